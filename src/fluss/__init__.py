@@ -1,0 +1,1 @@
+"""Streaming tables for Python and Spark."""

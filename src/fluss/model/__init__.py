@@ -1,0 +1,1 @@
+"""The nouns of the system: types, schemas, paths. Imports nothing else of the package."""
