@@ -1,0 +1,1 @@
+"""Connections, request dispatch and limits of a server process."""
