@@ -1,0 +1,1 @@
+"""The server: coordinator and tablets on one machine."""
