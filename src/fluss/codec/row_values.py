@@ -1,0 +1,168 @@
+"""Logical values of row fields: what the row, key and array encoders take and what the decoders give.
+
+| type | logical value |
+| --- | --- |
+| BOOLEAN, integers, FLOAT, DOUBLE | bool, int, float |
+| CHAR, STRING / BINARY, BYTES | str / bytes |
+| DECIMAL(p, s) | unscaled int: value * 10**s |
+| DATE / TIME | int days since 1970-01-01 / int milliseconds of the day |
+| TIMESTAMP, TIMESTAMP_LTZ | tuple (milliseconds since 1970, nanoseconds of the millisecond 0..999999) |
+| ARRAY / MAP / ROW | list / list of (key, value) pairs / list |
+
+Everything that can be null is None when it is. Pure functions, no state.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from fluss.model.types import DataType, DecimalType, TimestampLtzType, TimestampType
+
+NANOS_PER_MILLI = 1_000_000
+MAX_DECIMAL_BYTES = 16
+MAX_TIME_MILLIS = 86_400_000 - 1
+
+EncodeRow: TypeAlias = Callable[[Sequence[Any], Sequence[DataType]], bytes]
+DecodeRow: TypeAlias = Callable[[memoryview, Sequence[DataType]], list[Any]]
+
+
+class RowValueError(ValueError):
+    """A value that its column type cannot hold; nothing was encoded."""
+
+
+class CorruptRowError(ValueError):
+    """Bytes that are no row, array, map or key of the given types."""
+
+
+# Roots with a fixed width in array slots and INDEXED rows; COMPACTED rows use some of them too.
+FIXED_STRUCTS: dict[str, struct.Struct] = {
+    "BOOLEAN": struct.Struct("<?"),
+    "TINYINT": struct.Struct("<b"),
+    "SMALLINT": struct.Struct("<h"),
+    "INTEGER": struct.Struct("<i"),
+    "BIGINT": struct.Struct("<q"),
+    "FLOAT": struct.Struct("<f"),
+    "DOUBLE": struct.Struct("<d"),
+    "DATE": struct.Struct("<i"),
+    "TIME_WITHOUT_TIME_ZONE": struct.Struct("<i"),
+}
+INT64 = struct.Struct("<q")
+UINT32_PAIR = struct.Struct("<II")
+
+NESTED_ROOTS = frozenset({"ARRAY", "MAP", "ROW"})
+TEXT_ROOTS = frozenset({"CHAR", "STRING"})
+BYTES_ROOTS = frozenset({"BINARY", "BYTES"})
+TIMESTAMP_ROOTS = frozenset({"TIMESTAMP_WITHOUT_TIME_ZONE", "TIMESTAMP_WITH_LOCAL_TIME_ZONE"})
+
+
+def is_compact(data_type: DataType) -> bool:
+    """Whether a DECIMAL fits an int64 or a TIMESTAMP is milliseconds alone; false for every other type."""
+    return isinstance(data_type, DecimalType | TimestampType | TimestampLtzType) and data_type.is_compact
+
+
+def pack_fixed(value: Any, data_type: DataType) -> bytes:
+    """A fixed-width value, little-endian, in the width of its own type."""
+    if (data_type.root == "BOOLEAN") != isinstance(value, bool):
+        raise RowValueError(f"{data_type} cannot hold {value!r}")
+    try:
+        return FIXED_STRUCTS[data_type.root].pack(value)
+    except (struct.error, OverflowError, TypeError) as error:
+        raise RowValueError(f"{data_type} cannot hold {value!r}: {error}") from None
+
+
+def text_or_bytes(value: Any, data_type: DataType) -> bytes:
+    """The bytes of a CHAR, STRING, BINARY or BYTES value."""
+    if data_type.root in TEXT_ROOTS:
+        if not isinstance(value, str):
+            raise RowValueError(f"{data_type} cannot hold {value!r}: text is needed")
+        try:
+            return value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise RowValueError(f"{data_type} cannot hold {value!r}: {error}") from None
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise RowValueError(f"{data_type} cannot hold {value!r}: bytes are needed")
+    return bytes(value)
+
+
+def from_text_or_bytes(view: memoryview, data_type: DataType) -> str | bytes:
+    """The value of CHAR, STRING, BINARY or BYTES bytes."""
+    if data_type.root in TEXT_ROOTS:
+        try:
+            return str(view, "utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptRowError(f"{data_type} holds bytes that are no UTF-8 text: {error}") from None
+    return bytes(view)
+
+
+def checked_int(value: Any, data_type: DataType, low: int, high: int) -> int:
+    """An int in range; bool is no int here."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise RowValueError(f"{data_type} cannot hold {value!r}")
+    return value
+
+
+def checked_unscaled(value: Any, data_type: DataType) -> int:
+    """The unscaled int of a DECIMAL, refused when it has more digits than the precision."""
+    assert isinstance(data_type, DecimalType)
+    limit = 10**data_type.precision - 1
+    return checked_int(value, data_type, -limit, limit)
+
+
+def checked_timestamp(value: Any, data_type: DataType) -> tuple[int, int]:
+    """The (milliseconds, nanoseconds) pair of a TIMESTAMP or TIMESTAMP_LTZ."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise RowValueError(f"{data_type} cannot hold {value!r}: a (milliseconds, nanoseconds) pair is needed")
+    millis = checked_int(value[0], data_type, -(2**63), 2**63 - 1)
+    return millis, checked_int(value[1], data_type, 0, NANOS_PER_MILLI - 1)
+
+
+def check_nanos(nanos: int, data_type: DataType) -> int:
+    """Nanoseconds of a millisecond as read from bytes."""
+    if not 0 <= nanos < NANOS_PER_MILLI:
+        raise CorruptRowError(f"{data_type} holds {nanos} nanoseconds of a millisecond")
+    return nanos
+
+
+def unscaled_to_bytes(unscaled: int) -> bytes:
+    """Shortest big-endian two's complement form: 0 -> 00, 128 -> 00 80, -1 -> ff.
+
+    >>> unscaled_to_bytes(128).hex(), unscaled_to_bytes(-129).hex()
+    ('0080', 'ff7f')
+    """
+    magnitude = unscaled if unscaled >= 0 else ~unscaled
+    return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def unscaled_from_bytes(view: memoryview, data_type: DataType) -> int:
+    """Read what `unscaled_to_bytes` writes; longer forms of the same number are accepted up to 16 bytes."""
+    if not 1 <= len(view) <= MAX_DECIMAL_BYTES:
+        raise CorruptRowError(f"{data_type} holds {len(view)} bytes; 1 to {MAX_DECIMAL_BYTES} are possible")
+    return check_precision(int.from_bytes(view, "big", signed=True), data_type)
+
+
+def check_precision(unscaled: int, data_type: DataType) -> int:
+    """An unscaled int as read from bytes, refused when it has more digits than the precision."""
+    assert isinstance(data_type, DecimalType)
+    if abs(unscaled) >= 10**data_type.precision:
+        raise CorruptRowError(f"{data_type} holds a number of more than {data_type.precision} digits")
+    return unscaled
+
+
+def map_pairs(value: Any, data_type: DataType) -> Sequence[tuple[Any, Any]]:
+    """The (key, value) pairs of a MAP given as a mapping or as pairs; order is kept."""
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
+        raise RowValueError(f"{data_type} cannot hold {value!r}")
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise RowValueError(f"{data_type} needs (key, value) pairs, got {pair!r}")
+    return pairs
+
+
+def checked_sequence(value: Any, data_type: DataType) -> Sequence[Any]:
+    """The elements of an ARRAY or the fields of a ROW."""
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise RowValueError(f"{data_type} cannot hold {value!r}")
+    return value
