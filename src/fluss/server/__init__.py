@@ -1,1 +1,1 @@
-"""The server: coordinator and tablets on one machine."""
+"""The one-machine server: coordinator, tablets, storage, and the processes that carry them."""

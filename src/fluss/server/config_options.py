@@ -1,0 +1,401 @@
+"""The server options: Apache Fluss's names, what they default to, and whether one machine honours them.
+
+This table is the only place that knows option names. `config` reads values by it, ``docs/configuration.md`` is
+generated from it, and a test checks that every honoured option is used somewhere in the server.
+
+An option either has an ``attribute`` (the name of its field in `ServerConfig`), or is ``special`` (several options
+are put together into one field, like the listeners), or has no effect on one machine: then it is accepted and one
+warning line says so, because a ``server.yaml`` written for a cluster must start this server. A `Family` accepts
+every name with its prefix, for libraries whose settings are passed through or ignored as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """How the text of a value is read."""
+
+    STRING = "string"
+    INTEGER = "integer"
+    BOOLEAN = "boolean"
+    DURATION = "duration"
+    SIZE = "size"
+    RATIO = "ratio"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: name, how its value is read, its default as text (None: not set), and what it does here."""
+
+    name: str
+    kind: Kind
+    default: str | None
+    meaning: str
+    attribute: str | None = None
+    special: bool = False
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    own: bool = False
+    """True: this project's own, unknown to Apache Fluss."""
+
+    @property
+    def honoured(self) -> bool:
+        return self.special or self.attribute is not None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Every option whose name starts with ``prefix``."""
+
+    prefix: str
+    meaning: str
+    honoured: bool = False
+
+
+STRING, INTEGER, BOOLEAN, DURATION, SIZE, RATIO, CHOICE = Kind
+
+_LISTENERS = [
+    Option(
+        "bind.listeners",
+        STRING,
+        None,
+        "where to listen: `NAME://host:port, ...`; port 0 takes a free one",
+        special=True,
+    ),
+    Option("advertised.listeners", STRING, None, "addresses told to clients, by listener name", special=True),
+    Option("internal.listener.name", STRING, "FLUSS", "listener whose requests skip ACL checks", special=True),
+    Option("coordinator.host", STRING, None, "older way to name the one listener FLUSS", special=True),
+    Option("coordinator.port", STRING, "9123", "port of the one listener FLUSS", special=True),
+    Option(
+        "tablet-server.host",
+        STRING,
+        None,
+        "used as host of the listener FLUSS if `coordinator.host` is not set",
+        special=True,
+    ),
+    Option(
+        "tablet-server.port",
+        INTEGER,
+        "0",
+        "first port of the tablets: tablet i takes the next ones, one per listener; 0 takes free ones",
+        attribute="tablet_first_port",
+        minimum=0,
+    ),
+    Option("server.tablets", INTEGER, "1", "number of tablet processes", attribute="tablet_count", minimum=1, own=True),
+    Option("tablet-server.id", INTEGER, None, "ids are given by this server: 0 and up"),
+    Option("tablet-server.rack", STRING, None, "rack in metadata answers", attribute="rack"),
+]
+
+_STORAGE = [
+    Option(
+        "data.dir",
+        STRING,
+        None,
+        "directory of all data; default `fluss-data` in the system's temporary directory",
+        special=True,
+    ),
+    Option("data.dirs", STRING, None, "the first of the list is used as `data.dir`", special=True),
+    Option(
+        "remote.data.dir",
+        STRING,
+        None,
+        "directory or URI of remote segments; default `remote` below `data.dir`",
+        special=True,
+    ),
+    Option("remote.data.dirs", STRING, None, "the first of the list is used as `remote.data.dir`", special=True),
+    Option("remote.data.dirs.strategy", STRING, None, "there is one remote root"),
+    Option("remote.data.dirs.weights", STRING, None, "there is one remote root"),
+    Option("remote.fs.write-buffer-size", SIZE, "4kb", "file systems choose their own buffers"),
+    Option(
+        "log.flush",
+        CHOICE,
+        "always",
+        "what `acks=all` waits for: `always` the disk, `interval` a write that is synced every `log.flush.interval`, "
+        "`os` a write that the system syncs when it likes",
+        attribute="log_flush",
+        choices=("always", "interval", "os"),
+        own=True,
+    ),
+    Option(
+        "log.flush.interval",
+        DURATION,
+        "100 ms",
+        "time between syncs when `log.flush` is `interval`",
+        attribute="log_flush_interval_ms",
+        minimum=1,
+        own=True,
+    ),
+    Option("log.flush.interval-messages", INTEGER, None, "`log.flush` decides when to sync"),
+    Option(
+        "log.segment.file-size",
+        SIZE,
+        "1024mb",
+        "a segment is closed at this size",
+        attribute="log_segment_file_size",
+        minimum=1,
+    ),
+    Option(
+        "log.index.interval-size",
+        SIZE,
+        "4kb",
+        "log bytes between two index entries",
+        attribute="log_index_interval_size",
+        minimum=1,
+    ),
+    Option("log.index.file-size", SIZE, "10mb", "index files grow as needed"),
+    Option("log.file-preallocate", BOOLEAN, "false", "segments grow as needed"),
+    Option(
+        "log.retention.check-interval",
+        DURATION,
+        "5 min",
+        "time between looks for expired segments",
+        attribute="log_retention_check_interval_ms",
+        minimum=1,
+    ),
+    Option(
+        "log.retention.roll-active-segment.enabled",
+        BOOLEAN,
+        "false",
+        "also expire the segment that is being written",
+        attribute="log_retention_roll_active_segment",
+    ),
+    Option(
+        "remote.log.task-interval-duration",
+        DURATION,
+        "1 min",
+        "time between uploads of closed segments; `0 s` keeps all segments local",
+        attribute="remote_log_task_interval_ms",
+        minimum=0,
+    ),
+    Option(
+        "remote.log.task-max-upload-segments",
+        INTEGER,
+        "5",
+        "segments of a bucket that one round uploads at most",
+        attribute="remote_log_task_max_upload_segments",
+        minimum=1,
+    ),
+    Option("remote.log.index-file-cache-size", SIZE, "1gb", "clients read remote indexes"),
+    Option("remote.log-manager.thread-pool-size", INTEGER, "4", "one worker uploads"),
+    Option("remote.log.data-transfer-thread-num", INTEGER, "4", "one worker uploads"),
+    Option(
+        "server.writer-id.expiration-time",
+        DURATION,
+        "7 d",
+        "a writer that was silent for so long is forgotten",
+        attribute="writer_id_expiration_ms",
+        minimum=1,
+    ),
+    Option(
+        "server.writer-id.expiration-check-interval",
+        DURATION,
+        "10 min",
+        "time between looks for silent writers",
+        attribute="writer_id_check_interval_ms",
+        minimum=1,
+    ),
+]
+
+_TABLES = [
+    Option(
+        "default.bucket.number",
+        INTEGER,
+        "1",
+        "buckets of a table that does not say",
+        attribute="default_bucket_number",
+        minimum=1,
+    ),
+    Option(
+        "default.replication.factor",
+        INTEGER,
+        "1",
+        "replicas of a table that does not say; one machine keeps one, larger values count as 1",
+        attribute="default_replication_factor",
+        minimum=1,
+    ),
+    Option(
+        "max.partition.num",
+        INTEGER,
+        "1000",
+        "partitions of one table at most",
+        attribute="max_partition_num",
+        minimum=1,
+    ),
+    Option(
+        "max.bucket.num",
+        INTEGER,
+        "128000",
+        "buckets of one table or partition at most",
+        attribute="max_bucket_num",
+        minimum=1,
+    ),
+    Option(
+        "allow.create.log.tables",
+        BOOLEAN,
+        "true",
+        "whether log tables may be created",
+        attribute="allow_create_log_tables",
+    ),
+    Option(
+        "allow.create.kv.tables",
+        BOOLEAN,
+        "true",
+        "whether primary-key tables may be created",
+        attribute="allow_create_kv_tables",
+    ),
+    Option(
+        "auto-partition.check.interval",
+        DURATION,
+        "10 min",
+        "time between looks for partitions to create or drop",
+        attribute="auto_partition_check_interval_ms",
+        minimum=1,
+    ),
+    Option("datalake.format", STRING, None, "lake format that new tables record", attribute="datalake_format"),
+    Option(
+        "datalake.enabled",
+        BOOLEAN,
+        None,
+        "whether tables may enable the lake; default: if a format is set",
+        special=True,
+    ),
+    Option(
+        "coordinator.producer-offsets.ttl",
+        DURATION,
+        "24 h",
+        "how long offsets registered by a producer are kept",
+        attribute="producer_offsets_ttl_ms",
+        minimum=1,
+    ),
+    Option(
+        "coordinator.producer-offsets.cleanup-interval",
+        DURATION,
+        "1 h",
+        "time between looks for expired producer offsets",
+        attribute="producer_offsets_cleanup_interval_ms",
+        minimum=1,
+    ),
+]
+
+_NETWORK = [
+    Option(
+        "netty.server.max-request-size",
+        SIZE,
+        "100mb",
+        "larger requests are refused",
+        attribute="max_request_size",
+        minimum=1024,
+    ),
+    Option(
+        "netty.connection.max-idle-time",
+        DURATION,
+        "10 min",
+        "silent connections are closed after this time",
+        attribute="connection_max_idle_ms",
+        minimum=1,
+    ),
+    Option(
+        "server.max-connections",
+        INTEGER,
+        "4096",
+        "connections per process",
+        attribute="max_connections",
+        minimum=1,
+        own=True,
+    ),
+]
+
+_SECURITY = [
+    Option(
+        "security.protocol.map",
+        STRING,
+        None,
+        "`LISTENER:sasl, ...`; a listener without entry is PLAINTEXT",
+        special=True,
+    ),
+    Option(
+        "security.sasl.enabled.mechanisms",
+        STRING,
+        None,
+        "`plain`; needed as soon as a listener is `sasl`",
+        special=True,
+    ),
+    Option(
+        "security.sasl.plain.jaas.config",
+        STRING,
+        None,
+        'users: `... required user_<name>="<password>" ...;`',
+        special=True,
+    ),
+    Option(
+        "security.sasl.plain.credentials",
+        STRING,
+        None,
+        "users: `name:password,...`; wins over the line above",
+        special=True,
+    ),
+    Option("super.users", STRING, None, "`User:admin;User:ops`: never checked against ACLs", special=True),
+    Option("authorizer.enabled", BOOLEAN, "false", "whether ACLs are checked", attribute="authorizer_enabled"),
+    Option("authorizer.type", CHOICE, "default", "only the built-in one", special=True, choices=("default",)),
+    Option(
+        "security.acl.principal.ignore-case",
+        BOOLEAN,
+        "false",
+        "whether names of principals in ACLs ignore case",
+        attribute="acl_ignore_case",
+    ),
+    Option("acl.notification.expiration-time", DURATION, "15 min", "all processes read ACLs from one catalog"),
+]
+
+_CLUSTER = [
+    Option("bootstrap.servers", STRING, None, "an option of clients"),
+    Option("server.io-pool.size", INTEGER, "10", "sized by this server"),
+    Option("server.background.threads", INTEGER, "10", "sized by this server"),
+    Option("coordinator.io-pool.size", INTEGER, "10", "sized by this server"),
+]
+
+OPTIONS: dict[str, Option] = {
+    option.name: option for group in (_LISTENERS, _STORAGE, _TABLES, _NETWORK, _SECURITY, _CLUSTER) for option in group
+}
+
+_UNUSED_FILE_SYSTEMS = ("oss.", "obs.", "cos.", "gs.", "azure.", "hadoop.", "dfs.")
+
+FAMILIES: tuple[Family, ...] = (
+    Family("security.sasl.listener.name.", "users of one listener: `<listener>.plain.jaas.config`", honoured=True),
+    Family("datalake.", "`datalake.<format>.*`: properties of the lake catalog", honoured=True),
+    Family("s3.", "access to S3 for `remote.data.dir`", honoured=True),
+    Family("fs.", "access to file systems for `remote.data.dir`", honoured=True),
+    Family("zookeeper.", "the catalog is a file of this server"),
+    Family("netty.", "threads and queues are sized by this server"),
+    Family("log.replica.", "one machine keeps one replica"),
+    Family("server.data-disk.", "writes stop when the disk is full and go on when it has room"),
+    Family("server.buffer.", "buffers are sized by this server"),
+    Family("coordinator.", "the coordinator is part of this server"),
+    Family("tablet-server.", "tablets are part of this server"),
+    Family("kv.", "primary-key storage is tuned by this server"),
+    Family("metrics.", "metrics are not reported by this release"),
+    Family("plugin.", "there are no plug-ins"),
+    Family("kafka.", "the Kafka protocol is not served"),
+    Family("lake.", "tiering is a Spark job"),
+    Family("client.", "an option of clients"),
+    Family("table.", "a property of tables: set it on the table"),
+    Family("env.", "there is no Java"),
+    *(Family(prefix, "access to a file system that is not used") for prefix in _UNUSED_FILE_SYSTEMS),
+)
+
+_SECRET_WORDS = ("password", "secret", "jaas", "credential", "access-key", "access.key", "accesskey", "token", "sas")
+
+
+def family_of(name: str) -> Family | None:
+    """The family that accepts a name which is not an option of its own."""
+    return next((family for family in FAMILIES if name.startswith(family.prefix) and name != family.prefix), None)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of an option must never be shown or logged."""
+    folded = name.lower()
+    return any(word in folded for word in _SECRET_WORDS)

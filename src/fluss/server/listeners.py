@@ -1,0 +1,173 @@
+"""Listeners: what ``bind.listeners`` and its companions mean, and the sockets they become.
+
+The texts are parsed by pure functions. `bind` is the only function that touches the network: it returns
+sockets that already listen, so a client that connects while a role starts (or is being restarted by the
+supervisor, which keeps the sockets) waits in the backlog instead of being refused.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fluss.errors import ErrorCode, FlussError
+
+DEFAULT_LISTENER_NAME = "FLUSS"
+DEFAULT_COORDINATOR_PORT = 9123
+PROTOCOLS = ("PLAINTEXT", "SASL")
+
+# Connections that the kernel completes while nobody accepts. The kernel caps it with net.core.somaxconn.
+BACKLOG_CONNECTIONS = 1024
+
+_LISTENER = re.compile(r"\s*([A-Za-z0-9_.-]+)://(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:/\[\]]*)):([0-9]+)\s*")
+_HOST_PORT = re.compile(r"\s*(?:\[([0-9A-Fa-f:.%]+)\]|([^\s:/\[\]]*)):([0-9]+)\s*")
+_WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One named door: where it is bound, how clients log in, and the address that they are told."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str = "PLAINTEXT"
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}://{format_address(self.host, self.port)}"
+
+
+@dataclass(frozen=True)
+class BoundListener:
+    """A listener of one role with the socket that already listens for it."""
+
+    name: str
+    protocol: str
+    socket: socket.socket
+
+    @property
+    def port(self) -> int:
+        return int(self.socket.getsockname()[1])
+
+
+def _invalid(message: str) -> FlussError:
+    return FlussError(message, ErrorCode.INVALID_CONFIG_EXCEPTION)
+
+
+def format_address(host: str, port: int) -> str:
+    """``host:port`` with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _checked_port(text: str, where: str) -> int:
+    port = int(text)
+    if port > 65535:
+        raise _invalid(f"{where}: port {port} is larger than 65535")
+    return port
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """``HOST:PORT``; IPv6 hosts in brackets, an empty host means every interface."""
+    match = _HOST_PORT.fullmatch(text)
+    if match is None:
+        raise _invalid(f"{option}: {text!r} is not HOST:PORT, like '127.0.0.1:9123' or '[::1]:9123'")
+    return match[1] or match[2] or "0.0.0.0", _checked_port(match[3], option)
+
+
+def parse_listeners(text: str, option: str) -> dict[str, tuple[str, int]]:
+    """``NAME://host:port, ...`` as name -> (host, port), in order; names must be unique."""
+    addresses: dict[str, tuple[str, int]] = {}
+    for item in text.split(","):
+        match = _LISTENER.fullmatch(item)
+        if match is None:
+            raise _invalid(f"{option}: {item.strip()!r} is not NAME://host:port, like 'FLUSS://127.0.0.1:9123'")
+        name = match[1].upper()
+        if name in addresses:
+            raise _invalid(f"{option}: listener {name} is given twice")
+        addresses[name] = (match[2] or match[3] or "0.0.0.0", _checked_port(match[4], option))
+    return addresses
+
+
+def parse_protocol_map(text: str, names: Sequence[str]) -> dict[str, str]:
+    """``security.protocol.map``: listener name -> protocol. Names that are not bound are tolerated."""
+    protocols = dict.fromkeys(names, "PLAINTEXT")
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = (part.strip() for part in item.partition(":"))
+        if not colon or not name:
+            raise _invalid(f"security.protocol.map: {item!r} is not LISTENER:protocol, like 'CLIENT:sasl'")
+        if protocol.upper() not in PROTOCOLS:
+            raise _invalid(
+                f"security.protocol.map: protocol {protocol!r} of listener {name} is unknown; use PLAINTEXT or sasl"
+            )
+        if name.upper() in protocols:
+            protocols[name.upper()] = protocol.upper()
+    return protocols
+
+
+def build_listeners(
+    bind: Mapping[str, tuple[str, int]], advertised: Mapping[str, tuple[str, int]], protocols: Mapping[str, str]
+) -> tuple[Listener, ...]:
+    """Put the parsed texts together and check them against each other."""
+    unknown = advertised.keys() - bind.keys()
+    if unknown:
+        raise _invalid(
+            f"advertised.listeners: {', '.join(sorted(unknown))} not among bind.listeners ({', '.join(bind)})"
+        )
+    ports = [port for _, port in bind.values() if port != 0]
+    repeated = sorted({port for port in ports if ports.count(port) > 1})
+    if repeated:
+        raise _invalid(f"bind.listeners: port {repeated[0]} is used by more than one listener")
+    listeners = []
+    for name, (host, port) in bind.items():
+        shown_host, shown_port = advertised.get(name, (None, None))
+        listeners.append(Listener(name, host, port, protocols[name], shown_host, shown_port))
+    return tuple(listeners)
+
+
+def bind(listener: Listener, port: int) -> socket.socket:
+    """Bind and listen. Port 0 lets the kernel choose. Raises FlussError with the address and what to do."""
+    address = format_address(listener.host, port)
+    try:
+        found = socket.getaddrinfo(listener.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise _invalid(f"listener {listener.name}: host {listener.host!r} cannot be resolved: {error}") from error
+    family, kind, protocol, _, target = found[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6 and listener.host != "::":
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(target)
+        bound.listen(BACKLOG_CONNECTIONS)
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise _invalid(
+            f"listener {listener.name}: cannot listen on {address}: {error.strerror or error}; "
+            "choose another address with --bind or bind.listeners, or stop the program that uses it"
+        ) from error
+    return bound
+
+
+def local_address(host: str) -> str:
+    """The address under which other machines reach a wildcard listener; other hosts as they are.
+
+    Connecting a datagram socket sends nothing: it only asks the kernel which interface leads outwards.
+    """
+    if host not in _WILDCARD_HOSTS:
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def with_port(listener: Listener, port: int) -> Listener:
+    """The same listener on another port: what each tablet gets."""
+    return replace(listener, port=port)
