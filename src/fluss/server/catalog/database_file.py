@@ -1,0 +1,227 @@
+"""The SQLite file of the catalog: its tables, transactions and counters.
+
+Theory. One file, `catalog.sqlite`, in WAL mode with synchronous=FULL: a commit that returned is on disk. Every
+process opens its own connection (never one inherited through fork); inside a process all calls come from one thread
+at a time, the event-loop thread. Writers take the write lock at the start of their transaction (BEGIN IMMEDIATE), so
+a transaction never fails half way for a lock.
+
+Change numbers. The counter `change` grows by one with every transaction that changes what a `Catalog` shows. Rows of
+databases, tables and partitions carry the change number of their last write; a drop leaves a tombstone with its
+number. A reader that has seen number n asks for everything above n. Tombstones are pruned to a limit; the counter
+`tombstone_floor` is the highest pruned number, and a reader that is behind it reads everything anew.
+
+Invariants: ids handed out by counters are never reused; a schema row exists for every (table_id, 1..schema_id).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fluss.errors import ErrorCode, FlussError
+
+FORMAT_VERSION = 1
+# How long a writer waits for another process's transaction; those take milliseconds.
+LOCK_WAIT_SECONDS = 10.0
+LOCK_RETRY_SECONDS = 0.005
+TOMBSTONE_LIMIT_ROWS = 10_000
+STATEMENT_CACHE_LIMIT = 128
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS databases (
+    name TEXT PRIMARY KEY, descriptor TEXT NOT NULL, created_time INTEGER NOT NULL, modified_time INTEGER NOT NULL,
+    change INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS databases_by_change ON databases (change);
+CREATE TABLE IF NOT EXISTS tables (
+    table_id INTEGER PRIMARY KEY, database_name TEXT NOT NULL REFERENCES databases (name), table_name TEXT NOT NULL,
+    descriptor TEXT NOT NULL, schema_id INTEGER NOT NULL, created_time INTEGER NOT NULL,
+    modified_time INTEGER NOT NULL, change INTEGER NOT NULL, UNIQUE (database_name, table_name));
+CREATE INDEX IF NOT EXISTS tables_by_change ON tables (change);
+CREATE TABLE IF NOT EXISTS schemas (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE, schema_id INTEGER NOT NULL,
+    schema TEXT NOT NULL, PRIMARY KEY (table_id, schema_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS partitions (
+    partition_id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    name TEXT NOT NULL, change INTEGER NOT NULL, UNIQUE (table_id, name));
+CREATE INDEX IF NOT EXISTS partitions_by_change ON partitions (change);
+CREATE TABLE IF NOT EXISTS tombstones (change INTEGER NOT NULL, kind TEXT NOT NULL, id TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS tombstones_by_change ON tombstones (change);
+CREATE TABLE IF NOT EXISTS acls (
+    resource_type INTEGER NOT NULL, resource_name TEXT NOT NULL, principal_type TEXT NOT NULL,
+    principal_name TEXT NOT NULL, host TEXT NOT NULL, operation INTEGER NOT NULL, permission INTEGER NOT NULL,
+    PRIMARY KEY (resource_type, resource_name, principal_type, principal_name, host, operation, permission)
+    ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS cluster_config (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS server_tags (server_id INTEGER PRIMARY KEY, tag INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS producer_offsets (
+    producer_id TEXT PRIMARY KEY, offsets TEXT NOT NULL, expiration_time INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS kv_snapshot_leases (
+    lease_id TEXT PRIMARY KEY, snapshots TEXT NOT NULL, expiration_time INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class DatabaseFile:
+    """One process's connection to the catalog file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Own commits do not move PRAGMA data_version, so readers in this process look at this number too.
+        self.own_commits = 0
+        is_new = not path.exists()
+        self.connection = self._connect()
+        try:
+            self._prepare()
+        except FlussError:
+            self.connection.close()
+            raise
+        except sqlite3.Error as error:
+            self.connection.close()
+            raise self._unusable(error) from None
+        if is_new:
+            _sync_directory(path.parent)
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            # The embedded server opens the catalog in the caller's thread and then uses it in its own.
+            return sqlite3.connect(
+                self.path,
+                timeout=LOCK_WAIT_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=STATEMENT_CACHE_LIMIT,
+            )
+        except sqlite3.Error as error:
+            raise self._unusable(error) from None
+
+    def _prepare(self) -> None:
+        self._switch_to_wal()
+        self.connection.execute("PRAGMA synchronous = FULL")
+        self.connection.execute("PRAGMA foreign_keys = ON")
+        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, FORMAT_VERSION):
+            raise FlussError(
+                f"catalog {self.path} has format {version}, this version reads format {FORMAT_VERSION}; "
+                "start it with the version that wrote it",
+                ErrorCode.STORAGE_EXCEPTION,
+            )
+        if version == FORMAT_VERSION:
+            return
+        # One transaction, so that a crash during the very first start leaves either nothing or a whole catalog.
+        with self.transaction():
+            for statement in _TABLES.split(";"):
+                if statement.strip():
+                    self.connection.execute(statement)
+            self.connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def _switch_to_wal(self) -> None:
+        """The mode is a property of the file. SQLite's own lock wait does not cover the switch, so wait here."""
+        deadline = time.monotonic() + LOCK_WAIT_SECONDS
+        while True:
+            try:
+                self.connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOCK_RETRY_SECONDS)
+
+    def _unusable(self, error: sqlite3.Error) -> FlussError:
+        return FlussError(
+            f"cannot open the catalog {self.path}: {error}; check that the directory is writable and the file whole",
+            ErrorCode.STORAGE_EXCEPTION,
+        )
+
+    def close(self) -> None:
+        """Close the connection; the object is dead afterwards."""
+        self.connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction: on disk when the block ends, undone when it raises."""
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.connection
+                self.connection.execute("COMMIT")
+            except BaseException:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._write_failure(error) from None
+        self.own_commits += 1
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """One consistent view for several reads."""
+        self.connection.execute("BEGIN")
+        try:
+            yield self.connection
+        finally:
+            self.connection.execute("COMMIT")
+
+    def _write_failure(self, error: sqlite3.Error) -> FlussError:
+        text = str(error)
+        if "full" in text:
+            return FlussError(
+                f"no room left on the disk of the catalog {self.path}; nothing was changed, free some space and repeat",
+                ErrorCode.DISK_WRITE_LOCKED,
+            )
+        if "locked" in text or "busy" in text:
+            return FlussError(
+                f"the catalog {self.path} was locked for {LOCK_WAIT_SECONDS:g} s; nothing was changed, repeat the call",
+                ErrorCode.STORAGE_EXCEPTION,
+            )
+        return FlussError(f"writing the catalog {self.path} failed: {text}", ErrorCode.STORAGE_EXCEPTION)
+
+    def data_version(self) -> tuple[int, int]:
+        """A value that changes whenever this process or another one has committed; costs microseconds."""
+        (version,) = self.connection.execute("PRAGMA data_version").fetchone()
+        return version, self.own_commits
+
+    def counter(self, name: str) -> int:
+        """Current value of a counter, 0 when it was never used."""
+        row = self.connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def add_to_counter(self, name: str, amount: int) -> int:
+        """Reserve `amount` numbers and return the first; call inside a transaction."""
+        assert self.connection.in_transaction
+        first = self.counter(name)
+        self.set_counter(name, first + amount)
+        return first
+
+    def set_counter(self, name: str, value: int) -> None:
+        """Call inside a transaction."""
+        assert self.connection.in_transaction
+        self.connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", (name, value))
+
+    def next_change(self) -> int:
+        """The change number of the transaction under way."""
+        return self.add_to_counter("change", 1) + 1
+
+    def add_tombstone(self, change: int, kind: str, identifier: str) -> None:
+        """Tell readers that something is gone; call inside the transaction that removes it."""
+        connection = self.connection
+        connection.execute("INSERT INTO tombstones VALUES (?, ?, ?)", (change, kind, identifier))
+        (newest,) = connection.execute("SELECT max(rowid) FROM tombstones").fetchone()
+        (pruned,) = connection.execute(
+            "SELECT max(change) FROM tombstones WHERE rowid <= ?", (newest - TOMBSTONE_LIMIT_ROWS,)
+        ).fetchone()
+        if pruned is not None:
+            connection.execute("DELETE FROM tombstones WHERE change <= ?", (pruned,))
+            self.set_counter("tombstone_floor", pruned)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the new file's name durable; without this a power loss could take the whole catalog."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
