@@ -1,0 +1,110 @@
+"""Buffer compression of Arrow log batches: which codec a table uses, and the bytes of one buffer.
+
+A compressed buffer is an int64 with the uncompressed length and then one ZSTD or LZ4 frame; length -1 says that the
+bytes which follow are raw. Java reads only LZ4 frames of independent blocks, and Arrow C++ links blocks as soon as a
+buffer is larger than one block, so LZ4 frames are put together here from raw blocks.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+
+import pyarrow as pa
+
+COMPRESSION_TYPE_PROPERTY = "table.log.arrow.compression.type"
+ZSTD_LEVEL_PROPERTY = "table.log.arrow.compression.zstd.level"
+DEFAULT_ZSTD_LEVEL = 3
+MIN_ZSTD_LEVEL = 1
+MAX_ZSTD_LEVEL = 22
+RAW_BUFFER_LENGTH = -1
+LENGTH_PREFIX_BYTES = 8
+
+_LZ4_BLOCK_BYTES = 64 * 1024
+# magic number, version 1 with independent blocks, block size code 4 (64 KiB), header checksum
+_LZ4_FRAME_HEADER = bytes.fromhex("04224d18604082")
+_LZ4_RAW_BLOCK_FLAG = 0x80000000
+_LZ4_END_MARK = bytes(4)
+# A zstd frame has at least 9 bytes around its content and an LZ4 frame 15: smaller buffers cannot shrink.
+_SMALLEST_COMPRESSIBLE_BYTES = 11
+_UINT32 = Struct("<I")
+_INT64 = Struct("<q")
+
+
+class CompressionKind(enum.Enum):
+    """Codec of the buffers of a batch; the value is the number in the Arrow metadata, None for plain buffers."""
+
+    NONE = None
+    LZ4_FRAME = 0
+    ZSTD = 1
+
+
+@dataclass(frozen=True)
+class Compression:
+    """What a table writes its batches with. `level` counts for ZSTD only."""
+
+    kind: CompressionKind = CompressionKind.ZSTD
+    level: int = DEFAULT_ZSTD_LEVEL
+
+    def __post_init__(self) -> None:
+        if not MIN_ZSTD_LEVEL <= self.level <= MAX_ZSTD_LEVEL:
+            raise ValueError(
+                f"{ZSTD_LEVEL_PROPERTY} must be from {MIN_ZSTD_LEVEL} to {MAX_ZSTD_LEVEL}, got {self.level}"
+            )
+
+    @staticmethod
+    def parse(kind: str, level: int = DEFAULT_ZSTD_LEVEL) -> Compression:
+        """From the text of the table properties, in any case.
+
+        >>> Compression.parse("lz4_frame").kind.name
+        'LZ4_FRAME'
+        """
+        try:
+            return Compression(CompressionKind[kind.strip().upper()], level)
+        except KeyError:
+            known = ", ".join(each.name for each in CompressionKind)
+            raise ValueError(f"{COMPRESSION_TYPE_PROPERTY} must be one of {known}, got {kind!r}") from None
+
+    @staticmethod
+    def from_properties(properties: Mapping[str, str]) -> Compression:
+        """From the property texts of a table; absent ones have their defaults (ZSTD, level 3)."""
+        level = properties.get(ZSTD_LEVEL_PROPERTY, str(DEFAULT_ZSTD_LEVEL))
+        try:
+            level_number = int(level)
+        except ValueError:
+            raise ValueError(f"{ZSTD_LEVEL_PROPERTY} must be a number, got {level!r}") from None
+        return Compression.parse(properties.get(COMPRESSION_TYPE_PROPERTY, CompressionKind.ZSTD.name), level_number)
+
+
+NO_COMPRESSION = Compression(CompressionKind.NONE)
+
+
+class BufferCompressor:
+    """Compresses the buffers of one batch. Make one per batch: codec objects are not shared between threads."""
+
+    def __init__(self, compression: Compression) -> None:
+        self._is_lz4 = compression.kind is CompressionKind.LZ4_FRAME
+        self._codec = pa.Codec("lz4_raw") if self._is_lz4 else pa.Codec("zstd", compression.level)
+
+    def compress(self, buffer: memoryview) -> list[bytes | memoryview]:
+        """The stored form of a buffer that is not empty, in pieces: prefix, then frame or raw bytes."""
+        raw_length = len(buffer)
+        if raw_length >= _SMALLEST_COMPRESSIBLE_BYTES:
+            pieces = self._lz4_frame(buffer) if self._is_lz4 else [self._codec.compress(buffer, asbytes=True)]
+            if sum(map(len, pieces)) <= raw_length:
+                return [_INT64.pack(raw_length), *pieces]
+        return [_INT64.pack(RAW_BUFFER_LENGTH), buffer]
+
+    def _lz4_frame(self, buffer: memoryview) -> list[bytes | memoryview]:
+        pieces: list[bytes | memoryview] = [_LZ4_FRAME_HEADER]
+        for start in range(0, len(buffer), _LZ4_BLOCK_BYTES):
+            block = buffer[start : start + _LZ4_BLOCK_BYTES]
+            compressed = self._codec.compress(block, asbytes=True)
+            if len(compressed) < len(block):
+                pieces += (_UINT32.pack(len(compressed)), compressed)
+            else:
+                pieces += (_UINT32.pack(len(block) | _LZ4_RAW_BLOCK_FLAG), block)
+        pieces.append(_LZ4_END_MARK)
+        return pieces
