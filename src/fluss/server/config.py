@@ -248,13 +248,6 @@ def parse_value(option: Option, text: str | None) -> Any:
     return value
 
 
-def _parse_ratio(text: str) -> float:
-    ratio = float(text)
-    if not 0 <= ratio <= 1:
-        raise ValueError(f"{text!r} is not between 0 and 1")
-    return ratio
-
-
 _PARSERS: dict[Kind, Any] = {
     Kind.STRING: str,
     Kind.CHOICE: str,
@@ -262,7 +255,6 @@ _PARSERS: dict[Kind, Any] = {
     Kind.BOOLEAN: parse_boolean,
     Kind.DURATION: parse_duration_ms,
     Kind.SIZE: parse_memory_size,
-    Kind.RATIO: _parse_ratio,
 }
 
 

@@ -23,7 +23,6 @@ class Kind(Enum):
     BOOLEAN = "boolean"
     DURATION = "duration"
     SIZE = "size"
-    RATIO = "ratio"
     CHOICE = "choice"
 
 
@@ -56,7 +55,7 @@ class Family:
     honoured: bool = False
 
 
-STRING, INTEGER, BOOLEAN, DURATION, SIZE, RATIO, CHOICE = Kind
+STRING, INTEGER, BOOLEAN, DURATION, SIZE, CHOICE = Kind
 
 _LISTENERS = [
     Option(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
 
@@ -153,12 +153,17 @@ def bind(listener: Listener, port: int) -> socket.socket:
     return bound
 
 
+def is_wildcard(host: str) -> bool:
+    """Whether a host stands for every interface."""
+    return host in _WILDCARD_HOSTS
+
+
 def local_address(host: str) -> str:
     """The address under which other machines reach a wildcard listener; other hosts as they are.
 
     Connecting a datagram socket sends nothing: it only asks the kernel which interface leads outwards.
     """
-    if host not in _WILDCARD_HOSTS:
+    if not is_wildcard(host):
         return host
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -166,8 +171,3 @@ def local_address(host: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
-
-
-def with_port(listener: Listener, port: int) -> Listener:
-    """The same listener on another port: what each tablet gets."""
-    return replace(listener, port=port)

@@ -1,0 +1,1 @@
+"""The ``fluss`` command: one module per subcommand."""

@@ -1,0 +1,56 @@
+"""Entry point of the ``fluss`` command: parses the command line and hands over to a subcommand.
+
+Heavy modules are imported by the subcommand that needs them, so ``fluss --version`` is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import fluss
+from fluss.cli import server
+from fluss.errors import FlussError
+
+EXIT_USAGE = 2
+EXIT_FAILED = 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(prog="fluss", description="Streaming tables for Python and Spark.")
+    parser.add_argument("--version", action="version", version=f"fluss {_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    server.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. Errors are one line on standard error."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    try:
+        return int(options.run(options))
+    except FlussError as error:
+        print(f"fluss {options.command}: {error.message}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _version() -> str:
+    # pyfluss installs a package of the same name; whichever came last owns __init__.py.
+    if getattr(fluss, "DISTRIBUTION", None) != "flusspy":
+        print(
+            "fluss: the package 'fluss' in this environment belongs to pyfluss. Install flusspy in an environment of "
+            "its own, or run: pip uninstall pyfluss && pip install --force-reinstall flusspy",
+            file=sys.stderr,
+        )
+        raise SystemExit(EXIT_FAILED)
+    return fluss.__version__
+
+
+if __name__ == "__main__":
+    sys.exit(main())

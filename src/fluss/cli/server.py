@@ -1,0 +1,104 @@
+"""``fluss server``: the supervisor in the foreground, with a coordinator and N tablets as its children."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fluss.errors import ErrorCode, FlussError
+
+if TYPE_CHECKING:
+    from fluss.server.config import ServerConfig
+
+logger = logging.getLogger(__name__)
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the subcommand and its flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "server",
+        help="run a durable server on this machine",
+        description="Run a durable server on this machine, in the foreground. SIGINT and SIGTERM stop it cleanly. When "
+        "everything serves, one line with the address of every listener is printed on standard output.",
+    )
+    parser.add_argument("--data", metavar="DIR", help="directory of all data; made if missing")
+    parser.add_argument(
+        "--bind",
+        metavar="HOST:PORT",
+        help="where clients connect, by default 127.0.0.1:9123; port 0 takes a free one. "
+        "Several: 'FLUSS://HOST:PORT, CLIENT://HOST:PORT'",
+    )
+    parser.add_argument("--tablets", metavar="N", help="number of tablet processes, by default 1")
+    parser.add_argument("--config", metavar="FILE", help="a server.yaml with Apache Fluss's option names; flags win")
+    parser.add_argument(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="one option, as in the configuration file; may be repeated",
+    )
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="how much is logged, by default info")
+    parser.add_argument(
+        "--log-dir", metavar="DIR", help="log to rotated files in this directory instead of standard error"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Load the configuration, take the directory and the ports, fork, supervise."""
+    if not hasattr(os, "fork"):
+        raise FlussError("fluss server needs Linux or macOS; elsewhere use fluss.embedded", ErrorCode.CLIENT_ERROR)
+    # One thread is enough for the little linear algebra here (none), and a process with threads must not fork.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from fluss.server.config import ServerConfig
+    from fluss.server.log_output import set_up_logging
+
+    log_dir = Path(options.log_dir) if options.log_dir else None
+    set_up_logging("supervisor", options.log_level, log_dir)
+    config = ServerConfig.load(options.config, _overrides(options))
+    return _supervise(config, lambda role: set_up_logging(role, options.log_level, log_dir))
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for text in options.option:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise FlussError(f"--option {name}: expected NAME=VALUE", ErrorCode.INVALID_CONFIG_EXCEPTION)
+        overrides[name.strip()] = value.strip()
+    flags = {"data.dir": options.data, "bind.listeners": options.bind, "server.tablets": options.tablets}
+    overrides.update({name: value for name, value in flags.items() if value is not None})
+    return overrides
+
+
+def _supervise(config: ServerConfig, name_process: Callable[[str], None]) -> int:
+    from fluss.server.data_directory import DataDirectory
+    from fluss.server.process import run_role
+    from fluss.server.roles import role_names
+    from fluss.server.sockets import open_sockets
+    from fluss.server.supervisor import Supervisor
+
+    directory = DataDirectory(config.data_dir)
+    try:
+        sockets = open_sockets(config, directory)
+        gc.collect()
+        # Children share these pages as long as nobody writes into them, not even the collector's marks.
+        gc.freeze()
+
+        def child_main(role: str, report_ready: Callable[[], None], life_line: int) -> int:
+            name_process(role)
+            return run_role(role, config, sockets, report_ready, life_line)
+
+        ready_line = f"fluss server ready: {sockets.describe()} (tablets {config.tablet_count}, data {config.data_dir})"
+        supervisor = Supervisor(role_names(config), child_main, ready_line)
+        return supervisor.run()
+    finally:
+        directory.close()

@@ -1,0 +1,103 @@
+"""The data directory as a whole: one server at a time, and the ports that it had last time.
+
+The lock is an advisory ``flock`` on ``DIR/LOCK``. It belongs to the open file, which forked children share, so it is
+held until the supervisor *and* every child are gone: a server whose supervisor was killed cannot be overtaken by a new
+one while an old tablet still writes. Nothing about a dead owner has to be cleaned up; the file's text (the owner's
+process id) is only for messages. Called by the supervisor before it forks, or by the embedding program's thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from fluss.errors import ErrorCode, FlussError
+
+LOCK_FILE_NAME = "LOCK"
+PORTS_FILE_NAME = "ports.json"
+
+# How long to wait for the children of a supervisor that died: they notice within milliseconds.
+ORPHANS_WAIT_SECONDS = 10.0
+ORPHANS_POLL_SECONDS = 0.02
+
+
+class DataDirectory:
+    """An existing, locked directory. `close` gives it free; the object is of no use afterwards."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_fd = _open_locked(path)
+
+    def close(self) -> None:
+        """Give up the lock in this process. Repeated calls do nothing."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def read_ports(self) -> dict[str, dict[str, int]]:
+        """Ports of the last run: role name -> listener name -> port. Damaged or missing: nothing is remembered."""
+        try:
+            document: Any = json.loads((self.path / PORTS_FILE_NAME).read_bytes())
+            return {
+                str(role): {str(name): int(port) for name, port in listeners.items() if 0 < int(port) < 65536}
+                for role, listeners in document.items()
+            }
+        except (OSError, ValueError, AttributeError, TypeError):
+            return {}
+
+    def write_ports(self, ports: dict[str, dict[str, int]]) -> None:
+        """Remember the ports. A crash leaves the old file or the new one; losing it costs nothing but new ports."""
+        if self.read_ports() == ports:
+            return
+        new = self.path / f"{PORTS_FILE_NAME}.new"
+        new.write_text(json.dumps(ports, indent=1, sort_keys=True) + "\n")
+        new.replace(self.path / PORTS_FILE_NAME)
+
+
+def _open_locked(path: Path) -> int:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise FlussError(
+            f"data directory {path} cannot be used: {error.strerror or error}", ErrorCode.INVALID_CONFIG_EXCEPTION
+        ) from error
+    deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
+    while not _try_lock(descriptor):
+        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+        if _is_alive(owner) or time.monotonic() > deadline:
+            os.close(descriptor)
+            raise FlussError(
+                f"data directory {path} is in use by another server (process {owner or 'unknown'}); "
+                "stop that server or choose another directory",
+                ErrorCode.INVALID_CONFIG_EXCEPTION,
+            )
+        time.sleep(ORPHANS_POLL_SECONDS)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_alive(owner: str) -> bool:
+    """Whether the process that wrote the lock file still runs. A number taken over by another process says yes."""
+    if not owner.isdigit():
+        return False
+    try:
+        os.kill(int(owner), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
