@@ -181,6 +181,11 @@ class Catalog:
         found = self._partitions.get(partition_id)
         return found[1] if found is not None and found[0] == table_id else None
 
+    def partition_by_id(self, partition_id: int) -> tuple[TableEntry, PartitionEntry] | None:
+        """A partition by id alone, with its table."""
+        found = self._partitions.get(partition_id)
+        return None if found is None else (self._tables_by_id[found[0]], found[1])
+
     def has_bucket(self, bucket: TableBucket) -> bool:
         """Whether the bucket exists now."""
         entry = self._tables_by_id.get(bucket.table_id)

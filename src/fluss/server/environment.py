@@ -1,0 +1,43 @@
+"""What every API handler of a role works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fluss.model.paths import TablePath
+from fluss.server.catalog import Catalog, TableEntry
+from fluss.server.catalog.store import table_missing
+from fluss.server.config import ServerConfig
+from fluss.server.network.service import RequestContext
+from fluss.server.security.authorizer import Authorizer, Operation
+from fluss.server.topology import Topology
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Configuration, metadata, addresses, the clock (epoch milliseconds) and the authorizer of one process."""
+
+    config: ServerConfig
+    catalog: Catalog
+    topology: Topology
+    clock: Callable[[], int]
+    authorizer: Authorizer
+
+    @staticmethod
+    def of(config: ServerConfig, catalog: Catalog, topology: Topology, clock: Callable[[], int]) -> Environment:
+        """An environment with its own authorizer."""
+        return Environment(config, catalog, topology, clock, Authorizer(config, catalog))
+
+    def table(self, path: TablePath) -> TableEntry:
+        """A table that must exist; code 7 otherwise. The catalog must be fresh."""
+        entry = self.catalog.table(path)
+        if entry is None:
+            raise table_missing(path)
+        return entry
+
+    def described_table(self, context: RequestContext, path: TablePath) -> TableEntry:
+        """Refresh, check DESCRIBE, and find the table: how every read-only call about a table begins."""
+        self.catalog.refresh()
+        self.authorizer.check_table(context, Operation.DESCRIBE, path)
+        return self.table(path)
