@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Everything a developer runs, with nothing but Python 3.10: `python3 dev.py COMMAND`.
+
+    test     set up .venv, then ruff, mypy and pytest; further arguments go to pytest
+    demo     set up .venv, start a server and drive it with the published client pyfluss
+    format   let ruff format and repair what it can
+    bench    measure against Apache Fluss where Java and Maven are there
+    soak     the long kill and fuzz runs
+    lock     resolve requirements.lock anew
+    setup    only set up .venv
+
+The environment is made from requirements.lock with checked hashes, once, and again when the lock file, the project
+file or the interpreter changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+ENVIRONMENT = ROOT / ".venv"
+STAMP = ENVIRONMENT / "made-from.txt"
+LOCK = ROOT / "requirements.lock"
+BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
+PYTHON = BIN / "python"
+
+PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+CHECKED_FOLDERS = ["src", "tests", "bench", "examples", "dev.py"]
+
+
+def run(*command: str | Path) -> int:
+    """Run a program in the checkout; its output is the user's output."""
+    sys.stdout.flush()
+    return subprocess.run([str(part) for part in command], cwd=ROOT).returncode
+
+
+def fingerprint() -> str:
+    """What the environment depends on."""
+    digest = hashlib.sha256(f"{sys.version} {ROOT}".encode())
+    for path in (LOCK, ROOT / "pyproject.toml"):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def set_up() -> None:
+    """Make .venv unless it fits already. A half-made one has no stamp and is made again."""
+    wanted = fingerprint()
+    if STAMP.exists() and STAMP.read_text() == wanted:
+        return
+    print("dev.py: making .venv", flush=True)
+    if ENVIRONMENT.exists():
+        shutil.rmtree(ENVIRONMENT)
+    venv.create(ENVIRONMENT, with_pip=True)
+    for what in (["--require-hashes", "-r", str(LOCK)], ["--no-deps", "--no-build-isolation", "-e", "."]):
+        if run(*PIP, *what) != 0:
+            raise SystemExit("dev.py: pip could not install " + " ".join(what))
+    STAMP.write_text(wanted)
+
+
+def test(arguments: list[str]) -> int:
+    """All checks; pytest comes last, so that its closing line is the last line."""
+    folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).exists()]
+    checks = {
+        "ruff check": [BIN / "ruff", "check", "--quiet", *folders],
+        "ruff format": [BIN / "ruff", "format", "--quiet", "--check", *folders],
+        "mypy": [BIN / "mypy", "--no-error-summary"],
+    }
+    failed = [name for name, command in checks.items() if run(*command) != 0]
+    print(f"dev.py: {'FAILED: ' + ', '.join(failed) if failed else 'ruff and mypy are content'}", flush=True)
+    code = run(PYTHON, "-m", "pytest", *arguments)
+    return code or (1 if failed else 0)
+
+
+def format_code(arguments: list[str]) -> int:
+    """Repair style in place."""
+    folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).exists()]
+    return run(BIN / "ruff", "check", "--quiet", "--fix", *folders) or run(BIN / "ruff", "format", *folders)
+
+
+def demo(arguments: list[str]) -> int:
+    """A server, a client, a restart: everything in a temporary directory."""
+    return run(PYTHON, "-m", "examples.run_quickstart", *arguments)
+
+
+def bench(arguments: list[str]) -> int:
+    """The comparison with Apache Fluss."""
+    return run(PYTHON, "-m", "bench", *arguments)
+
+
+def soak(arguments: list[str]) -> int:
+    """Tests that are too long for every change."""
+    return run(PYTHON, "-m", "pytest", "-m", "soak", *arguments)
+
+
+def lock(arguments: list[str]) -> int:
+    """Newest versions within the ranges of pyproject.toml, for all systems and Python versions, with hashes."""
+    options = ["--quiet", "--universal", "--python-version", "3.10", "--generate-hashes", "--upgrade", "--extra", "dev"]
+    plain = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
+    return run(BIN / "uv", "pip", "compile", *options, *plain, "pyproject.toml", "-o", LOCK, *arguments)
+
+
+def setup_only(arguments: list[str]) -> int:
+    """The environment is there already when a command runs."""
+    print(f"dev.py: {PYTHON} is ready")
+    return 0
+
+
+COMMANDS = {
+    "test": test,
+    "demo": demo,
+    "format": format_code,
+    "bench": bench,
+    "soak": soak,
+    "lock": lock,
+    "setup": setup_only,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Set up, then run the command."""
+    if sys.version_info < (3, 10):
+        raise SystemExit(f"dev.py: Python 3.10 or newer is needed, this is {sys.version.split()[0]}")
+    if not arguments or arguments[0] not in COMMANDS:
+        print(__doc__)
+        return 0 if arguments in (["-h"], ["--help"]) else 2
+    set_up()
+    return COMMANDS[arguments[0]](arguments[1:])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
