@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fluss.model.paths import TablePath
+from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.catalog.store import table_missing
 from fluss.server.config import ServerConfig
@@ -41,3 +42,8 @@ class Environment:
         self.catalog.refresh()
         self.authorizer.check_table(context, Operation.DESCRIBE, path)
         return self.table(path)
+
+
+def table_path(message: pb.PbTablePath) -> TablePath:
+    """The path in a request."""
+    return TablePath(message.database_name, message.table_name)

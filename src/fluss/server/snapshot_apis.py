@@ -1,0 +1,123 @@
+"""Snapshots that a table could have, and how to reach the files (sheet 05, sections 14 and 15.4).
+
+This server offers no kv snapshots: readers then start at the earliest changelog offset, which is always kept. It has no
+lake snapshots either until a tiering job registers one.
+"""
+
+from __future__ import annotations
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.descriptor import dump_json
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.catalog import TableEntry
+from fluss.server.catalog.store import partition_missing
+from fluss.server.environment import Environment, table_path
+from fluss.server.network.service import RequestContext
+from fluss.server.security.authorizer import Operation
+
+LOCAL_SCHEME = "file"
+# Option of the server -> property name that clients of object stores read.
+_S3_CLIENT_PROPERTIES = {
+    "s3.endpoint": "fs.s3a.endpoint",
+    "s3.region": "fs.s3a.endpoint.region",
+    "s3.path-style-access": "fs.s3a.path.style.access",
+}
+_CLIENT_ACCESS_KEY = "s3.client.access-key"
+_CLIENT_SECRET_KEY = "s3.client.secret-key"
+
+
+class SnapshotApis:
+    """Kv snapshots, lake snapshots, and the file-system token."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def get_latest_kv_snapshots(
+        self, context: RequestContext, request: pb.GetLatestKvSnapshotsRequest
+    ) -> pb.GetLatestKvSnapshotsResponse:
+        """One entry per bucket without a snapshot id: there is none."""
+        entry = self._environment.described_table(context, table_path(request.table_path))
+        check_primary_key(entry)
+        response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
+        named = request.HasField("partition_name")
+        if named and not entry.is_partitioned:
+            raise FlussError(
+                f"table '{entry.path}' is not partitioned; ask without a partition name",
+                ErrorCode.TABLE_NOT_PARTITIONED_EXCEPTION,
+            )
+        if entry.is_partitioned:
+            if not named:
+                raise FlussError(
+                    f"table '{entry.path}' is partitioned; ask for one partition by its name",
+                    ErrorCode.PARTITION_NOT_EXISTS,
+                )
+            partition = entry.partitions.get(request.partition_name)
+            if partition is None:
+                raise partition_missing(entry.path, request.partition_name)
+            response.partition_id = partition.partition_id
+        for bucket_id in range(entry.bucket_count):
+            response.latest_snapshots.add(bucket_id=bucket_id)
+        return response
+
+    def get_kv_snapshot_metadata(
+        self, context: RequestContext, request: pb.GetKvSnapshotMetadataRequest
+    ) -> pb.GetKvSnapshotMetadataResponse:
+        """No snapshot exists, so every id is unknown."""
+        self._environment.catalog.refresh()
+        self._environment.authorizer.check_table_id(context, Operation.DESCRIBE, request.table_id)
+        raise FlussError(
+            f"bucket {request.bucket_id} of table id {request.table_id} has no kv snapshot {request.snapshot_id}; "
+            "read the changelog from its earliest offset",
+            ErrorCode.KV_SNAPSHOT_NOT_EXIST,
+        )
+
+    def get_lake_snapshot(
+        self, context: RequestContext, request: pb.GetLakeSnapshotRequest
+    ) -> pb.GetLakeSnapshotResponse:
+        """No table has been tiered."""
+        entry = self._environment.described_table(context, table_path(request.table_path))
+        if request.HasField("snapshot_id") and request.readable:
+            raise FlussError(
+                "ask for a lake snapshot by id or for the newest readable one, not for both",
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+            )
+        wanted = f"lake snapshot {request.snapshot_id}" if request.HasField("snapshot_id") else "lake snapshot yet"
+        raise FlussError(f"table '{entry.path}' has no {wanted}", ErrorCode.LAKE_SNAPSHOT_NOT_EXIST)
+
+    def get_file_system_security_token(
+        self, context: RequestContext, request: pb.GetFileSystemSecurityTokenRequest
+    ) -> pb.GetFileSystemSecurityTokenResponse:
+        """How clients open remote segments: nothing is needed for local files.
+
+        The server's own S3 keys are never handed out, since anyone who may connect gets this answer; an operator
+        gives clients keys of their own (read-only ones) with `s3.client.access-key` and `s3.client.secret-key`.
+        """
+        config = self._environment.config
+        scheme, colon, _ = config.remote_data_dir.partition("://")
+        if not colon:
+            return pb.GetFileSystemSecurityTokenResponse(schema=LOCAL_SCHEME, token=b"")
+        response = pb.GetFileSystemSecurityTokenResponse(schema=scheme, token=b"")
+        if scheme == LOCAL_SCHEME:
+            return response
+        for option, name in _S3_CLIENT_PROPERTIES.items():
+            if option in config.values:
+                response.addition_info.add(key=name, value=config.values[option])
+        if _CLIENT_ACCESS_KEY in config.values and _CLIENT_SECRET_KEY in config.values:
+            response.token = dump_json(
+                {
+                    "version": 1,
+                    "access_key_id": config.values[_CLIENT_ACCESS_KEY],
+                    "access_key_secret": config.values[_CLIENT_SECRET_KEY],
+                    "security_token": None,
+                }
+            )
+        return response
+
+
+def check_primary_key(entry: TableEntry) -> None:
+    """Raise code 20 for a log table."""
+    if not entry.has_primary_key:
+        raise FlussError(
+            f"table '{entry.path}' has no primary key, so it has no kv snapshots",
+            ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION,
+        )
