@@ -124,7 +124,7 @@ COMMANDS = {
 
 def main(arguments: list[str]) -> int:
     """Set up, then run the command."""
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 - this script is what people start with whatever Python they have
         raise SystemExit(f"dev.py: Python 3.10 or newer is needed, this is {sys.version.split()[0]}")
     if not arguments or arguments[0] not in COMMANDS:
         print(__doc__)

@@ -386,7 +386,7 @@ FAMILIES: tuple[Family, ...] = (
     *(Family(prefix, "access to a file system that is not used") for prefix in _UNUSED_FILE_SYSTEMS),
 )
 
-_SECRET_WORDS = ("password", "secret", "jaas", "credential", "access-key", "access.key", "accesskey", "token", "sas")
+_SECRET_WORDS = ("password", "secret", "jaas", "credential", "access-key", "access.key", "accesskey", "token")
 
 
 def family_of(name: str) -> Family | None:
