@@ -1,0 +1,176 @@
+"""Receive buffers for big frames, reused, and the account of received bytes that are still in memory.
+
+Theory. A big frame gets one anonymous mapping of its full size at once, because it is received straight into its place.
+The mapping costs memory only where bytes have arrived, so a peer that announces 100 MiB and sends nothing holds
+nothing. The account therefore counts received bytes, not announced ones: `charge` when bytes arrive, `refund` when the
+frame is served or, for record bytes, when their handler releases them.
+
+Fresh memory costs a page fault per page, several times more than receiving into it. Buffers up to
+`MAX_POOLED_BUFFER_BYTES` therefore go back to a pool of bounded size.
+
+All calls are made in the event loop's thread, except `Lease.release`. A buffer that was given back must not be
+referenced any more: its next user overwrites it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import threading
+from collections.abc import Callable
+
+SMALLEST_BUFFER_BYTES = 128 * 1024
+MAX_POOLED_BUFFER_BYTES = 16 * 1024 * 1024
+
+
+class BufferPool:
+    """Buffers in sizes of powers of two, the newest first, because it is the one in the processor's cache."""
+
+    def __init__(self, max_pooled_bytes: int) -> None:
+        self._max_pooled_bytes = max_pooled_bytes
+        self._pooled_bytes = 0
+        self._free: dict[int, list[memoryview]] = {}
+
+    @property
+    def pooled_bytes(self) -> int:
+        """Bytes of buffers that wait for their next use."""
+        return self._pooled_bytes
+
+    def take(self, size: int) -> memoryview:
+        """A writable buffer of at least `size` bytes; its contents are undefined."""
+        if size > MAX_POOLED_BUFFER_BYTES:
+            return _map(size)
+        buffer_size = max(SMALLEST_BUFFER_BYTES, 1 << (size - 1).bit_length())
+        free = self._free.get(buffer_size)
+        if free:
+            self._pooled_bytes -= buffer_size
+            return free.pop()
+        return _map(buffer_size)
+
+    def give_back(self, buffer: memoryview) -> None:
+        """End of use of a buffer from `take`; kept for reuse if there is room, else its memory is freed."""
+        size = len(buffer)
+        if size > MAX_POOLED_BUFFER_BYTES or self._pooled_bytes + size > self._max_pooled_bytes:
+            return
+        self._pooled_bytes += size
+        self._free.setdefault(size, []).append(buffer)
+
+
+def _map(size: int) -> memoryview:
+    # Private and anonymous: pages exist from the first write on. The mapping ends with the last view of it.
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    return memoryview(mmap.mmap(-1, size))
+
+
+class ReceivedBytes:
+    """How many received bytes are in memory, against the limit, and who may go on receiving when it is reached.
+
+    When the account is full only the oldest unfinished frame may go on: it will finish (or stall and be dropped), so
+    frames cannot block each other for good. The limit is exceeded by at most that frame and one read per connection.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._unfinished: dict[int, None] = {}
+        self._waiting: dict[int, Callable[[], None]] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes charged and not refunded yet."""
+        return self._bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the limit is reached."""
+        return self._bytes >= self._limit_bytes
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._waiting)
+
+    def begin_frame(self, owner: int) -> None:
+        """A big frame of `owner` is now being received."""
+        self._unfinished[owner] = None
+
+    def end_frame(self, owner: int) -> None:
+        """The frame is complete, or its connection is gone."""
+        self._unfinished.pop(owner, None)
+        self._wake()
+
+    def charge(self, count: int) -> None:
+        """`count` bytes arrived."""
+        self._bytes += count
+
+    def refund(self, count: int) -> None:
+        """`count` bytes are gone."""
+        self._bytes -= count
+        assert self._bytes >= 0, "more bytes refunded than charged"
+        self._wake()
+
+    def may_receive(self, owner: int) -> bool:
+        """Whether `owner` may read more now."""
+        return self._bytes < self._limit_bytes or next(iter(self._unfinished), None) == owner
+
+    def wait(self, owner: int, wake: Callable[[], None]) -> None:
+        """Call `wake` once when `owner` may receive again."""
+        self._waiting[owner] = wake
+
+    def forget(self, owner: int) -> None:
+        """The connection of `owner` is gone."""
+        self._waiting.pop(owner, None)
+        self.end_frame(owner)
+
+    def _wake(self) -> None:
+        if not self._waiting:
+            return
+        if not self.is_full:
+            waiting, self._waiting = self._waiting, {}
+            for wake in waiting.values():
+                wake()
+            return
+        wake_oldest = self._waiting.pop(next(iter(self._unfinished), -1), None)
+        if wake_oldest is not None:
+            wake_oldest()
+
+
+class Lease:
+    """The right of a handler to record bytes in a receive buffer, until it is released."""
+
+    __slots__ = ("_account", "_buffer", "_loop", "_pool", "_size", "_thread")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        account: ReceivedBytes,
+        size: int,
+        pool: BufferPool | None = None,
+        buffer: memoryview | None = None,
+    ) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._account = account
+        self._size = size
+        self._pool = pool
+        self._buffer = buffer
+
+    def release(self) -> None:
+        """The bytes are not needed any more. Any thread may call it; a second call does nothing."""
+        if threading.get_ident() == self._thread:
+            self._end(reuse=True)
+        else:
+            self._loop.call_soon_threadsafe(self._end, True)
+
+    def abandon(self) -> None:
+        """The handler failed and may have left views behind: close the account, but never reuse the buffer."""
+        self._end(reuse=False)
+
+    def _end(self, reuse: bool) -> None:
+        size, self._size = self._size, 0
+        buffer, self._buffer = self._buffer, None
+        if reuse and buffer is not None and self._pool is not None:
+            self._pool.give_back(buffer)
+        if size:
+            self._account.refund(size)

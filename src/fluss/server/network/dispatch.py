@@ -1,0 +1,235 @@
+"""From a request frame to its handler, and from the handler's answer to a frame.
+
+Everything here runs in the event loop's thread, one frame after the other in arrival order. Whatever a peer sends gets
+an answer as soon as its request id is known: unknown keys and versions code 2, bodies that are no such message code 3,
+requests before login code 46, errors of handlers their code, anything unexpected code -1 with a short text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import APIS, ApiKey
+from fluss.protocol.frames import REQUEST_HEADER_BYTES, error_frame, success_frame
+from fluss.protocol.parsing import parse_request
+from fluss.protocol.record_walk import split_produce, split_put_kv
+from fluss.server.network import stepping
+from fluss.server.network.buffers import Lease
+from fluss.server.network.quiet_log import QuietLog
+from fluss.server.network.service import USER_TYPE, Handler, ProduceRequest, RequestContext, Service
+
+if TYPE_CHECKING:
+    from fluss.server.network.connection import Connection
+
+MAX_UNEXPECTED_ERROR_TEXT_CHARACTERS = 200
+# Waiting for data makes no sense for a peer that is gone; a write, on the other hand, is finished for its own sake.
+CANCELLED_WITH_THE_CONNECTION = frozenset({int(ApiKey.FETCH_LOG)})
+
+_HEADER = struct.Struct(">hhi")
+_SPLITS: dict[int, Callable[[memoryview], tuple[Any, list[memoryview]]]] = {
+    ApiKey.PRODUCE_LOG: split_produce,
+    ApiKey.PUT_KV: split_put_kv,
+}
+
+
+class _Route(NamedTuple):
+    handler: Handler
+    min_version: int
+    max_version: int
+    request: type[Message]
+    split: Callable[[memoryview], tuple[Any, list[memoryview]]] | None
+
+
+class Dispatcher:
+    """The routes of one service."""
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, quiet_log: QuietLog) -> None:
+        self._loop = loop
+        self._quiet_log = quiet_log
+        self._routes: dict[int, _Route] = {}
+        for key, handler in service.apis().items():
+            api = APIS[ApiKey(key)]
+            self._routes[int(key)] = _Route(
+                handler, api.min_version, api.max_version, api.request, _SPLITS.get(int(key))
+            )
+        self._builtin = {int(ApiKey.API_VERSIONS): self._api_versions, int(ApiKey.AUTHENTICATE): self._authenticate}
+        self._versions_body = self._encode_versions(service.server_type)
+
+    def _encode_versions(self, server_type: int) -> bytes:
+        answer = pb.ApiVersionsResponse(server_type=server_type)
+        for key in sorted({*self._routes, *self._builtin}):
+            api = APIS[ApiKey(key)]
+            answer.api_versions.add(api_key=key, min_version=api.min_version, max_version=api.max_version)
+        return answer.SerializeToString()
+
+    def refuse_size(self, view: memoryview, start: int, size: int) -> tuple[int, int, str] | None:
+        """(request id, code, text) if a frame above the control limit is not a write; `start` is its header."""
+        api_key, _, request_id = _HEADER.unpack_from(view, start)
+        route = self._routes.get(api_key)
+        if route is not None and route.split is not None:
+            return None
+        return request_id, int(ErrorCode.CORRUPT_MESSAGE), f"a request of {size} bytes is too large for API {api_key}"
+
+    def serve(
+        self, connection: Connection, view: memoryview, start: int, stop: int, lease: Lease | None = None
+    ) -> None:
+        """Serve the frame whose header begins at `start`. With a lease the view is a buffer of this frame's own."""
+        api_key, api_version, request_id = _HEADER.unpack_from(view, start)
+        body = view[start + REQUEST_HEADER_BYTES : stop]
+        kept_lease: Lease | None = None
+        try:
+            route = self._routes.get(api_key)
+            if route is None or not connection.login.is_ready or api_key in self._builtin:
+                self._serve_other(connection, api_key, api_version, request_id, body)
+                return
+            if not route.min_version <= api_version <= route.max_version:
+                raise _unsupported_version(api_key, api_version)
+            request: Any
+            if route.split is None:
+                request = parse_request(route.request, body)
+            else:
+                if lease is None:
+                    body = memoryview(bytearray(body))
+                    lease = connection.charge_records(len(body))
+                message, records = route.split(body)
+                kept_lease, lease = lease, None
+                request = ProduceRequest(message, records, kept_lease.release)
+            reply = route.handler(self._context(connection, api_key, api_version, request_id), request)
+            if isinstance(reply, Message):
+                connection.send(success_frame(request_id, reply.SerializeToString()))
+            elif isinstance(reply, list):
+                connection.send_pieces(request_id, reply)
+            else:
+                self._answer_later(connection, api_key, request_id, reply, kept_lease)
+        except Exception as error:
+            if kept_lease is not None:
+                kept_lease.abandon()
+            connection.send(self._error_frame(request_id, api_key, error))
+        finally:
+            if lease is not None:
+                lease.release()
+
+    def _context(self, connection: Connection, api_key: int, api_version: int, request_id: int) -> RequestContext:
+        listener = connection.listener
+        return RequestContext(
+            api_key,
+            api_version,
+            request_id,
+            listener.name,
+            connection.login.principal_name,
+            USER_TYPE,
+            listener.is_internal,
+            connection.client_host,
+        )
+
+    def _serve_other(
+        self, connection: Connection, api_key: int, api_version: int, request_id: int, body: memoryview
+    ) -> None:
+        """What does not go to a handler: handshake, login, and everything that is refused."""
+        builtin = self._builtin.get(api_key)
+        if builtin is not None:
+            if api_version != 0:
+                raise _unsupported_version(api_key, api_version)
+            builtin(connection, request_id, body)
+        elif not connection.login.is_ready:
+            text = "this listener needs a login: configure the client for SASL/PLAIN"
+            raise FlussError(text, ErrorCode.AUTHENTICATE_EXCEPTION)
+        else:
+            raise FlussError(f"API key {api_key} is not served here", ErrorCode.UNSUPPORTED_VERSION)
+
+    def _api_versions(self, connection: Connection, request_id: int, body: memoryview) -> None:
+        parse_request(pb.ApiVersionsRequest, body)
+        connection.send(success_frame(request_id, self._versions_body))
+
+    def _authenticate(self, connection: Connection, request_id: int, body: memoryview) -> None:
+        request: pb.AuthenticateRequest = parse_request(pb.AuthenticateRequest, body)
+        answer = pb.AuthenticateResponse()
+        try:
+            if connection.login.authenticate(request.protocol, request.token):
+                answer.challenge = b""  # present and empty, as clients of the reference expect it
+        except FlussError as error:
+            connection.send(self._error_frame(request_id, int(ApiKey.AUTHENTICATE), error))
+            self._quiet_log.log(
+                logging.WARNING,
+                "login",
+                "login from %s on listener %s refused: %s",
+                connection.client_host,
+                connection.listener.name,
+                error.message,
+            )
+            if connection.login.failures >= connection.server.limits.max_login_failures_per_connection:
+                connection.close("too many failed logins")
+            return
+        connection.send(success_frame(request_id, answer.SerializeToString()))
+
+    def _answer_later(
+        self, connection: Connection, api_key: int, request_id: int, awaitable: Any, lease: Lease | None
+    ) -> None:
+        """The handler has run its first part; its answer comes when the awaitable is done."""
+        if inspect.iscoroutine(awaitable):
+            future = stepping.start(awaitable, self._loop)
+        elif isinstance(awaitable, asyncio.Future):
+            future = awaitable
+        else:
+            raise TypeError(f"handler of API {api_key} returned {type(awaitable).__name__}")
+        if future.done():
+            self._deliver(connection, api_key, request_id, lease, future)
+            return
+        connection.begin_request()
+        if api_key in CANCELLED_WITH_THE_CONNECTION:
+            connection.cancel_on_loss.add(future)
+        future.add_done_callback(partial(self._finished, connection, api_key, request_id, lease))
+
+    def _finished(
+        self, connection: Connection, api_key: int, request_id: int, lease: Lease | None, future: asyncio.Future[Any]
+    ) -> None:
+        connection.cancel_on_loss.discard(future)
+        self._deliver(connection, api_key, request_id, lease, future)
+        connection.end_request()
+        connection.flush_later()
+
+    def _deliver(
+        self, connection: Connection, api_key: int, request_id: int, lease: Lease | None, future: asyncio.Future[Any]
+    ) -> None:
+        """Queue the answer that a finished future holds."""
+        try:
+            reply = future.result()
+            if isinstance(reply, list):
+                connection.send_pieces(request_id, reply)
+            else:
+                connection.send(success_frame(request_id, reply.SerializeToString()))
+        except asyncio.CancelledError:
+            if lease is not None:
+                lease.abandon()
+            text = "the server gave the request up"
+            connection.send(error_frame(request_id, ErrorCode.REQUEST_TIME_OUT, text))
+        except Exception as error:
+            if lease is not None:
+                lease.abandon()
+            connection.send(self._error_frame(request_id, api_key, error))
+
+    def _error_frame(self, request_id: int, api_key: int, error: Exception) -> bytes:
+        if isinstance(error, FlussError):
+            code = error.error_code if error.error_code >= -1 else int(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return error_frame(request_id, code, error.message)
+        name = ApiKey(api_key).name if api_key in self._routes else str(api_key)
+        self._quiet_log.log(logging.ERROR, "handler", "%s failed unexpectedly", name, exception=error)
+        text = f"{name} failed: {type(error).__name__}: {error}"[:MAX_UNEXPECTED_ERROR_TEXT_CHARACTERS]
+        return error_frame(request_id, ErrorCode.UNKNOWN_SERVER_ERROR, text)
+
+
+def _unsupported_version(api_key: int, api_version: int) -> FlussError:
+    api = APIS[ApiKey(api_key)]
+    served = f"{api.min_version} to {api.max_version}"
+    text = f"version {api_version} of API {ApiKey(api_key).name} is not supported, only {served}"
+    return FlussError(text, ErrorCode.UNSUPPORTED_VERSION)

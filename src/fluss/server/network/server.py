@@ -1,0 +1,207 @@
+"""The network side of one server process: listeners, connections, and the sweep that ends those which are overdue.
+
+Theory. One event loop, one thread. Sockets come bound from outside (a supervisor keeps them over restarts). The server
+owns what connections share: the receive buffer, the pool of big buffers, the account of received bytes, a coarse clock.
+The clock moves with every sweep, so noting a time costs a connection nothing; deadlines are as exact as the sweep.
+
+When the number of connections is at its limit, a new one takes the place of the oldest that never sent a request;
+if there is none, the new one is refused. So silent peers cannot lock anybody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.network.buffers import BufferPool, ReceivedBytes
+from fluss.server.network.connection import Connection
+from fluss.server.network.dispatch import Dispatcher
+from fluss.server.network.limits import NetworkLimits
+from fluss.server.network.quiet_log import QuietLog
+from fluss.server.network.service import Service
+from fluss.server.security.sasl import Credentials
+
+RECEIVE_BUFFER_BYTES = 256 * 1024
+LISTEN_BACKLOG_CONNECTIONS = 1024
+# Of the process's file descriptors, this many stay free for files.
+FILE_DESCRIPTORS_FOR_FILES = 256
+# A connection without a request may be young rather than silent: it keeps its place for this long.
+MIN_SILENCE_SECONDS = 1.0
+
+PLAINTEXT = "PLAINTEXT"
+SASL = "SASL"
+
+
+@dataclass(frozen=True)
+class BoundListener:
+    """A bound (not necessarily listening) socket, and how it is to be served."""
+
+    name: str
+    protocol: str  # PLAINTEXT or SASL
+    socket: socket.socket
+    is_internal: bool = False
+
+
+class NetworkServer:
+    """Serves one service on its listeners. Create and use it in the event loop's thread."""
+
+    def __init__(
+        self,
+        service: Service,
+        listeners: Sequence[BoundListener],
+        limits: NetworkLimits | None = None,
+        credentials: Mapping[str, Credentials] | None = None,
+    ) -> None:
+        self.limits = limits or NetworkLimits()
+        self.loop = asyncio.get_event_loop()
+        self.now = self.loop.time()
+        self.quiet_log = QuietLog(logging.getLogger("fluss.server.network"))
+        self.dispatcher = Dispatcher(service, self.loop, self.quiet_log)
+        self.pool = BufferPool(self.limits.max_pooled_bytes)
+        self.received = ReceivedBytes(self.limits.max_received_bytes_in_memory)
+        self._listeners = tuple(listeners)
+        self._credentials = dict(credentials or {})
+        self._shared_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._connections: dict[Connection, None] = {}  # in the order of their arrival
+        self._max_connections = _connection_limit(self.limits.max_connections)
+        self._servers: list[asyncio.AbstractServer] = []
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._is_stopping = False
+        self._progress = asyncio.Event()
+        for listener in self._listeners:
+            self.credentials_of(listener)
+
+    @property
+    def receive_buffer(self) -> memoryview:
+        """The buffer that connections share between `get_buffer` and `buffer_updated`."""
+        return self._shared_buffer
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def credentials_of(self, listener: BoundListener) -> Credentials | None:
+        """Who can log in there; None for a listener that needs no login."""
+        if listener.protocol.upper() == PLAINTEXT:
+            return None
+        if listener.protocol.upper() != SASL:
+            text = f"listener {listener.name}: unknown protocol {listener.protocol!r}, use PLAINTEXT or sasl"
+            raise FlussError(text, ErrorCode.INVALID_CONFIG_EXCEPTION)
+        return self._credentials.get(listener.name, Credentials({}))
+
+    async def start(self) -> None:
+        """Accept connections on all listeners."""
+        if sys.platform == "win32" and not isinstance(self.loop, asyncio.SelectorEventLoop):
+            # The proactor loop fills a buffer some time after asking for it, so it could not be shared.
+            raise FlussError("on Windows the server needs a selector event loop", ErrorCode.INVALID_CONFIG_EXCEPTION)
+        for listener in self._listeners:
+            server = await self.loop.create_server(
+                lambda listener=listener: Connection(self, listener),  # type: ignore[misc]
+                sock=listener.socket,
+                backlog=LISTEN_BACKLOG_CONNECTIONS,
+            )
+            self._servers.append(server)
+        self._sweep_timer = self.loop.call_later(self.limits.sweep_seconds(), self._sweep)
+
+    async def stop(self) -> None:
+        """Accept nothing more, let requests under way finish for a moment, end all connections."""
+        self._is_stopping = True
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        deadline = self.loop.time() + self.limits.stop_grace_seconds
+        for connection in tuple(self._connections):
+            for future in tuple(connection.cancel_on_loss):
+                future.cancel()
+        await self._wait_until(lambda: not any(each.in_flight for each in self._connections), deadline)
+        for connection in tuple(self._connections):
+            connection.close()
+        await self._wait_until(lambda: not self._connections, deadline)
+        for connection in tuple(self._connections):
+            connection.abort()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        await asyncio.sleep(0)
+
+    async def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
+        while not condition():
+            self._progress.clear()
+            try:
+                await asyncio.wait_for(self._progress.wait(), deadline - self.loop.time())
+            except asyncio.TimeoutError:
+                return
+
+    def note_progress(self) -> None:
+        """A request or a connection ended; a stopping server waits for that."""
+        self._progress.set()
+
+    # ---- for connections ----
+
+    def add(self, connection: Connection) -> bool:
+        """A new connection; False if there is no place for it."""
+        if self._is_stopping:
+            return False
+        if len(self._connections) >= self._max_connections and not self._make_room():
+            self.quiet_log.log(
+                logging.WARNING,
+                "connections",
+                "connection of %s refused: all %d connections are in use",
+                connection.client_host,
+                self._max_connections,
+            )
+            return False
+        self._connections[connection] = None
+        return True
+
+    def remove(self, connection: Connection) -> None:
+        """The connection is lost."""
+        self._connections.pop(connection, None)
+        self._progress.set()
+
+    def _make_room(self) -> bool:
+        newest = self.loop.time() - MIN_SILENCE_SECONDS
+        for connection in self._connections:
+            if connection.opened_at > newest:
+                return False
+            if connection.served_requests == 0:
+                del self._connections[connection]
+                connection.abort()
+                return True
+        return False
+
+    # ---- time ----
+
+    def _sweep(self) -> None:
+        self.now = self.loop.time()
+        memory_is_short = self.received.has_waiting
+        for connection in tuple(self._connections):
+            reason = connection.overdue_reason(self.now, memory_is_short)
+            if reason is not None:
+                self.quiet_log.log(
+                    logging.INFO,
+                    "overdue",
+                    "connection of %s on %s ended: %s",
+                    connection.client_host,
+                    connection.listener.name,
+                    reason,
+                )
+                connection.abort()
+        self._sweep_timer = self.loop.call_later(self.limits.sweep_seconds(), self._sweep)
+
+
+def _connection_limit(wanted: int) -> int:
+    """The wanted number, or fewer if the process may not open so many descriptors."""
+    with contextlib.suppress(ImportError):
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            return max(1, min(wanted, soft - min(FILE_DESCRIPTORS_FOR_FILES, soft // 2)))
+    return wanted
