@@ -1,8 +1,8 @@
 """The configuration of one server: values of a ``server.yaml`` and flags, read into typed fields.
 
 `ServerConfig` is immutable and made once, before anything starts. Loading never touches the data directory.
-Passwords appear in `ServerConfig.credentials` and `ServerConfig.values` only; both are left out of its repr, and
-`public_values` is what may be shown to clients. Errors are FlussError with code 39 and name the option, and never
+Passwords appear in `ServerConfig.values` only, which is left out of its repr; `public_values` is what may be shown
+to clients. Errors are FlussError with code 39 and name the option, and never
 contain the value of a secret one.
 """
 
@@ -30,6 +30,7 @@ from fluss.server.listeners import (
     parse_protocol_map,
 )
 from fluss.server.security.credentials import read_credentials, read_mechanisms
+from fluss.server.security.sasl import Credentials
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +85,8 @@ class ServerConfig:
     """(type, name) of principals that ACLs do not bind."""
     sasl_mechanisms: tuple[str, ...]
     """Upper case."""
-    credentials: Mapping[str, Mapping[str, str]] = field(repr=False)
-    """Listener name -> user -> password, for every SASL listener."""
+    credentials: Mapping[str, Credentials] = field(repr=False)
+    """Who can log in, by the name of each SASL listener."""
     values: Mapping[str, str] = field(repr=False)
     """Options as configured, secrets included."""
 

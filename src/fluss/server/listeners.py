@@ -41,19 +41,6 @@ class Listener:
         return f"{self.name}://{format_address(self.host, self.port)}"
 
 
-@dataclass(frozen=True)
-class BoundListener:
-    """A listener of one role with the socket that already listens for it."""
-
-    name: str
-    protocol: str
-    socket: socket.socket
-
-    @property
-    def port(self) -> int:
-        return int(self.socket.getsockname()[1])
-
-
 def _invalid(message: str) -> FlussError:
     return FlussError(message, ErrorCode.INVALID_CONFIG_EXCEPTION)
 

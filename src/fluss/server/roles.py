@@ -17,8 +17,8 @@ from typing import Any
 from fluss.server.catalog import Catalog, CatalogStore
 from fluss.server.config import ServerConfig
 from fluss.server.coordinator.service import CoordinatorService
-from fluss.server.listeners import BoundListener
-from fluss.server.network.server import NetworkServer
+from fluss.server.network.limits import NetworkLimits
+from fluss.server.network.server import BoundListener, NetworkServer
 from fluss.server.network.service import Service
 from fluss.server.sockets import COORDINATOR_ROLE, ServerSockets, tablet_role
 from fluss.server.tablet.service import TabletService
@@ -52,7 +52,7 @@ class Role:
         """Open everything and serve. Returns when the first request can be answered."""
         self._store = CatalogStore(self._config.data_dir / CATALOG_FILE_NAME)
         service, background = await self._start_service(Catalog(self._store))
-        self._network = NetworkServer(service, self._listeners, self._config)
+        self._network = NetworkServer(service, self._listeners, _network_limits(self._config), self._config.credentials)
         await self._network.start()
         self._background = asyncio.create_task(background, name=f"{self.name} background")
 
@@ -115,6 +115,14 @@ class TabletRole(Role):
         if self._service is not None:
             await self._service.stop()
             self._service = None
+
+
+def _network_limits(config: ServerConfig) -> NetworkLimits:
+    return NetworkLimits(
+        max_request_bytes=config.max_request_size,
+        max_connections=config.max_connections,
+        idle_seconds=config.connection_max_idle_ms / 1000,
+    )
 
 
 def role_names(config: ServerConfig) -> list[str]:

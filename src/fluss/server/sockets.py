@@ -8,13 +8,15 @@ program; roles only accept on them.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fluss.errors import FlussError
 from fluss.server.config import ServerConfig
 from fluss.server.data_directory import DataDirectory
-from fluss.server.listeners import BoundListener, Listener, bind, format_address, is_wildcard, local_address
+from fluss.server.listeners import Listener, bind, format_address, is_wildcard, local_address
+from fluss.server.network.server import BoundListener
 from fluss.server.topology import Address, Topology
 
 logger = logging.getLogger(__name__)
@@ -62,14 +64,16 @@ def open_sockets(config: ServerConfig, directory: DataDirectory) -> ServerSocket
             first = len(opened)
             for listener in config.listeners:
                 last_port = remembered.get(role, {}).get(listener.name, 0)
-                opened.append(_open(listener, wanted[listener.name], last_port))
+                bound = _open(listener, wanted[listener.name], last_port)
+                is_internal = listener.name == config.internal_listener
+                opened.append(BoundListener(listener.name, listener.protocol, bound, is_internal))
             roles[role] = tuple(opened[first:])
     except BaseException:
-        for bound in opened:
-            bound.socket.close()
+        for listening in opened:
+            listening.socket.close()
         raise
     directory.write_ports(
-        {role: {bound.name: bound.port for bound in bound_listeners} for role, bound_listeners in roles.items()}
+        {role: {bound.name: _port(bound) for bound in bound_listeners} for role, bound_listeners in roles.items()}
     )
     return ServerSockets(roles, _topology(config, roles))
 
@@ -85,13 +89,17 @@ def _wanted_ports(config: ServerConfig) -> dict[str, dict[str, int]]:
     return wanted
 
 
-def _open(listener: Listener, wanted_port: int, last_port: int) -> BoundListener:
+def _open(listener: Listener, wanted_port: int, last_port: int) -> socket.socket:
     if wanted_port == 0 and last_port != 0:
         try:
-            return BoundListener(listener.name, listener.protocol, bind(listener, last_port))
+            return bind(listener, last_port)
         except FlussError:
             logger.info("port %d of the last run is taken, listener %s gets another", last_port, listener.name)
-    return BoundListener(listener.name, listener.protocol, bind(listener, wanted_port))
+    return bind(listener, wanted_port)
+
+
+def _port(bound: BoundListener) -> int:
+    return int(bound.socket.getsockname()[1])
 
 
 def _topology(config: ServerConfig, roles: Mapping[str, tuple[BoundListener, ...]]) -> Topology:
@@ -119,5 +127,5 @@ def _advertised(
                     host,
                 )
         port = listener.advertised_port if is_coordinator else None
-        addresses[bound.name] = (host, port or bound.port)
+        addresses[bound.name] = (host, port or _port(bound))
     return addresses

@@ -50,7 +50,8 @@ def test_a_server_yaml_of_an_apache_fluss_tablet_is_understood(
     assert [str(listener) for listener in config.listeners] == ["FLUSS://127.0.0.1:19124", "CLIENT://127.0.0.1:19174"]
     assert [listener.protocol for listener in config.listeners] == ["PLAINTEXT", "SASL"]
     assert config.internal_listener == "FLUSS"
-    assert config.credentials == {"CLIENT": {"admin": "admin-secret", "alice": "alice-secret"}}
+    assert list(config.credentials) == ["CLIENT"]
+    assert config.credentials["CLIENT"].user_names == ("admin", "alice")
     assert config.super_users == {("User", "admin")}
     assert config.data_dir == Path("/tmp/data")
     assert config.remote_data_dir == "/tmp/remote"
