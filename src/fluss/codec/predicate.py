@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from fluss.model.schema import Column, Schema
 from fluss.model.types import DataType, DecimalType
 
-MAX_PREDICATE_DEPTH = 64
+MAX_PREDICATE_DEPTH = 32
 MAX_PREDICATE_NODES = 4096
 MAX_PREDICATE_LITERALS = 65536
 

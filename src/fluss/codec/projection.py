@@ -110,12 +110,15 @@ class Projector:
             table = run.table.unpack_from(metadata, buffers_position + run.buffer_bytes_start)
             start = table[0]
             past = table[-1] if len(table) % 2 else len(stored_body)
-            if not 0 <= start <= past <= len(stored_body):
-                raise CorruptBatch(f"buffers from {start} to {past} in a body of {len(stored_body)} bytes")
             shift = filled - start
             for index in range(0, len(table) - 1, 2):
-                buffers.append(table[index] + shift)
+                offset = table[index]
+                if not start <= offset <= past:
+                    raise CorruptBatch(f"buffer at {offset} among those from {start} to {past}")
+                buffers.append(offset + shift)
                 buffers.append(table[index + 1])
+            if not 0 <= start <= past <= len(stored_body):
+                raise CorruptBatch(f"buffers from {start} to {past} in a body of {len(stored_body)} bytes")
             nodes.append(stored_nodes[run.node_bytes])
             if past > start:
                 body.append(stored_body[start:past])
