@@ -1,0 +1,76 @@
+"""CREATE_DATABASE, ALTER_DATABASE and DROP_DATABASE (sheet 05, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.descriptor import DatabaseDescriptor, database_descriptor_from_json
+from fluss.model.names import DEFAULT_DATABASE, check_database_name
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.catalog.store import database_exists, database_missing
+from fluss.server.coordinator.config_changes import apply_changes
+from fluss.server.environment import Environment
+from fluss.server.network.service import RequestContext
+from fluss.server.security.authorizer import CLUSTER, Operation, database_resource
+
+
+class DatabaseApis:
+    """Changes of databases; each is on disk when it is answered."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
+    def create_database(self, context: RequestContext, request: pb.CreateDatabaseRequest) -> pb.CreateDatabaseResponse:
+        environment = self._environment
+        environment.catalog.refresh()
+        name = request.database_name
+        check_database_name(name)
+        environment.authorizer.check(context, Operation.CREATE, CLUSTER)
+        descriptor = DatabaseDescriptor()
+        if request.HasField("database_json"):
+            try:
+                descriptor = database_descriptor_from_json(request.database_json)
+            except ValueError as error:
+                raise FlussError(f"database {name!r}: {error}", ErrorCode.INVALID_DATABASE_EXCEPTION) from None
+        if environment.catalog.database(name) is not None:
+            if request.ignore_if_exists:
+                return pb.CreateDatabaseResponse()
+            raise database_exists(name)
+        environment.catalog.store.create_database(name, descriptor, environment.clock())
+        return pb.CreateDatabaseResponse()
+
+    def alter_database(self, context: RequestContext, request: pb.AlterDatabaseRequest) -> pb.AlterDatabaseResponse:
+        environment = self._environment
+        environment.catalog.refresh()
+        name = request.database_name
+        environment.authorizer.check(context, Operation.ALTER, database_resource(name))
+        entry = environment.catalog.database(name)
+        if entry is None:
+            if request.ignore_if_not_exists:
+                return pb.AlterDatabaseResponse()
+            raise database_missing(name)
+        descriptor = replace(
+            entry.descriptor,
+            custom_properties=apply_changes(entry.descriptor.custom_properties, request.config_changes),
+        )
+        if request.HasField("comment"):
+            descriptor = replace(descriptor, comment=request.comment or None)
+        if descriptor != entry.descriptor:
+            environment.catalog.store.alter_database(name, descriptor, environment.clock())
+        return pb.AlterDatabaseResponse()
+
+    def drop_database(self, context: RequestContext, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
+        environment = self._environment
+        environment.catalog.refresh()
+        name = request.database_name
+        environment.authorizer.check(context, Operation.DROP, database_resource(name))
+        if name == DEFAULT_DATABASE:
+            raise FlussError(
+                f"the default database {DEFAULT_DATABASE!r} cannot be dropped; drop its tables instead",
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+            )
+        if environment.catalog.database(name) is None and request.ignore_if_not_exists:
+            return pb.DropDatabaseResponse()
+        environment.catalog.store.drop_database(name, cascade=request.cascade)
+        return pb.DropDatabaseResponse()

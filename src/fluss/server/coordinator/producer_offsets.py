@@ -1,0 +1,100 @@
+"""Offsets that exactly-once sinks leave with the coordinator (sheet 05, section 18).
+
+An entry lives in the catalog under the producer's id until it expires. Registering never replaces a live entry: the
+first offsets are those to go back to.
+"""
+
+from __future__ import annotations
+
+import json
+
+from fluss.model.descriptor import dump_json
+from fluss.model.names import check_producer_id
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.environment import Environment
+from fluss.server.network.service import RequestContext
+from fluss.server.security.authorizer import Operation, table_resource
+
+CREATED, ALREADY_EXISTS = 0, 1
+
+
+class ProducerOffsetApis:
+    """REGISTER, GET and DELETE of producer offsets."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._records = environment.catalog.store.producer_offsets
+
+    def register_producer_offsets(
+        self, context: RequestContext, request: pb.RegisterProducerOffsetsRequest
+    ) -> pb.RegisterProducerOffsetsResponse:
+        self._begin(request.producer_id)
+        for table in request.table_offsets:
+            self._environment.authorizer.check_table_id(context, Operation.WRITE, table.table_id)
+        now_ms = self._environment.clock()
+        if self._records.get(request.producer_id, now_ms) is not None:
+            return pb.RegisterProducerOffsetsResponse(result=ALREADY_EXISTS)
+        ttl_ms = request.ttl_ms if request.HasField("ttl_ms") else self._environment.config.producer_offsets_ttl_ms
+        document = dump_json(_to_json(request)).decode()
+        self._records.put(request.producer_id, document, now_ms + ttl_ms, now_ms)
+        return pb.RegisterProducerOffsetsResponse(result=CREATED)
+
+    def get_producer_offsets(
+        self, context: RequestContext, request: pb.GetProducerOffsetsRequest
+    ) -> pb.GetProducerOffsetsResponse:
+        """Tables that the caller may not read are left out."""
+        self._begin(request.producer_id)
+        found = self._records.get(request.producer_id, self._environment.clock())
+        if found is None:
+            return pb.GetProducerOffsetsResponse()
+        document, expiration_time = found
+        response = pb.GetProducerOffsetsResponse(producer_id=request.producer_id, expiration_time=expiration_time)
+        for table_id, offsets in json.loads(document):
+            if not self._may_read(context, table_id):
+                continue
+            table = response.table_offsets.add(table_id=table_id)
+            for partition_id, bucket_id, offset in offsets:
+                table.bucket_offsets.add(partition_id=partition_id, bucket_id=bucket_id, log_end_offset=offset)
+        return response
+
+    def delete_producer_offsets(
+        self, context: RequestContext, request: pb.DeleteProducerOffsetsRequest
+    ) -> pb.DeleteProducerOffsetsResponse:
+        """Deleting what is not there is a success."""
+        self._begin(request.producer_id)
+        found = self._records.get(request.producer_id, self._environment.clock())
+        if found is not None:
+            for table_id, _ in json.loads(found[0]):
+                if self._environment.catalog.table_by_id(table_id) is not None:
+                    self._environment.authorizer.check_table_id(context, Operation.WRITE, table_id)
+            self._records.delete(request.producer_id)
+        return pb.DeleteProducerOffsetsResponse()
+
+    def _begin(self, producer_id: str) -> None:
+        self._environment.catalog.refresh()
+        check_producer_id(producer_id)
+
+    def _may_read(self, context: RequestContext, table_id: int) -> bool:
+        if not self._environment.authorizer.enabled:
+            return True
+        entry = self._environment.catalog.table_by_id(table_id)
+        return entry is not None and self._environment.authorizer.allows(
+            context, Operation.READ, table_resource(entry.path)
+        )
+
+
+def _to_json(request: pb.RegisterProducerOffsetsRequest) -> list[object]:
+    return [
+        [
+            table.table_id,
+            [
+                [
+                    bucket.partition_id if bucket.HasField("partition_id") else None,
+                    bucket.bucket_id,
+                    bucket.log_end_offset if bucket.HasField("log_end_offset") else None,
+                ]
+                for bucket in table.bucket_offsets
+            ],
+        ]
+        for table in request.table_offsets
+    ]

@@ -1,0 +1,30 @@
+"""Whether the tablets of this server can hold a new table or partition (sheet 05, sections 4.3 and 18)."""
+
+from __future__ import annotations
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.descriptor import TableDescriptor
+from fluss.model.properties import REPLICATION_FACTOR
+from fluss.server.coordinator.table_defaults import typed
+from fluss.server.environment import Environment
+
+PERMANENT_OFFLINE = 0
+TEMPORARY_OFFLINE = 1
+
+
+def check_placement(environment: Environment, descriptor: TableDescriptor) -> None:
+    """Raise 17 for more replicas than usable tablets, -1 for a table without buckets."""
+    tags = environment.catalog.server_tags
+    usable = sum(tags.get(server_id) != PERMANENT_OFFLINE for server_id in range(environment.topology.tablet_count))
+    factor = typed(descriptor.properties, REPLICATION_FACTOR)
+    if factor > usable:
+        raise FlussError(
+            f"{REPLICATION_FACTOR}={factor} is more than the {usable} usable tablet servers; "
+            "use 1: on one machine a second replica would share the disk anyway",
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+        )
+    assert descriptor.bucket_count is not None
+    if descriptor.bucket_count <= 0:
+        raise FlussError(
+            f"a table needs at least 1 bucket, got {descriptor.bucket_count}", ErrorCode.UNKNOWN_SERVER_ERROR
+        )

@@ -1,0 +1,112 @@
+"""The coordinator: the one writer of the metadata.
+
+Theory. All handlers are synchronous: each checks, writes one transaction and answers when it is on disk, so requests
+are served in the order in which they arrive and no two changes interleave. `run_background` runs beside them in the
+same event loop: partitions that follow the clock, expired offsets and leases. Start: the default database is made if
+there is none, and the coordinator epoch grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from fluss.errors import FlussError
+from fluss.model.names import DEFAULT_DATABASE
+from fluss.protocol.api_keys import ApiKey
+from fluss.server.catalog import Catalog
+from fluss.server.config import ServerConfig
+from fluss.server.coordinator.alter_table import AlterTableApi
+from fluss.server.coordinator.auto_partition import AutoPartitioner
+from fluss.server.coordinator.cluster_control import ClusterControl
+from fluss.server.coordinator.database_apis import DatabaseApis
+from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
+from fluss.server.coordinator.partition_apis import PartitionApis
+from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
+from fluss.server.coordinator.table_apis import TableApis
+from fluss.server.network.service import Handler
+from fluss.server.security.acl_apis import AclApis
+from fluss.server.shared_apis import SharedApis
+from fluss.server.topology import Topology
+
+logger = logging.getLogger(__name__)
+
+COORDINATOR_SERVER_TYPE = 1
+
+
+class CoordinatorService:
+    """The coordinator's APIs and background work for the network layer and the process that runs them."""
+
+    server_type = COORDINATOR_SERVER_TYPE
+
+    def __init__(self, config: ServerConfig, catalog: Catalog, topology: Topology, clock: Callable[[], int]) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._clock = clock
+        self.epoch = catalog.store.next_coordinator_epoch()
+        catalog.store.create_first_database(DEFAULT_DATABASE, clock())
+        catalog.refresh()
+        self._shared = SharedApis(config, catalog, topology, clock)
+        self.auto_partitioner = AutoPartitioner(self._shared.environment)
+        self._cluster = ClusterControl(self._shared.environment)
+
+    def apis(self) -> Mapping[int, Handler]:
+        """The handlers by API key."""
+        environment = self._shared.environment
+        databases = DatabaseApis(environment)
+        tables = TableApis(environment, self.auto_partitioner)
+        partitions = PartitionApis(environment)
+        acls = AclApis(environment)
+        producers = ProducerOffsetApis(environment)
+        snapshots = KvSnapshotApis(environment)
+        return {
+            **self._shared.apis(),
+            ApiKey.CREATE_DATABASE: databases.create_database,
+            ApiKey.ALTER_DATABASE: databases.alter_database,
+            ApiKey.DROP_DATABASE: databases.drop_database,
+            ApiKey.CREATE_TABLE: tables.create_table,
+            ApiKey.ALTER_TABLE: AlterTableApi(environment, self.auto_partitioner).alter_table,
+            ApiKey.DROP_TABLE: tables.drop_table,
+            ApiKey.CREATE_PARTITION: partitions.create_partition,
+            ApiKey.DROP_PARTITION: partitions.drop_partition,
+            ApiKey.CREATE_ACLS: acls.create_acls,
+            ApiKey.DROP_ACLS: acls.drop_acls,
+            ApiKey.ALTER_CLUSTER_CONFIGS: self._cluster.alter_cluster_configs,
+            ApiKey.ADD_SERVER_TAG: self._cluster.add_server_tag,
+            ApiKey.REMOVE_SERVER_TAG: self._cluster.remove_server_tag,
+            ApiKey.REBALANCE: self._cluster.rebalance,
+            ApiKey.LIST_REBALANCE_PROGRESS: self._cluster.list_rebalance_progress,
+            ApiKey.CANCEL_REBALANCE: self._cluster.cancel_rebalance,
+            ApiKey.REGISTER_PRODUCER_OFFSETS: producers.register_producer_offsets,
+            ApiKey.GET_PRODUCER_OFFSETS: producers.get_producer_offsets,
+            ApiKey.DELETE_PRODUCER_OFFSETS: producers.delete_producer_offsets,
+            ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE: snapshots.acquire_kv_snapshot_lease,
+            ApiKey.RELEASE_KV_SNAPSHOT_LEASE: snapshots.release_kv_snapshot_lease,
+            ApiKey.DROP_KV_SNAPSHOT_LEASE: snapshots.drop_kv_snapshot_lease,
+            ApiKey.LIST_KV_SNAPSHOTS: snapshots.list_kv_snapshots,
+            ApiKey.LIST_REMOTE_LOG_MANIFESTS: snapshots.list_remote_log_manifests,
+        }
+
+    async def run_background(self) -> None:
+        """Partitions at their interval, expired records at theirs; runs until it is cancelled."""
+        await asyncio.gather(
+            self._repeat(self.auto_partitioner.update_all, self._config.auto_partition_check_interval_ms),
+            self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
+        )
+
+    async def _repeat(self, step: Callable[[], None], interval_ms: int) -> None:
+        while True:
+            try:
+                step()
+            except FlussError as error:
+                logger.warning("background work failed and is tried again in %d ms: %s", interval_ms, error)
+            await asyncio.sleep(interval_ms / 1000)
+
+    def purge_expired(self) -> None:
+        """Remove producer offsets and snapshot leases whose time is over."""
+        self._catalog.store.producer_offsets.purge(self._clock())
+        self._catalog.store.kv_snapshot_leases.purge(self._clock())
+
+    def close(self) -> None:
+        """Nothing is open here: the process that made the catalog closes it."""

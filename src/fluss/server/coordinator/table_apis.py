@@ -1,0 +1,90 @@
+"""CREATE_TABLE and DROP_TABLE, in the order of checks of sheet 05, sections 4.1 and 5.3.
+
+A table is usable on every tablet when CREATE_TABLE has answered: leaders are a function of ids, and each process
+refreshes its catalog before it looks anything up.
+"""
+
+from __future__ import annotations
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.descriptor import TableDescriptor, table_descriptor_from_json
+from fluss.model.names import check_database_name, check_table_name
+from fluss.model.paths import TablePath
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.coordinator.auto_partition import AutoPartitioner
+from fluss.server.coordinator.replicas import check_placement
+from fluss.server.coordinator.table_defaults import cluster_defaults, with_defaults
+from fluss.server.coordinator.table_rules import TableLimits, check_table
+from fluss.server.environment import Environment, table_path
+from fluss.server.network.service import RequestContext
+from fluss.server.security.authorizer import Operation, database_resource
+
+
+class TableApis:
+    """Creation and removal of tables."""
+
+    def __init__(self, environment: Environment, auto_partitioner: AutoPartitioner) -> None:
+        self._environment = environment
+        self._auto_partitioner = auto_partitioner
+
+    def create_table(self, context: RequestContext, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+        """An invalid descriptor is refused even when the table exists and that is to be ignored."""
+        environment = self._environment
+        environment.catalog.refresh()
+        path = table_path(request.table_path)
+        check_path(path)
+        environment.authorizer.check(context, Operation.CREATE, database_resource(path.database_name))
+        descriptor = self._checked_descriptor(path, request.table_json)
+        if request.ignore_if_exists and environment.catalog.table(path) is not None:
+            return pb.CreateTableResponse()
+        environment.catalog.store.create_table(path, descriptor, environment.clock())
+        environment.catalog.refresh()
+        self._auto_partitioner.update_table(environment.table(path))
+        return pb.CreateTableResponse()
+
+    def _checked_descriptor(self, path: TablePath, document: bytes) -> TableDescriptor:
+        environment = self._environment
+        try:
+            descriptor = table_descriptor_from_json(document)
+        except ValueError as error:
+            raise FlussError(f"table '{path}': {error}", ErrorCode.INVALID_TABLE_EXCEPTION) from None
+        self._check_kind_allowed(path, descriptor)
+        try:
+            defaults = cluster_defaults(environment.config, environment.catalog.cluster_config)
+            descriptor = with_defaults(descriptor, defaults)
+            check_table(descriptor, TableLimits(environment.config.max_bucket_num, defaults))
+            if not descriptor.is_partitioned:
+                check_placement(environment, descriptor)
+        except FlussError as error:
+            raise FlussError(f"table '{path}': {error.message}", error.error_code) from None
+        return descriptor
+
+    def _check_kind_allowed(self, path: TablePath, descriptor: TableDescriptor) -> None:
+        config = self._environment.config
+        allowed, kind, option = (
+            (config.allow_create_kv_tables, "primary-key tables", "allow.create.kv.tables")
+            if descriptor.has_primary_key
+            else (config.allow_create_log_tables, "log tables", "allow.create.log.tables")
+        )
+        if not allowed:
+            raise FlussError(
+                f"table '{path}': this server does not create {kind} (option {option!r} is false)",
+                ErrorCode.INVALID_TABLE_EXCEPTION,
+            )
+
+    def drop_table(self, context: RequestContext, request: pb.DropTableRequest) -> pb.DropTableResponse:
+        """The name is free at once; tablets delete the files when they notice."""
+        environment = self._environment
+        environment.catalog.refresh()
+        path = table_path(request.table_path)
+        environment.authorizer.check_table(context, Operation.DROP, path)
+        if request.ignore_if_not_exists and environment.catalog.table(path) is None:
+            return pb.DropTableResponse()
+        environment.catalog.store.drop_table(path)
+        return pb.DropTableResponse()
+
+
+def check_path(path: TablePath) -> None:
+    """Raise 16 or 15 for a bad database or table name."""
+    check_database_name(path.database_name)
+    check_table_name(path.table_name)
