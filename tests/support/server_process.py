@@ -1,0 +1,133 @@
+"""`fluss server` as real processes, for tests: started, watched, killed, stopped.
+
+`ServerProcess` starts the command and waits for its ready line. Its standard error goes to a file, so that a chatty
+server never blocks on a full pipe and a failed test can show what the server said.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+START_DEADLINE_SECONDS = 60.0
+STOP_DEADLINE_SECONDS = 40.0
+POLL_SECONDS = 0.01
+
+COMMAND = (sys.executable, "-m", "fluss.cli.main")
+
+
+def wait_until(condition: Callable[[], object], what: str, deadline_seconds: float = 30.0) -> None:
+    """Wait for a condition to become true; AssertionError names it when it does not."""
+    deadline = time.monotonic() + deadline_seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {deadline_seconds} s: {what}"
+        time.sleep(POLL_SECONDS)
+
+
+class ServerFailed(AssertionError):
+    """The server ended before it was ready; the text is its standard error."""
+
+
+class ServerProcess:
+    """A running `fluss server`; the context manager stops it cleanly, or kills what is left of it."""
+
+    def __init__(self, data: Path, *arguments: str, bind: str | None = "127.0.0.1:0", log: Path | None = None) -> None:
+        self.data = data
+        self.log_path = log or data.parent / f"{data.name}.log"
+        command: list[str] = [*COMMAND, "server", "--data", str(data), *arguments]
+        if bind is not None:
+            command += ["--bind", bind]
+        self.started_at = time.monotonic()
+        with self.log_path.open("ab") as log_file:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log_file, text=True)
+        self.ready_line = self._wait_ready()
+        self.ready_seconds = time.monotonic() - self.started_at
+
+    def _wait_ready(self) -> str:
+        stream = self.process.stdout
+        assert stream is not None
+        watchdog = threading.Timer(START_DEADLINE_SECONDS, self.process.kill)
+        watchdog.start()
+        try:
+            line = stream.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            code = self.process.wait()
+            raise ServerFailed(f"exit code {code}\n{self.log_text()}")
+        return line.strip()
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Listener name -> host:port, from the ready line."""
+        return dict(re.findall(r"(\w+)://([^\s,]+)", self.ready_line))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of the first listener."""
+        return next(iter(self.addresses.values()))
+
+    def log_text(self) -> str:
+        """What the server wrote to standard error so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def process_of(self, role: str) -> psutil.Process | None:
+        """The child that carries a role ("coordinator", "tablet-0"), if it runs."""
+        for child in psutil.Process(self.process.pid).children():
+            try:
+                if child.name() == f"fluss-{role}"[:15] and child.status() != psutil.STATUS_ZOMBIE:
+                    return child
+            except psutil.NoSuchProcess:
+                continue
+        return None
+
+    def kill_role(self, role: str) -> int:
+        """`kill -9` one role; returns the id that it had."""
+        child = self.process_of(role)
+        assert child is not None, f"{role} does not run"
+        os.kill(child.pid, signal.SIGKILL)
+        return int(child.pid)
+
+    def kill(self) -> None:
+        """`kill -9` the supervisor and wait until its children are gone too."""
+        children = psutil.Process(self.process.pid).children()
+        self.process.kill()
+        self.process.wait()
+        gone, alive = psutil.wait_procs(children, timeout=STOP_DEADLINE_SECONDS)
+        assert not alive, f"children outlive their supervisor: {alive}"
+
+    def stop(self) -> int:
+        """SIGTERM, wait, return the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_DEADLINE_SECONDS)
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+        finally:
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+
+def run_command(arguments: Sequence[str], deadline_seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
+    """Run a `fluss` command to its end."""
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=deadline_seconds)
