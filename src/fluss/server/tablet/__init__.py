@@ -1,0 +1,1 @@
+"""The tablet role: log buckets served to clients."""

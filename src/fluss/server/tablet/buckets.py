@@ -1,0 +1,287 @@
+"""The buckets that a tablet leads: opened when needed, closed and deleted when their table goes.
+
+Theory. The catalog says which buckets exist and placement who leads them; this registry follows. `follow_catalog` is
+called after every `catalog.refresh()` and does work only when something changed: buckets that no longer exist become
+GONE, at once, and their files are removed by the maintenance worker. So a bucket in `find`'s map exists and is led
+here, and the way of a request is one dictionary look-up.
+
+A bucket is opened by the first request for it, or at the start in the background when it has files. Opening blocks
+(recovery), so it happens in worker threads; the loop goes on serving everything else. All other code here runs in the
+loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.server.catalog import Catalog, TableEntry
+from fluss.server.network.service import Reply
+from fluss.server.placement import leader_of
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.committer import Committer
+from fluss.server.storage.log.options import LogOptions
+from fluss.server.tablet.leftovers import leftover_directories, list_directories, remove_directory
+from fluss.server.tablet.local_bucket import BROKEN_RETRY_MS, BucketState, LocalBucket
+from fluss.server.tablet.remote_log import RemoteLog
+from fluss.server.tablet.remote_store import RemoteStore
+
+logger = logging.getLogger(__name__)
+
+OPENING_THREADS = 4
+# How many buckets the start opens ahead of requests: few, so that a requested one is never far back in the queue.
+MAX_BACKGROUND_OPENINGS = 2
+
+
+class BucketRegistry:
+    """See the module's text."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        catalog: Catalog,
+        server_id: int,
+        tablet_count: int,
+        committer: Committer,
+        options: LogOptions,
+        store: RemoteStore,
+        files: FileSystem,
+        clock: Callable[[], int],
+    ) -> None:
+        self._data_dir = data_dir
+        self._catalog = catalog
+        self._server_id = server_id
+        self._tablet_count = tablet_count
+        self._committer = committer
+        self._options = options
+        self._store = store
+        self._files = files
+        self._clock = clock
+        self._buckets: dict[TableBucket, LocalBucket] = {}
+        self._seen_change = catalog.change
+        self._is_stopping = False
+        self._opening_workers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="bucket-open")
+        # One thread: uploads and deletions are in no hurry and must not take the machine from requests.
+        self.maintenance_worker = ThreadPoolExecutor(1, thread_name_prefix="bucket-maintenance")
+
+    def follow_catalog(self) -> None:
+        """Take in metadata changes; cheap when there are none."""
+        self._catalog.refresh()
+        if self._catalog.change == self._seen_change:
+            return
+        self._seen_change = self._catalog.change
+        for bucket in [bucket for bucket in self._buckets if not self._catalog.has_bucket(bucket)]:
+            self._drop(self._buckets.pop(bucket))
+
+    def table(self, table_id: int) -> TableEntry | None:
+        """A table as of the last `follow_catalog`."""
+        return self._catalog.table_by_id(table_id)
+
+    def find(self, bucket: TableBucket) -> LocalBucket:
+        """The bucket, being opened if it was not yet; FlussError 21 or 12 when it is not ours to serve."""
+        local = self._buckets.get(bucket)
+        if local is None:
+            self._check_ours(bucket)
+            local = LocalBucket(bucket, self._describe(bucket))
+            self._buckets[bucket] = local
+            self._start_opening(local)
+        elif local.state is BucketState.BROKEN and self._clock() >= local.retry_at_ms:
+            local.becomes_opening()
+            self._start_opening(local)
+        return local
+
+    def when_open(self, buckets: Sequence[TableBucket], answer: Callable[[], Reply]) -> Reply | Awaitable[Reply]:
+        """`answer()` now, or later if some of the buckets are still being opened. It meets their errors itself."""
+        opening = []
+        for bucket in buckets:
+            try:
+                local = self.find(bucket)
+            except FlussError:
+                continue
+            if local.state is BucketState.OPENING:
+                opening.append(local)
+        if not opening:
+            return answer()
+        return _answer_when_settled(opening, answer)
+
+    def open_buckets(self) -> Iterator[tuple[LocalBucket, BucketLog, RemoteLog]]:
+        """Every bucket that is open now; the map may change while the caller awaits something."""
+        for local in list(self._buckets.values()):
+            log, remote = local.log, local.remote
+            if local.state is BucketState.OPEN and log is not None and remote is not None:
+                yield local, log, remote
+
+    async def open_existing(self) -> None:
+        """Open the buckets that have files, a few at a time; a broken one is logged and left alone."""
+        loop = asyncio.get_running_loop()
+        ours = [
+            bucket for bucket in self._catalog.buckets() if leader_of(bucket, self._tablet_count) == self._server_id
+        ]
+        paths = [(bucket, self._directory(bucket)) for bucket in ours]
+        existing = await loop.run_in_executor(
+            self.maintenance_worker, lambda: [bucket for bucket, path in paths if path.is_dir()]
+        )
+        limit = asyncio.Semaphore(MAX_BACKGROUND_OPENINGS)
+        for bucket in existing:
+            await limit.acquire()
+            if self._is_stopping:
+                return
+            if bucket in self._buckets or not self._catalog.has_bucket(bucket):
+                limit.release()
+                continue
+            local = self.find(bucket)
+            if local.state is BucketState.OPENING:
+                local.when_settled(limit.release)
+            else:
+                limit.release()
+
+    async def remove_leftovers(self) -> None:
+        """Delete directories of tables and partitions that do not exist any more."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self.maintenance_worker, list_directories, self._data_dir / "data")
+        self.follow_catalog()  # After listing: see the reasoning in `leftovers`.
+        leftovers = leftover_directories(
+            found,
+            lambda table_id: self._catalog.table_by_id(table_id) is not None,
+            lambda table_id, partition_id: self._catalog.partition(table_id, partition_id) is not None,
+        )
+        for directory in leftovers:
+            if await loop.run_in_executor(self.maintenance_worker, remove_directory, directory, self._store):
+                logger.info("removed %s, its table or partition was dropped", directory)
+
+    async def close(self) -> None:
+        """Close every log; requests get 12 from now on, which sends clients to look again."""
+        self._is_stopping = True
+        loop = asyncio.get_running_loop()
+        gone = list(self._buckets.values())
+        self._buckets.clear()
+        for local in gone:
+            local.becomes_gone(FlussError(f"{local.name}: the tablet stops", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            if local.remote is not None:
+                local.remote.close()
+        # An opening that is under way ends in `_opening_done`, which closes the log of a bucket that is gone.
+        await loop.run_in_executor(None, self._opening_workers.shutdown)
+        await asyncio.sleep(0)
+        for local in gone:
+            if local.log is not None:
+                await loop.run_in_executor(self.maintenance_worker, _close_log, local.log, local.name)
+        await loop.run_in_executor(None, self.maintenance_worker.shutdown)
+
+    def _check_ours(self, bucket: TableBucket) -> None:
+        if not self._catalog.has_bucket(bucket):
+            raise unknown_bucket(bucket)
+        leader = leader_of(bucket, self._tablet_count)
+        if leader != self._server_id or self._is_stopping:
+            raise FlussError(
+                f"{self._describe(bucket)} is led by tablet {leader}, not by {self._server_id}; refresh the metadata",
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            )
+
+    def _describe(self, bucket: TableBucket) -> str:
+        entry = self._catalog.table_by_id(bucket.table_id)
+        name = str(entry.path) if entry is not None else f"table {bucket.table_id}"
+        if bucket.partition_id is not None:
+            partition = self._catalog.partition(bucket.table_id, bucket.partition_id)
+            name += f"(p={partition.name})" if partition is not None else f"(p={bucket.partition_id})"
+        return f"bucket {bucket.bucket_id} of {name}"
+
+    def _directory(self, bucket: TableBucket) -> Path:
+        return self._data_dir / self._catalog.directory(bucket)
+
+    def _start_opening(self, local: LocalBucket) -> None:
+        bucket = local.bucket
+        entry = self._catalog.table_by_id(bucket.table_id)
+        assert entry is not None, f"{local.name} is opened without a table"
+        partition = None
+        if bucket.partition_id is not None:
+            partition = self._catalog.partition(bucket.table_id, bucket.partition_id)
+        path, name, directory = entry.path, partition.name if partition is not None else None, self._directory(bucket)
+
+        def open_both() -> tuple[BucketLog, RemoteLog]:
+            log = BucketLog.open(directory, self._options, self._committer, self._files)
+            return log, RemoteLog.open(directory, self._store, path, bucket, name, self._files)
+
+        future = asyncio.get_running_loop().run_in_executor(self._opening_workers, open_both)
+        future.add_done_callback(lambda done: self._opening_done(local, done))
+
+    def _opening_done(self, local: LocalBucket, done: asyncio.Future[tuple[BucketLog, RemoteLog]]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if local.state is BucketState.GONE:
+            if error is None and not done.cancelled():
+                local.log, local.remote = done.result()
+                if not self._is_stopping:
+                    self._remove_files(local)
+        elif error is None and not done.cancelled():
+            local.becomes_open(*done.result())
+        else:
+            logger.error("%s cannot be opened and is not served: %s", local.name, error)
+            reason = error if isinstance(error, FlussError) else None
+            text = f"{local.name} cannot be opened: {reason.message if reason else error}; see the server's log"
+            retry_at_ms = self._clock() + BROKEN_RETRY_MS
+            local.becomes_broken(FlussError(text, ErrorCode.STORAGE_EXCEPTION), retry_at_ms)
+
+    def _drop(self, local: LocalBucket) -> None:
+        was_open = local.state is BucketState.OPEN
+        local.becomes_gone(unknown_bucket(local.bucket))
+        if was_open:
+            self._remove_files(local)
+
+    def _remove_files(self, local: LocalBucket) -> None:
+        log, remote = local.log, local.remote
+        assert log is not None
+        assert remote is not None
+        # The directory of a table that goes on must stay: another partition may be making its own in it right now.
+        table_gone = self._catalog.table_by_id(local.bucket.table_id) is None
+        levels = (local.bucket.partition_id is not None) + table_gone
+        self.maintenance_worker.submit(_destroy, local, log, remote, levels)
+
+
+async def wait_until_settled(opening: Iterable[LocalBucket]) -> None:
+    """Wait until none of the buckets is being opened any more."""
+    for local in opening:
+        if local.state is BucketState.OPENING:
+            settled = asyncio.Event()
+            local.when_settled(settled.set)
+            await settled.wait()
+
+
+async def _answer_when_settled(opening: list[LocalBucket], answer: Callable[[], Reply]) -> Reply:
+    await wait_until_settled(opening)
+    return answer()
+
+
+def unknown_bucket(bucket: TableBucket) -> FlussError:
+    """The answer for a bucket that does not exist, or no longer."""
+    partition = f", partition {bucket.partition_id}" if bucket.partition_id is not None else ""
+    return FlussError(
+        f"there is no bucket {bucket.bucket_id} of table id {bucket.table_id}{partition}",
+        ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
+    )
+
+
+def _close_log(log: BucketLog, name: str) -> None:
+    try:
+        log.close()
+    except (OSError, FlussError) as error:
+        logger.error("%s was not closed cleanly, the next start recovers it: %s", name, error)
+
+
+def _destroy(local: LocalBucket, log: BucketLog, remote: RemoteLog, empty_parents: int) -> None:
+    """Delete a dropped bucket, in the maintenance worker. What fails stays for the search for left-over files."""
+    try:
+        remote.destroy()
+        log.destroy()
+    except (OSError, ValueError, FlussError) as error:
+        logger.warning("files of %s, which was dropped, cannot be removed yet: %s", local.name, error)
+        return
+    for parent in list(log.directory.parents)[:empty_parents]:
+        try:
+            parent.rmdir()
+        except OSError:
+            return  # Other buckets are still in it; the last one removes it.

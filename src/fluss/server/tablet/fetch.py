@@ -1,0 +1,118 @@
+"""FETCH_LOG: answered at once, or parked until a bucket it asks for has more (long poll).
+
+Theory. A fetch looks at the logs and parks in one step of the event loop, so an append cannot slip in between. A parked
+fetch is registered with each of its buckets; whenever the high watermark of one advances, or a bucket is dropped, it
+looks again in the same step and answers if it has enough. It leaves its buckets when it is answered, timed out, or
+given up because its connection is gone (its future is cancelled), so nothing refers to a fetch that is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.network.service import Reply, RequestContext
+from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
+from fluss.server.tablet.fetch_reader import look, must_wait
+from fluss.server.tablet.fetch_request import CLIENT_FOLLOWER_ID, FetchPlan, TableFetch, table_fetch
+from fluss.server.tablet.local_bucket import BucketState, LocalBucket
+from fluss.server.tablet.projection_cache import ProjectionCache
+
+
+class WaitingFetch:
+    """A parked fetch; see the module's text."""
+
+    __slots__ = ("_buckets", "_plan", "_timer", "future")
+
+    def __init__(self, plan: FetchPlan, loop: asyncio.AbstractEventLoop) -> None:
+        self._plan = plan
+        self.future: asyncio.Future[Reply] = loop.create_future()
+        self._buckets = [item.local for table in plan.tables for item in table.buckets if item.local is not None]
+        for local in self._buckets:
+            local.waiters[self] = None
+        self._timer = loop.call_later(plan.max_wait_ms / 1000, self.answer)
+        self.future.add_done_callback(self._leave)
+
+    def bucket_changed(self) -> None:
+        """More may be there: look, and answer if it is enough."""
+        answer = look(self._plan)
+        if not must_wait(self._plan, answer):
+            self._finish(answer.pieces())
+
+    def answer(self) -> None:
+        """Time is over: answer with what is there."""
+        if not self.future.done():
+            self._finish(look(self._plan).pieces())
+
+    def _finish(self, reply: Reply) -> None:
+        # Leave first: the same step may wake this fetch again through another bucket.
+        self._leave(self.future)
+        if not self.future.done():
+            self.future.set_result(reply)
+
+    def _leave(self, _: asyncio.Future[Reply]) -> None:
+        self._timer.cancel()
+        for local in self._buckets:
+            local.waiters.pop(self, None)
+
+
+class FetchApi:
+    """Handler of FETCH_LOG."""
+
+    def __init__(self, registry: BucketRegistry, access: TableAccess) -> None:
+        self._registry = registry
+        self._access = access
+        self._projections = ProjectionCache()
+
+    def fetch_log(self, context: RequestContext, request: pb.FetchLogRequest) -> Reply | Awaitable[Reply]:
+        """Answer now, or return what will be the answer."""
+        self._registry.follow_catalog()
+        plan = FetchPlan(request, [self._resolve(context, table) for table in request.tables_req])
+        if request.follower_server_id != CLIENT_FOLLOWER_ID:
+            _refuse_follower(plan, request.follower_server_id)
+        opening = [
+            item.local
+            for table in plan.tables
+            for item in table.buckets
+            if item.local is not None and item.local.state is BucketState.OPENING
+        ]
+        if opening:
+            return self._fetch_when_open(plan, opening)
+        return self._answer_or_park(plan)
+
+    def _resolve(self, context: RequestContext, request: pb.PbFetchLogReqForTable) -> TableFetch:
+        entry = self._registry.table(request.table_id)
+        table = table_fetch(request, entry, self._projections)
+        if entry is not None and table.error is None:
+            table.error = self._access.read_error(context, entry.path)
+        if table.error is None:
+            for item in table.buckets:
+                try:
+                    item.local = self._registry.find(item.bucket)
+                except FlussError as error:
+                    item.error = error
+        return table
+
+    def _answer_or_park(self, plan: FetchPlan) -> Reply | asyncio.Future[Reply]:
+        answer = look(plan)
+        if must_wait(plan, answer):
+            return WaitingFetch(plan, asyncio.get_running_loop()).future
+        return answer.pieces()
+
+    async def _fetch_when_open(self, plan: FetchPlan, opening: list[LocalBucket]) -> Reply:
+        await wait_until_settled(opening)
+        reply = self._answer_or_park(plan)
+        return await reply if isinstance(reply, asyncio.Future) else reply
+
+
+def _refuse_follower(plan: FetchPlan, server_id: int) -> None:
+    error = FlussError(
+        f"server {server_id} is no replica here: a one-machine server has no followers",
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    )
+    for table in plan.tables:
+        for item in table.buckets:
+            item.local, item.error = None, error

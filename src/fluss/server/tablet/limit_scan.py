@@ -1,0 +1,81 @@
+"""LIMIT_SCAN of log tables: the last rows of a bucket, as whole batches; the client cuts to the exact number.
+
+The range may span segments (Apache Fluss stops at the end of one and then returns fewer rows than asked). Only local
+data is read: rows whose batches have gone to remote storage are left out. All bytes are slices of mapped files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.record_walk import Piece, limit_scan_response_pieces
+from fluss.server.network.service import Reply, RequestContext
+from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.buckets import BucketRegistry
+
+# An answer is one frame, and clients hold it whole.
+MAX_LIMIT_SCAN_BYTES = 1024 * 1024 * 1024
+
+
+def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:
+    """Bytes of all batches from the one with row number `limit` from the end on."""
+    pieces: list[Piece] = []
+    size = 0
+    end = log.high_watermark
+    offset = max(log.local_start_offset, end - limit)
+    while offset < end:
+        found = log.read(offset, MAX_LIMIT_SCAN_BYTES - size, whole_first_batch=True)
+        size += len(found.view)
+        if size > MAX_LIMIT_SCAN_BYTES or found.next_offset <= offset:
+            raise FlussError(
+                f"the last {limit} rows are more than {MAX_LIMIT_SCAN_BYTES} bytes; ask for fewer, or scan the log",
+                ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
+            )
+        pieces.append(found.view)
+        offset = found.next_offset
+    return pieces
+
+
+class LimitScanApi:
+    """Handler of LIMIT_SCAN."""
+
+    def __init__(self, registry: BucketRegistry, access: TableAccess) -> None:
+        self._registry = registry
+        self._access = access
+
+    def limit_scan(self, context: RequestContext, request: pb.LimitScanRequest) -> Reply | Awaitable[Reply]:
+        """The outcome, also an error, is inside the response."""
+        self._registry.follow_catalog()
+        bucket = TableBucket(
+            request.table_id, request.partition_id if request.HasField("partition_id") else None, request.bucket_id
+        )
+
+        def answer() -> Reply:
+            try:
+                self._check(context, request)
+                log, _ = self._registry.find(bucket).opened()
+                pieces = tail_pieces(log, request.limit)
+            except FlussError as error:
+                return pb.LimitScanResponse(error_code=error.error_code, error_message=error.message)
+            return limit_scan_response_pieces(pb.LimitScanResponse(is_log_table=True), pieces)
+
+        return self._registry.when_open([bucket], answer)
+
+    def _check(self, context: RequestContext, request: pb.LimitScanRequest) -> None:
+        entry = self._registry.table(request.table_id)
+        if entry is None:
+            return  # Looking for the bucket tells.
+        error = self._access.read_error(context, entry.path)
+        if error is not None:
+            raise error
+        if request.limit <= 0:
+            raise FlussError(f"the limit must be positive, not {request.limit}", ErrorCode.INVALID_SCAN_REQUEST)
+        if entry.has_primary_key:
+            raise FlussError(
+                f"{entry.path} has a primary key; this server serves the rows of log tables only",
+                ErrorCode.INVALID_TABLE_EXCEPTION,
+            )

@@ -1,0 +1,54 @@
+"""Refusing ARROW batches for tables whose log has another format.
+
+pyfluss 1.0.0 ignores `table.log.format` and sends ARROW batches to INDEXED and COMPACTED tables; Apache Fluss stores
+them, and nobody can read them afterwards. No header field tells the formats apart, but the bodies do: an Arrow message
+begins with the bytes ff ff ff ff, and the same place in a row format holds the positive length of the first record. So
+four bytes per batch tell, and such a write fails with 15 instead of losing data. Tables with ARROW logs, which is
+nearly all of them, are not looked at.
+"""
+
+from __future__ import annotations
+
+from fluss.codec.log_batch import CorruptBatch, iter_batches
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.properties import LOG_FORMAT
+from fluss.server.catalog import TableEntry
+from fluss.server.tablet.projection_cache import ARROW_FORMAT
+
+ARROW_CONTINUATION = b"\xff\xff\xff\xff"
+MAX_CACHED_FORMATS = 4096
+
+
+class LogFormats:
+    """Log formats of tables; a format never changes in the life of a table id."""
+
+    def __init__(self) -> None:
+        self._formats: dict[int, str] = {}
+
+    def check(self, entry: TableEntry, records: memoryview) -> None:
+        """FlussError 15 when the records are ARROW and the table's log is not."""
+        log_format = self._formats.get(entry.table_id)
+        if log_format is None:
+            if len(self._formats) >= MAX_CACHED_FORMATS:
+                self._formats.clear()
+            log_format = self._formats[entry.table_id] = str(entry.property(LOG_FORMAT))
+        if log_format != ARROW_FORMAT and holds_arrow_batch(records):
+            raise FlussError(
+                f"{entry.path} has log format {log_format}, but the batch is ARROW and could never be read again; "
+                "use a client that writes this format, or a table with 'table.log.format' = 'ARROW'",
+                ErrorCode.INVALID_TABLE_EXCEPTION,
+            )
+
+
+def holds_arrow_batch(records: memoryview) -> bool:
+    """Whether some batch has an Arrow message where its first record should be."""
+    try:
+        for position, header in iter_batches(records):
+            if header.record_count == 0:
+                continue
+            start = position + header.records_start
+            if records[start : start + 4] == ARROW_CONTINUATION:
+                return True
+    except CorruptBatch:
+        return False  # The append will say what is wrong.
+    return False

@@ -1,0 +1,179 @@
+"""What a tablet does besides requests: follow the catalog, tier, retire and expire.
+
+Every loop goes round for ever with its own pause. Decisions are made in the event loop (retention_plan), blocking work
+is done in the registry's maintenance worker. A failure of one bucket is logged, once until it works again, and never
+ends a loop: the next round tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from fluss.model.paths import TableBucket
+from fluss.model.properties import LOG_LOCAL_TTL, LOG_TIERED_LOCAL_SEGMENTS, LOG_TTL
+from fluss.server.catalog import TableEntry
+from fluss.server.config import ServerConfig
+from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.segment import SegmentInfo
+from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.local_bucket import BucketState, LocalBucket
+from fluss.server.tablet.remote_log import RemoteLog
+from fluss.server.tablet.retention_plan import (
+    LocalSegment,
+    expired_remote_segments,
+    local_delete_offset_after_upload,
+    local_delete_offset_by_age,
+    segments_to_upload,
+)
+
+logger = logging.getLogger(__name__)
+
+CATALOG_INTERVAL_MS = 100
+LEFTOVERS_INTERVAL_MS = 60_000
+# No configured interval makes a loop that never sleeps.
+MIN_INTERVAL_MS = 10
+
+
+class Maintenance:
+    """The background loops of one tablet."""
+
+    def __init__(
+        self, config: ServerConfig, registry: BucketRegistry, server_id: int, clock: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._server_id = server_id
+        self._clock = clock
+        self._failing: set[TableBucket] = set()
+
+    @property
+    def _is_tiering(self) -> bool:
+        return self._config.remote_log_task_interval_ms > 0
+
+    async def run(self) -> None:
+        """All loops; ends only by cancellation."""
+        loops = [
+            _every(CATALOG_INTERVAL_MS, "catalog", self._follow_catalog),
+            _every(self._config.log_retention_check_interval_ms, "retention", self.retention_round),
+            _every(self._config.writer_id_check_interval_ms, "writer expiry", self.writer_expiry_round),
+        ]
+        if self._is_tiering:
+            loops.append(_every(self._config.remote_log_task_interval_ms, "remote log", self.remote_round))
+        if self._server_id == 0:  # One tablet is enough to search the common directory.
+            loops.append(self._leftovers())
+        loops.append(_guarded("opening of buckets", self._registry.open_existing))
+        tasks = [asyncio.ensure_future(loop) for loop in loops]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _follow_catalog(self) -> None:
+        self._registry.follow_catalog()
+
+    async def _leftovers(self) -> None:
+        await _guarded("search for left-over files", self._registry.remove_leftovers)
+        await _every(LEFTOVERS_INTERVAL_MS, "search for left-over files", self._registry.remove_leftovers)
+
+    async def writer_expiry_round(self) -> None:
+        """Forget writers that were silent for too long."""
+        for _, log, _ in self._registry.open_buckets():
+            log.expire_writers(self._clock())
+            await asyncio.sleep(0)
+
+    async def retention_round(self) -> None:
+        """Delete local segments that are too old."""
+        for local, log, remote in self._registry.open_buckets():
+            entry = self._registry.table(local.bucket.table_id)
+            if entry is not None and not entry.has_primary_key and local.state is BucketState.OPEN:
+                await self._guard(local, "retention", partial(self._retire, entry, log, remote))
+
+    async def _retire(self, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
+        now_ms = self._clock()
+        ttl_ms = int(entry.property(LOG_TTL))
+        bound = log.high_watermark
+        if self._is_tiering:
+            bound = remote.manifest.end_offset
+            local_ttl_ms = entry.property(LOG_LOCAL_TTL)
+            ttl_ms = ttl_ms if local_ttl_ms is None else int(local_ttl_ms)
+        elif ttl_ms:
+            await self._expire_remote(entry, remote)  # Tiering was on once.
+        if self._config.log_retention_roll_active_segment and _is_older(log, now_ms, ttl_ms):
+            log.roll()
+        offset = local_delete_offset_by_age(_local_segments(log.sealed_segments()), now_ms, ttl_ms, bound)
+        if offset > log.local_start_offset:
+            log.delete_segments_up_to(offset)
+
+    async def remote_round(self) -> None:
+        """Upload sealed segments, delete local copies of uploaded ones, expire remote ones."""
+        for local, log, remote in self._registry.open_buckets():
+            entry = self._registry.table(local.bucket.table_id)
+            if entry is not None and not entry.has_primary_key and local.state is BucketState.OPEN:
+                await self._guard(local, "remote log", partial(self._tier, local, entry, log, remote))
+
+    async def _tier(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
+        if remote.record.has_garbage:
+            await self._in_worker(remote.collect_garbage)
+        sealed = log.sealed_segments()
+        chosen = segments_to_upload(
+            _local_segments(sealed),
+            remote.manifest,
+            log.high_watermark,
+            self._config.remote_log_task_max_upload_segments,
+        )
+        if chosen:
+            await self._in_worker(lambda: remote.upload([sealed[position] for position in chosen]))
+        if local.state is not BucketState.OPEN:
+            return  # Dropped while the upload ran; the drop cleans up behind it.
+        offset = local_delete_offset_after_upload(
+            _local_segments(log.sealed_segments()),
+            remote.manifest.end_offset,
+            int(entry.property(LOG_TIERED_LOCAL_SEGMENTS)),
+        )
+        if offset > log.local_start_offset:
+            log.delete_segments_up_to(offset)
+        await self._expire_remote(entry, remote)
+
+    async def _expire_remote(self, entry: TableEntry, remote: RemoteLog) -> None:
+        expired = expired_remote_segments(remote.manifest, self._clock(), int(entry.property(LOG_TTL)))
+        if expired:
+            await self._in_worker(lambda: remote.expire(expired))
+
+    async def _in_worker(self, work: Callable[[], object]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._registry.maintenance_worker, work)
+
+    async def _guard(self, local: LocalBucket, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as error:
+            if local.bucket not in self._failing and local.state is BucketState.OPEN:
+                self._failing.add(local.bucket)
+                logger.warning("%s of %s failed and will be tried again: %s", what, local.name, error)
+        else:
+            self._failing.discard(local.bucket)
+
+
+def _local_segments(segments: list[SegmentInfo]) -> list[LocalSegment]:
+    return [LocalSegment(item.base_offset, item.next_offset, item.max_timestamp) for item in segments]
+
+
+def _is_older(log: BucketLog, now_ms: int, ttl_ms: int) -> bool:
+    """Whether everything in the log, so also its active segment, is older than `ttl_ms`."""
+    return ttl_ms > 0 and log.high_watermark == log.log_end_offset and now_ms - log.newest_timestamp > ttl_ms
+
+
+async def _every(interval_ms: int, what: str, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(max(MIN_INTERVAL_MS, interval_ms) / 1000)
+        await _guarded(what, work)
+
+
+async def _guarded(what: str, work: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await work()
+    except Exception:
+        logger.exception("background work (%s) failed and will be tried again", what)

@@ -1,0 +1,119 @@
+"""LIST_OFFSETS and GET_TABLE_STATS: where the log of a bucket begins, ends, or was at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.network.service import Reply, RequestContext
+from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.fetch_reader import earliest_offset
+from fluss.server.tablet.fetch_request import CLIENT_FOLLOWER_ID
+from fluss.server.tablet.remote_log import RemoteLog
+
+EARLIEST = 0
+LATEST = 1
+TIMESTAMP = 2
+LEADER_END_SNAPSHOT = 3
+
+
+def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_ms: int) -> int:
+    """The offset from which a client meets everything at or after `timestamp` (sheet 03, section 12).
+
+    Exact for local data; at or before the exact batch for data that is only remote.
+    """
+    if timestamp > now_ms:
+        raise FlussError(
+            f"timestamp {timestamp} is later than the server's clock, {now_ms}", ErrorCode.INVALID_TIMESTAMP_EXCEPTION
+        )
+    if timestamp > log.newest_timestamp:
+        return log.high_watermark
+    found = remote.offset_for_timestamp(timestamp, below=log.local_start_offset)
+    if found is None:
+        found = log.offset_for_timestamp(timestamp)
+    if found is None:
+        raise FlussError(f"no record at or after timestamp {timestamp}", ErrorCode.INVALID_TIMESTAMP_EXCEPTION)
+    return found
+
+
+def list_offset(log: BucketLog, remote: RemoteLog, request: pb.ListOffsetsRequest, now_ms: int) -> int:
+    """One bucket's offset for the question of the request."""
+    is_client = request.follower_server_id == CLIENT_FOLLOWER_ID
+    if request.offset_type == EARLIEST:
+        return earliest_offset(log, remote) if is_client else log.local_start_offset
+    if request.offset_type == LATEST:
+        return log.high_watermark if is_client else log.log_end_offset
+    if request.offset_type == TIMESTAMP:
+        return offset_for_timestamp(log, remote, request.startTimestamp, now_ms)
+    return log.opened_end_offset
+
+
+class OffsetsApi:
+    """Handlers of LIST_OFFSETS and GET_TABLE_STATS."""
+
+    def __init__(self, registry: BucketRegistry, access: TableAccess, clock: Callable[[], int]) -> None:
+        self._registry = registry
+        self._access = access
+        self._clock = clock
+
+    def list_offsets(self, context: RequestContext, request: pb.ListOffsetsRequest) -> Reply | Awaitable[Reply]:
+        """One entry per asked bucket; a question that makes no sense fails as a whole."""
+        self._registry.follow_catalog()
+        if request.offset_type not in (EARLIEST, LATEST, TIMESTAMP, LEADER_END_SNAPSHOT):
+            raise FlussError(f"unknown offset type {request.offset_type}", ErrorCode.UNKNOWN_SERVER_ERROR)
+        if request.offset_type == TIMESTAMP and not request.HasField("startTimestamp"):
+            raise FlussError("offset type 2 needs startTimestamp", ErrorCode.UNKNOWN_SERVER_ERROR)
+        entry = self._registry.table(request.table_id)
+        if entry is not None:
+            self._access.check_describe(context, entry.path)
+        partition_id = request.partition_id if request.HasField("partition_id") else None
+        buckets = [TableBucket(request.table_id, partition_id, bucket_id) for bucket_id in request.bucket_id]
+
+        def answer() -> Reply:
+            response = pb.ListOffsetsResponse()
+            for bucket in buckets:
+                result = response.buckets_resp.add(bucket_id=bucket.bucket_id)
+                try:
+                    log, remote = self._registry.find(bucket).opened()
+                    result.offset = list_offset(log, remote, request, self._clock())
+                except FlussError as error:
+                    result.error_code, result.error_message = error.error_code, error.message
+            return response
+
+        return self._registry.when_open(buckets, answer)
+
+    def table_stats(self, context: RequestContext, request: pb.GetTableStatsRequest) -> Reply | Awaitable[Reply]:
+        """How many rows each asked bucket of a log table has."""
+        self._registry.follow_catalog()
+        entry = self._registry.table(request.table_id)
+        table_error = self._access.read_error(context, entry.path) if entry is not None else None
+        if entry is not None and entry.has_primary_key and table_error is None:
+            table_error = FlussError(
+                f"row counts of {entry.path}, which has a primary key, are not known to this server",
+                ErrorCode.INVALID_TABLE_EXCEPTION,
+            )
+        buckets = [
+            TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
+            for item in request.buckets_req
+        ]
+
+        def answer() -> Reply:
+            response = pb.GetTableStatsResponse()
+            for bucket in buckets:
+                result = response.buckets_resp.add(bucket_id=bucket.bucket_id)
+                if bucket.partition_id is not None:
+                    result.partition_id = bucket.partition_id
+                try:
+                    if table_error is not None:
+                        raise table_error
+                    log, remote = self._registry.find(bucket).opened()
+                    result.row_count = log.high_watermark - earliest_offset(log, remote)
+                except FlussError as error:
+                    result.error_code, result.error_message = error.error_code, error.message
+            return response
+
+        return self._registry.when_open(buckets if table_error is None else [], answer)

@@ -1,0 +1,197 @@
+"""What of a bucket lies in remote storage: the manifest, its JSON form, and the record kept next to the local files.
+
+Two documents, both JSON:
+
+- The *manifest* has the layout that every Fluss server writes to `{tablet dir}/metadata/{uuid}.manifest`: which
+  segments exist remotely and which offsets they hold. It is immutable; a change writes a new file.
+- The *record* is ours, one file `remote-log.json` in the bucket's local directory, replaced atomically. It holds the
+  current manifest and the names of remote objects that nobody refers to (`garbage`). It plays the part that the
+  coordinator's database plays in a cluster: a manifest counts from the moment the record has it.
+
+Why the record carries garbage: an object's name is noted as garbage *before* the object is made and stays noted until
+it is deleted. So whatever the moment of a crash, every remote object is either in the manifest or in the garbage list,
+nothing has to be found by listing a store that others may share, and nothing is lost.
+
+Invariant of a manifest: segments are in offset order and each starts where the previous one ends.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from fluss.model.paths import TableBucket, TablePath
+
+RECORD_FILE_NAME = "remote-log.json"
+RECORD_VERSION = 1
+MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True)
+class RemoteSegment:
+    """One segment file in remote storage; `end_offset` is exclusive."""
+
+    segment_id: str
+    start_offset: int
+    end_offset: int
+    max_timestamp: int
+    size_in_bytes: int
+
+
+@dataclass(frozen=True)
+class RemoteManifest:
+    """The remote part of one bucket's log."""
+
+    path: TablePath
+    bucket: TableBucket
+    partition_name: str | None = None
+    segments: tuple[RemoteSegment, ...] = ()
+    highest_copied_end_offset: int = -1
+
+    @property
+    def start_offset(self) -> int | None:
+        """First offset that is in remote storage, or None when nothing is."""
+        return self.segments[0].start_offset if self.segments else None
+
+    @property
+    def end_offset(self) -> int:
+        """Offset up to which everything was uploaded, also after those segments have expired; -1 for never."""
+        return max(self.highest_copied_end_offset, self.segments[-1].end_offset if self.segments else -1)
+
+    def with_segment(self, segment: RemoteSegment) -> RemoteManifest:
+        """This manifest plus the next segment; refuses a hole."""
+        if self.end_offset >= 0 and segment.start_offset != self.end_offset:
+            raise ValueError(f"segment at {segment.start_offset} does not follow the uploaded end {self.end_offset}")
+        return replace(
+            self, segments=(*self.segments, segment), highest_copied_end_offset=max(self.end_offset, segment.end_offset)
+        )
+
+    def without(self, expired: int) -> RemoteManifest:
+        """This manifest without its `expired` oldest segments; the uploaded end stays known."""
+        return replace(self, segments=self.segments[expired:], highest_copied_end_offset=self.end_offset)
+
+
+@dataclass(frozen=True)
+class RemoteRecord:
+    """The local truth about a bucket's remote log."""
+
+    tablet_directory: str
+    manifest: RemoteManifest
+    manifest_id: str | None = None
+    garbage_segments: tuple[RemoteSegment, ...] = ()
+    garbage_manifests: tuple[str, ...] = ()
+
+    @property
+    def has_garbage(self) -> bool:
+        return bool(self.garbage_segments or self.garbage_manifests)
+
+
+def new_object_id() -> str:
+    """A fresh name for a segment or manifest."""
+    return str(uuid.uuid4())
+
+
+def segment_object(tablet_directory: str, segment: RemoteSegment) -> str:
+    """Where clients find the data of a segment."""
+    return f"{tablet_directory}/{segment.segment_id}/{segment.start_offset:020d}.log"
+
+
+def manifest_object(tablet_directory: str, manifest_id: str) -> str:
+    """Where a manifest lies."""
+    return f"{tablet_directory}/metadata/{manifest_id}.manifest"
+
+
+def manifest_to_json(manifest: RemoteManifest) -> bytes:
+    """The manifest document as all Fluss servers write it."""
+    node: dict[str, Any] = {
+        "version": MANIFEST_VERSION,
+        "database": manifest.path.database_name,
+        "table": manifest.path.table_name,
+    }
+    if manifest.partition_name is not None:
+        node["partition_name"] = manifest.partition_name
+    node["table_id"] = manifest.bucket.table_id
+    if manifest.bucket.partition_id is not None:
+        node["partition_id"] = manifest.bucket.partition_id
+    node["bucket_id"] = manifest.bucket.bucket_id
+    last_end = manifest.segments[-1].end_offset if manifest.segments else -1
+    if manifest.end_offset != last_end:
+        node["highest_copied_end_offset"] = manifest.end_offset
+    node["remote_log_segments"] = [_segment_to_json(segment) for segment in manifest.segments]
+    return json.dumps(node, separators=(",", ":")).encode()
+
+
+def manifest_from_json(document: bytes) -> RemoteManifest:
+    """Read a manifest; raises ValueError that names what is wrong."""
+    try:
+        node = json.loads(document)
+        if node["version"] != MANIFEST_VERSION:
+            raise ValueError(f"manifest version {node['version']} is not known, this server knows {MANIFEST_VERSION}")
+        segments = tuple(_segment_from_json(item) for item in node["remote_log_segments"])
+        bucket = TableBucket(int(node["table_id"]), node.get("partition_id"), int(node["bucket_id"]))
+        manifest = RemoteManifest(
+            TablePath(node["database"], node["table"]),
+            bucket,
+            node.get("partition_name"),
+            segments,
+            int(node.get("highest_copied_end_offset", segments[-1].end_offset if segments else -1)),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a remote log manifest: {error!r}") from error
+    for earlier, later in pairwise(segments):
+        if earlier.end_offset != later.start_offset:
+            raise ValueError(f"manifest has a hole between {earlier.end_offset} and {later.start_offset}")
+    return manifest
+
+
+def record_to_json(record: RemoteRecord) -> bytes:
+    """The record file's content."""
+    node = {
+        "version": RECORD_VERSION,
+        "remote_log_tablet_dir": record.tablet_directory,
+        "manifest_id": record.manifest_id,
+        "manifest": json.loads(manifest_to_json(record.manifest)),
+        "garbage_segments": [_segment_to_json(segment) for segment in record.garbage_segments],
+        "garbage_manifests": list(record.garbage_manifests),
+    }
+    return json.dumps(node, indent=1).encode()
+
+
+def record_from_json(document: bytes) -> RemoteRecord:
+    """Read a record; raises ValueError that names what is wrong."""
+    try:
+        node = json.loads(document)
+        if node["version"] != RECORD_VERSION:
+            raise ValueError(f"remote log record version {node['version']} is not known, expected {RECORD_VERSION}")
+        return RemoteRecord(
+            str(node["remote_log_tablet_dir"]),
+            manifest_from_json(json.dumps(node["manifest"]).encode()),
+            node["manifest_id"],
+            tuple(_segment_from_json(item) for item in node["garbage_segments"]),
+            tuple(str(item) for item in node["garbage_manifests"]),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a remote log record: {error!r}") from error
+
+
+def _segment_to_json(segment: RemoteSegment) -> dict[str, Any]:
+    return {
+        "segment_id": segment.segment_id,
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "max_timestamp": segment.max_timestamp,
+        "size_in_bytes": segment.size_in_bytes,
+    }
+
+
+def _segment_from_json(node: dict[str, Any]) -> RemoteSegment:
+    return RemoteSegment(
+        str(node["segment_id"]),
+        int(node["start_offset"]),
+        int(node["end_offset"]),
+        int(node["max_timestamp"]),
+        int(node["size_in_bytes"]),
+    )

@@ -1,0 +1,167 @@
+"""Objects in remote storage, through pyarrow's file systems: a local directory or an S3-style address.
+
+Object names are what clients are told: an absolute path for a local store (pyfluss cannot open `file:/x`, so a plain
+path it is), a URI otherwise. Everything here blocks and belongs into a worker thread; it keeps no state but the opened
+file system, which pyarrow allows to be used from any thread.
+
+An upload into a local store is synced before it returns, because the caller deletes its own copy afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket, TablePath
+from fluss.server.catalog.catalog import DIRECTORY_NAME_LIMIT_CHARACTERS
+
+_S3_SCHEMES = ("s3", "s3a")
+_COPY_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class RemoteStore:
+    """One `remote.data.dir`."""
+
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        parts = urlsplit(root)
+        self._options = dict(options or {})
+        self._query = parts.query
+        self._filesystem: fs.FileSystem | None = None
+        if parts.scheme in ("", "file"):
+            self.is_local = True
+            self.root = str(Path(parts.path if parts.scheme else root).expanduser().absolute())
+        else:
+            self.is_local = False
+            self.root = root.partition("?")[0].rstrip("/")
+
+    def tablet_directory(self, path: TablePath, bucket: TableBucket, partition_name: str | None) -> str:
+        """Directory of a bucket, in the layout that clients know."""
+        table = f"{self.root}/log/{path.database_name}/{path.table_name}-{bucket.table_id}"
+        if bucket.partition_id is not None:
+            # Cut as the local directory is: file systems limit names, and the id makes it unique.
+            table += f"/{(partition_name or '')[:DIRECTORY_NAME_LIMIT_CHARACTERS]}-p{bucket.partition_id}"
+        return f"{table}/{bucket.bucket_id}"
+
+    def upload(self, source: Path, name: str, expected_bytes: int) -> None:
+        """Copy a local file to object `name`, which must end up with `expected_bytes`."""
+        filesystem, path = self._resolve(name)
+        self._make_parent(filesystem, path)
+        fs.copy_files(
+            str(source),
+            path,
+            source_filesystem=fs.LocalFileSystem(),
+            destination_filesystem=filesystem,
+            chunk_size=_COPY_CHUNK_BYTES,
+            use_threads=False,
+        )
+        actual = filesystem.get_file_info(path).size
+        if actual != expected_bytes:
+            raise OSError(f"upload of {source} to {name} has {actual} bytes instead of {expected_bytes}")
+        self._sync(path)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Create a small object."""
+        filesystem, path = self._resolve(name)
+        self._make_parent(filesystem, path)
+        with filesystem.open_output_stream(path) as stream:
+            stream.write(content)
+        self._sync(path)
+
+    def read(self, name: str) -> bytes:
+        """The content of an object."""
+        filesystem, path = self._resolve(name)
+        with filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read())
+
+    def delete(self, name: str) -> None:
+        """Remove an object; it is no error when there is none."""
+        filesystem, path = self._resolve(name)
+        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            filesystem.delete_file(path)
+
+    def delete_directory(self, name: str) -> None:
+        """Remove everything below `name`; it is no error when there is nothing."""
+        filesystem, path = self._resolve(name)
+        if filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            filesystem.delete_dir(path)
+
+    def remove_empty_parents(self, name: str) -> None:
+        """Remove directories above `name` that hold nothing any more, up to the store's root (local stores only)."""
+        directory = Path(name).parent
+        while self.is_local and str(directory) != self.root and directory.is_relative_to(self.root):
+            try:
+                directory.rmdir()
+            except OSError:
+                return  # Not empty or already gone: somebody else's business.
+            directory = directory.parent
+
+    def _resolve(self, name: str) -> tuple[fs.FileSystem, str]:
+        if self.is_local:
+            if self._filesystem is None:
+                self._filesystem = fs.LocalFileSystem()
+            return self._filesystem, name
+        if self._filesystem is None:
+            self._filesystem = self._open()
+        return self._filesystem, name.partition("://")[2].lstrip("/")
+
+    def _open(self) -> fs.FileSystem:
+        scheme = urlsplit(self.root).scheme
+        if scheme in _S3_SCHEMES and not self._query:
+            return fs.S3FileSystem(**_s3_arguments(self._options))
+        address = "s3" + self.root[len(scheme) :] if scheme in _S3_SCHEMES else self.root
+        try:
+            filesystem, _ = fs.FileSystem.from_uri(address + (f"?{self._query}" if self._query else ""))
+        except (ValueError, OSError) as error:
+            raise FlussError(
+                f"remote.data.dir {self.root!r} cannot be opened: {error}. Use a local directory or an address that "
+                "pyarrow's file systems know, for example s3://bucket/path",
+                ErrorCode.INVALID_CONFIG_EXCEPTION,
+            ) from error
+        return filesystem
+
+    def _make_parent(self, filesystem: fs.FileSystem, path: str) -> None:
+        if filesystem.type_name != "s3":  # An object store has no directories to make.
+            filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+
+    def _sync(self, path: str) -> None:
+        """A local copy counts only when file and names on the way to it are on disk."""
+        if not self.is_local:
+            return
+        _sync_path(path, os.O_RDONLY)
+        directory = Path(path).parent
+        while directory.is_relative_to(self.root):
+            _sync_path(str(directory), os.O_RDONLY | os.O_DIRECTORY)
+            directory = directory.parent
+
+
+def _sync_path(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _s3_arguments(options: Mapping[str, str]) -> dict[str, object]:
+    """Apache Fluss's S3 options as arguments of pyarrow's file system; what is not set comes from the environment."""
+    arguments: dict[str, object] = {}
+    for key, argument in (
+        ("s3.access-key", "access_key"),
+        ("s3.secret-key", "secret_key"),
+        ("s3.region", "region"),
+    ):
+        if options.get(key):
+            arguments[argument] = options[key]
+    endpoint = options.get("s3.endpoint", "")
+    if endpoint:
+        scheme, separator, address = endpoint.partition("://")
+        arguments["endpoint_override"] = address if separator else endpoint
+        arguments["scheme"] = scheme if separator else "https"
+    if options.get("s3.path-style-access", options.get("s3.path.style.access", "")) == "false":
+        arguments["force_virtual_addressing"] = True
+    return arguments

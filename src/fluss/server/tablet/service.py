@@ -1,0 +1,131 @@
+"""The tablet role: put together from its parts.
+
+States: new -> (start) serving -> (stop) stopped, each move once, in the event loop's thread. `start` returns before the
+buckets are open: requests for one wait for it, everything else is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from fluss.protocol.api_keys import ApiKey
+from fluss.server.catalog import Catalog
+from fluss.server.config import ServerConfig
+from fluss.server.network.service import Handler
+from fluss.server.security.authorizer import Authorizer
+from fluss.server.shared_apis import SharedApis
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.committer import Committer
+from fluss.server.storage.log.options import LogOptions
+from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.fetch import FetchApi
+from fluss.server.tablet.limit_scan import LimitScanApi
+from fluss.server.tablet.maintenance import Maintenance
+from fluss.server.tablet.offsets import OffsetsApi
+from fluss.server.tablet.produce import ProduceApi
+from fluss.server.tablet.remote_store import RemoteStore
+from fluss.server.tablet.writers import WritersApi
+from fluss.server.topology import Topology
+
+TABLET_SERVER_TYPE = 2
+
+
+class _Parts(NamedTuple):
+    """What exists while the tablet serves."""
+
+    committer: Committer
+    registry: BucketRegistry
+    maintenance: Maintenance
+    handlers: Mapping[int, Handler]
+
+
+class TabletService:
+    """Serves the log buckets that this tablet leads."""
+
+    server_type = TABLET_SERVER_TYPE
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        catalog: Catalog,
+        topology: Topology,
+        server_id: int,
+        clock: Callable[[], int],
+        files: FileSystem | None = None,
+    ) -> None:
+        self._config = config
+        self._catalog = catalog
+        self._topology = topology
+        self._server_id = server_id
+        self._clock = clock
+        self._files = files or FileSystem()
+        self._parts: _Parts | None = None
+
+    @property
+    def registry(self) -> BucketRegistry:
+        """The buckets of a started tablet."""
+        return self._started().registry
+
+    @property
+    def maintenance(self) -> Maintenance:
+        """The background work of a started tablet."""
+        return self._started().maintenance
+
+    def apis(self) -> Mapping[int, Handler]:
+        """The handlers by API key; the tablet is started."""
+        return self._started().handlers
+
+    async def start(self) -> None:
+        """Be ready for requests."""
+        assert self._parts is None, "a tablet is started once"
+        config, loop = self._config, asyncio.get_running_loop()
+        committer = Committer(loop.call_soon_threadsafe, self._files, config.log_flush, config.log_flush_interval_ms)
+        registry = BucketRegistry(
+            config.data_dir,
+            self._catalog,
+            self._server_id,
+            self._topology.tablet_count,
+            committer,
+            LogOptions(
+                segment_bytes=config.log_segment_file_size,
+                index_interval_bytes=config.log_index_interval_size,
+                writer_expiration_ms=config.writer_id_expiration_ms,
+            ),
+            RemoteStore(config.remote_data_dir, config.values_with_prefix("s3.")),
+            self._files,
+            self._clock,
+        )
+        maintenance = Maintenance(config, registry, self._server_id, self._clock)
+        self._parts = _Parts(committer, registry, maintenance, self._handlers(committer, registry))
+
+    def _handlers(self, committer: Committer, registry: BucketRegistry) -> Mapping[int, Handler]:
+        access = TableAccess(Authorizer(self._config, self._catalog))
+        offsets = OffsetsApi(registry, access, self._clock)
+        return {
+            **SharedApis(self._config, self._catalog, self._topology, self._clock).apis(),
+            ApiKey.PRODUCE_LOG: ProduceApi(registry, access, committer, self._clock).produce_log,
+            ApiKey.FETCH_LOG: FetchApi(registry, access).fetch_log,
+            ApiKey.LIST_OFFSETS: offsets.list_offsets,
+            ApiKey.GET_TABLE_STATS: offsets.table_stats,
+            ApiKey.LIMIT_SCAN: LimitScanApi(registry, access).limit_scan,
+            ApiKey.INIT_WRITER: WritersApi(registry, access, self._catalog.store).init_writer,
+        }
+
+    async def run_background(self) -> None:
+        """Open buckets, follow the catalog, tier and retire; ends only by cancellation."""
+        await self._started().maintenance.run()
+
+    async def stop(self) -> None:
+        """Make everything durable that was accepted, and close. Waiting fetches are answered."""
+        parts = self._parts
+        if parts is None:
+            return
+        await parts.registry.close()
+        await asyncio.get_running_loop().run_in_executor(None, parts.committer.close)
+
+    def _started(self) -> _Parts:
+        assert self._parts is not None, "the tablet is not started"
+        return self._parts
