@@ -17,7 +17,8 @@ from fluss.model.schema import Column, Schema
 from fluss.model.types import DataType, DecimalType
 
 MAX_PREDICATE_DEPTH = 32
-MAX_PREDICATE_NODES = 4096
+# Every node costs time for every batch that a fetch looks at; a filter beyond this is not used, which drops nothing.
+MAX_PREDICATE_NODES = 512
 MAX_PREDICATE_LITERALS = 65536
 
 
