@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -34,24 +34,42 @@ def wait_until(condition: Callable[[], object], what: str, deadline_seconds: flo
         time.sleep(POLL_SECONDS)
 
 
-class ServerFailed(AssertionError):
+class ServerFailedError(AssertionError):
     """The server ended before it was ready; the text is its standard error."""
 
 
 class ServerProcess:
-    """A running `fluss server`; the context manager stops it cleanly, or kills what is left of it."""
+    """A `fluss server`, started by the constructor and by `start` after `kill` or `stop`.
 
-    def __init__(self, data: Path, *arguments: str, bind: str | None = "127.0.0.1:0", log: Path | None = None) -> None:
+    The context manager stops it cleanly, or kills what is left of it. `config` are options by their names.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        *arguments: str,
+        bind: str | None = "127.0.0.1:0",
+        tablets: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
         self.data = data
-        self.log_path = log or data.parent / f"{data.name}.log"
-        command: list[str] = [*COMMAND, "server", "--data", str(data), *arguments]
+        self.log_path = data.parent / f"{data.name}.log"
+        self._command: list[str] = [*COMMAND, "server", "--data", str(data), *arguments]
         if bind is not None:
-            command += ["--bind", bind]
-        self.started_at = time.monotonic()
+            self._command += ["--bind", bind]
+        if tablets is not None:
+            self._command += ["--tablets", str(tablets)]
+        for name, value in (config or {}).items():
+            self._command += ["--option", f"{name}={value}"]
+        self.start()
+
+    def start(self) -> None:
+        """Start the command and wait for its ready line."""
+        started_at = time.monotonic()
         with self.log_path.open("ab") as log_file:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log_file, text=True)
+            self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log_file, text=True)
         self.ready_line = self._wait_ready()
-        self.ready_seconds = time.monotonic() - self.started_at
+        self.ready_seconds = time.monotonic() - started_at
 
     def _wait_ready(self) -> str:
         stream = self.process.stdout
@@ -64,7 +82,7 @@ class ServerProcess:
             watchdog.cancel()
         if not line:
             code = self.process.wait()
-            raise ServerFailed(f"exit code {code}\n{self.log_text()}")
+            raise ServerFailedError(f"exit code {code}\n{self.log_text()}")
         return line.strip()
 
     @property
@@ -73,7 +91,7 @@ class ServerProcess:
         return dict(re.findall(r"(\w+)://([^\s,]+)", self.ready_line))
 
     @property
-    def bootstrap_servers(self) -> str:
+    def address(self) -> str:
         """host:port of the first listener."""
         return next(iter(self.addresses.values()))
 
@@ -103,14 +121,27 @@ class ServerProcess:
         children = psutil.Process(self.process.pid).children()
         self.process.kill()
         self.process.wait()
-        gone, alive = psutil.wait_procs(children, timeout=STOP_DEADLINE_SECONDS)
+        _, alive = psutil.wait_procs(children, timeout=STOP_DEADLINE_SECONDS)
         assert not alive, f"children outlive their supervisor: {alive}"
+        self._close_output()
+
+    def kill_child(self, number: int) -> int:
+        """`kill -9` the child of that number: 0 is the coordinator, the others are the tablets."""
+        role = "coordinator" if number == 0 else f"tablet-{number - 1}"
+        wait_until(lambda: self.process_of(role), f"{role} runs")
+        return self.kill_role(role)
 
     def stop(self) -> int:
         """SIGTERM, wait, return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_DEADLINE_SECONDS)
+        code = self.process.wait(STOP_DEADLINE_SECONDS)
+        self._close_output()
+        return code
+
+    def _close_output(self) -> None:
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def __enter__(self) -> ServerProcess:
         return self
@@ -123,9 +154,6 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise
-        finally:
-            if self.process.stdout is not None:
-                self.process.stdout.close()
 
 
 def run_command(arguments: Sequence[str], deadline_seconds: float = 30.0) -> subprocess.CompletedProcess[str]:

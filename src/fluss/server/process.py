@@ -29,15 +29,11 @@ from pathlib import Path
 from fluss.errors import FlussError
 from fluss.server.config import ServerConfig
 from fluss.server.event_loop import new_event_loop
+from fluss.server.exit_codes import EXIT_CANNOT_START, EXIT_FAILED, EXIT_ORPHANED
 from fluss.server.roles import Role, make_role
 from fluss.server.sockets import ServerSockets
 
 logger = logging.getLogger(__name__)
-
-EXIT_FAILED = 1
-EXIT_ORPHANED = 70
-EXIT_CANNOT_START = 78
-"""The error text has been logged and starting again would not help (``sysexits`` calls it EX_CONFIG)."""
 
 # Names of processes are cut by the kernel.
 _PROCESS_NAME_LIMIT_BYTES = 15

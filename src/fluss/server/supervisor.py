@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
-from fluss.server.process import EXIT_CANNOT_START, EXIT_FAILED
+from fluss.server.exit_codes import EXIT_CANNOT_START, EXIT_FAILED
 
 logger = logging.getLogger(__name__)
 

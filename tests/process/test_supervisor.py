@@ -1,0 +1,112 @@
+"""The supervisor alone, with scripted children: start, restart, crash loops, stops."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.support.server_process import wait_until
+
+
+@contextmanager
+def scripted(mode: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.process.scripted_supervisor", mode, str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def starts(directory: Path, role: str) -> list[int]:
+    path = directory / f"{role}.starts"
+    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def has_starts(directory: Path, count: int) -> bool:
+    return len(starts(directory, "b")) == count
+
+
+def read_ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "all ready\n"
+
+
+def test_one_ready_line_then_a_clean_stop(tmp_path: Path) -> None:
+    with scripted("serve", tmp_path) as process:
+        read_ready(process)
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert output == ""
+        assert "killed" not in errors
+    assert len(starts(tmp_path, "a")) == len(starts(tmp_path, "b")) == 1
+
+
+def test_an_interrupt_to_the_whole_group_is_a_clean_stop_too(tmp_path: Path) -> None:
+    with scripted("serve", tmp_path) as process:
+        read_ready(process)
+        for child in psutil.Process(process.pid).children():
+            child.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "started again" not in errors
+
+
+def test_a_killed_child_is_started_again_and_the_ready_line_is_not_repeated(tmp_path: Path) -> None:
+    with scripted("serve", tmp_path) as process:
+        read_ready(process)
+        for killed in range(1, 4):
+            os.kill(starts(tmp_path, "b")[-1], signal.SIGKILL)
+            wait_until(functools.partial(has_starts, tmp_path, killed + 1), "the child is back")
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=20)
+        assert output == ""
+        assert errors.count("was killed by signal 9 (SIGKILL); it is started again") == 3
+    assert len(starts(tmp_path, "a")) == 1
+
+
+def test_a_child_that_never_serves_ends_the_server_after_the_limit(tmp_path: Path) -> None:
+    with scripted("crash", tmp_path) as process:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "it died 10 times before it could serve, so the server stops" in errors
+    assert max(len(starts(tmp_path, role)) for role in "ab") == 10
+
+
+def test_a_child_that_cannot_start_ends_the_server_at_once(tmp_path: Path) -> None:
+    with scripted("refuse", tmp_path) as process:
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 1
+        assert "cannot start, see the line above; the server stops" in errors
+    assert len(starts(tmp_path, "a")) <= 1
+
+
+def test_children_that_ignore_the_stop_are_killed_after_the_deadline(tmp_path: Path) -> None:
+    with scripted("stubborn", tmp_path) as process:
+        read_ready(process)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "a, b did not stop in time and will be killed" in errors
+    assert not any(psutil.pid_exists(starts(tmp_path, role)[0]) for role in "ab")
+
+
+def test_the_death_of_the_supervisor_ends_its_children(tmp_path: Path) -> None:
+    with scripted("serve", tmp_path) as process:
+        read_ready(process)
+        children = psutil.Process(process.pid).children()
+        assert len(children) == 2
+        process.kill()
+        _, alive = psutil.wait_procs(children, timeout=20)
+        assert alive == []
