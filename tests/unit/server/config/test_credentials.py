@@ -6,7 +6,7 @@ import pytest
 
 from fluss.errors import FlussError
 from fluss.server.listeners import Listener
-from fluss.server.security.credentials import read_credentials, read_mechanisms
+from fluss.server.security.credentials import parse_credentials, parse_jaas, read_credentials, read_mechanisms
 
 MODULE = "org.apache.fluss.security.auth.sasl.plain.PlainLoginModule"
 CLIENT = Listener("CLIENT", "127.0.0.1", 0, "SASL")
@@ -41,8 +41,38 @@ def test_a_sasl_listener_needs_a_mechanism_and_only_plain_exists() -> None:
     assert read_mechanisms({}, [PLAIN]) == ()
 
 
-def test_errors_never_show_a_password() -> None:
-    values = {"security.sasl.plain.jaas.config": f'{MODULE} required user_a="hunter2" b;'}
+def test_jaas_with_several_users_escapes_and_other_options() -> None:
+    text = f"""{MODULE} required
+        username = "ignored"
+        user_admin="admin-secret" user_b.c='x y;z' user_q="a\\"b";"""
+    assert parse_jaas(text, "o") == {"admin": "admin-secret", "b.c": "x y;z", "q": 'a"b'}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        'user_a="hunter2";',
+        f'{MODULE} required user_a="hunter2"',
+        f'{MODULE} required user_a="hunter2;',
+        f'{MODULE} required user_a="hunter2" nonsense;',
+        f'{MODULE} required user_="hunter2";',
+        f'{MODULE} maybe user_a="hunter2";',
+    ],
+)
+def test_jaas_that_cannot_be_read_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(FlussError) as caught:
-        read_credentials(values, [CLIENT])
-    assert "hunter2" not in str(caught.value)
+        parse_jaas(text, "the.option")
+    assert "the.option" in caught.value.message
+    assert "hunter2" not in caught.value.message
+
+
+def test_credentials_list() -> None:
+    assert parse_credentials("a:b, c_1:d,", "o") == {"a": "b", "c_1": "d"}
+
+
+@pytest.mark.parametrize("text", ["a", "a:", ":hunter2", "a b:hunter2", "a:hun:ter2", "x:y,a:hunter2;"])
+def test_credentials_list_that_cannot_be_read_names_the_entry_only(text: str) -> None:
+    with pytest.raises(FlussError, match=r"the\.option: entry \d is not name:password") as caught:
+        parse_credentials(text, "the.option")
+    assert "hunter2" not in caught.value.message
