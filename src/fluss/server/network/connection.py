@@ -186,14 +186,14 @@ class Connection(asyncio.BufferedProtocol):
     def _is_acceptable(self, view: memoryview, start: int, end: int, size: int) -> bool:
         """Whether a frame of this size may come; otherwise the connection ends."""
         limits = self._limits
-        if FRAME_START_BYTES <= size <= limits.max_control_request_bytes:
-            if self.login.is_ready or size <= limits.max_request_before_login_bytes:
-                return True
-            self.close(f"a frame of {size} bytes before login")
-            return False
-        if not FRAME_START_BYTES <= size <= limits.max_request_bytes or not self.login.is_ready:
+        if not FRAME_START_BYTES <= size <= limits.max_request_bytes:
             self.close(f"a frame length of {size - LENGTH_BYTES} bytes")
             return False
+        if not self.login.is_ready and size > limits.max_request_before_login_bytes:
+            self.close(f"a frame of {size} bytes before login")
+            return False
+        if size <= limits.max_control_request_bytes:
+            return True
         if end - start >= FRAME_START_BYTES:
             refusal = self.server.dispatcher.refuse_size(view, start + LENGTH_BYTES, size)
             if refusal is not None:

@@ -1,28 +1,19 @@
-"""SASL/PLAIN: where credentials come from, how a token is judged, and the login state of one connection.
+"""SASL/PLAIN: how a token is judged, and the login state of one connection.
 
-Credentials are read from Apache Fluss's options. For a listener, in this order: its own
-`security.sasl.listener.name.<listener>.plain.jaas.config`; otherwise `security.sasl.plain.jaas.config` for all
-listeners with `security.sasl.plain.credentials` (`name:password,...`) merged over it.
-
-Passwords never leave this module: not in error texts, not in `repr`, not in log lines.
+Where the users come from is the matter of `credentials.py`. Passwords never leave this module: only their digests are
+kept, and they are in no error text, no `repr` and no log line.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from fluss.errors import ErrorCode, FlussError
 
 PLAIN_MECHANISM = "PLAIN"
-PLAIN_MODULE_SUFFIX = "PlainLoginModule"
-USER_OPTION_PREFIX = "user_"
 MAX_TOKEN_BYTES = 4096
-
-_JAAS_TOKEN = re.compile(r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<word>[^\s=;"]+)|(?P<sign>[=;]))', re.DOTALL)
-_CONTROL_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 
 
 class Credentials:
@@ -53,73 +44,6 @@ def _digest(password: bytes) -> bytes:
 
 
 _NOBODY = bytes(32)
-
-
-def parse_jaas_config(text: str) -> dict[str, str]:
-    """User -> password of a JAAS entry `...PlainLoginModule required user_<name>="<password>" ...;`."""
-    tokens = list(_jaas_tokens(text))
-    words = [word for _, word in tokens]
-    if len(words) < 3 or not words[0].endswith(PLAIN_MODULE_SUFFIX) or words[1].lower() not in _CONTROL_FLAGS:
-        raise _config_error("it must start with '<package>.PlainLoginModule required'")
-    if tokens[-1] != ("sign", ";"):
-        raise _config_error("it must end with ';'")
-    options = tokens[2:-1]
-    users: dict[str, str] = {}
-    for index in range(0, len(options), 3):
-        option = options[index : index + 3]
-        if [kind for kind, _ in option] not in (["word", "sign", "quoted"], ["word", "sign", "word"]):
-            raise _config_error(f'option {index // 3 + 1} is not of the form name="value"')
-        name, equals, value = (word for _, word in option)
-        if equals != "=":
-            raise _config_error(f"a '=' is missing in option {index // 3 + 1}")
-        if name.startswith(USER_OPTION_PREFIX):
-            users[name[len(USER_OPTION_PREFIX) :]] = value
-    return users
-
-
-def _jaas_tokens(text: str) -> Iterable[tuple[str, str]]:
-    """(kind, text) per token: a quoted string without its quotes, a bare word, or one of the signs = and ;."""
-    position = 0
-    text = text.strip()
-    while position < len(text):
-        match = _JAAS_TOKEN.match(text, position)
-        if match is None or match.lastgroup is None:
-            raise _config_error(f"a quote is not closed (character {position + 1})")
-        position = match.end()
-        word = match.group(match.lastgroup)
-        if match.lastgroup == "quoted":
-            word = re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL)
-        yield match.lastgroup, word
-
-
-def _config_error(detail: str) -> FlussError:
-    return FlussError(f"the JAAS text for SASL/PLAIN is not understood: {detail}", ErrorCode.INVALID_CONFIG_EXCEPTION)
-
-
-def parse_credentials_map(text: str) -> dict[str, str]:
-    """User -> password of `name:password,name2:password2`."""
-    users: dict[str, str] = {}
-    for number, entry in enumerate(filter(None, map(str.strip, text.split(","))), start=1):
-        name, colon, password = entry.partition(":")
-        if not colon or not password or re.fullmatch(r"[A-Za-z0-9_]+", name) is None:
-            detail = f"entry {number} of security.sasl.plain.credentials is not of the form name:password"
-            raise FlussError(detail, ErrorCode.INVALID_CONFIG_EXCEPTION)
-        users[name] = password
-    return users
-
-
-def load_credentials(options: Mapping[str, str], listener_names: Iterable[str]) -> dict[str, Credentials]:
-    """Credentials per listener name from server options; see the module's text for the order."""
-    shared: dict[str, str] = {}
-    if options.get("security.sasl.plain.jaas.config"):
-        shared.update(parse_jaas_config(options["security.sasl.plain.jaas.config"]))
-    if options.get("security.sasl.plain.credentials"):
-        shared.update(parse_credentials_map(options["security.sasl.plain.credentials"]))
-    result: dict[str, Credentials] = {}
-    for name in listener_names:
-        own = options.get(f"security.sasl.listener.name.{name.lower()}.plain.jaas.config")
-        result[name] = Credentials(parse_jaas_config(own) if own else shared)
-    return result
 
 
 def authenticate_plain(token: bytes, credentials: Credentials) -> str:
