@@ -128,3 +128,10 @@ def test_the_lock_file_has_hashes_and_names_no_index() -> None:
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if "://" in line or "--index" in line] == []
     assert [line for line in lines if "==" in line and not line.endswith("\\")] == []
+
+
+def test_the_code_of_the_readme_is_the_example_that_the_demo_runs() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    example = (ROOT / "examples" / "quickstart.py").read_text(encoding="utf-8")
+    assert blocks[0] in example

@@ -1,0 +1,1 @@
+"""Examples that run; `python3 dev.py demo` runs them."""
