@@ -186,12 +186,10 @@ def decode_map(block: memoryview, data_type: MapType, decode_row: DecodeRow) -> 
     (key_bytes,) = _COUNT.unpack_from(block)
     if not 0 <= key_bytes <= len(block) - COUNT_BYTES:
         raise CorruptRowError(f"a map block of {len(block)} bytes cannot hold {key_bytes} bytes of keys")
-    keys = _decode_elements(block[COUNT_BYTES : COUNT_BYTES + key_bytes], data_type.key, decode_row)
+    keys = _decode_elements(block[COUNT_BYTES : COUNT_BYTES + key_bytes], data_type.key.not_null(), decode_row)
     values = _decode_elements(block[COUNT_BYTES + key_bytes :], data_type.value, decode_row)
     if len(keys) != len(values):
         raise CorruptRowError(f"a map block with {len(keys)} keys and {len(values)} values")
-    if None in keys:
-        raise CorruptRowError("a map block with a null key")
     return list(zip(keys, values, strict=True))
 
 
@@ -222,7 +220,12 @@ def _decode_elements(block: memoryview, element: DataType, decode_row: DecodeRow
     if count < 0 or array_header_bytes(count) + count * width > len(block):
         raise CorruptRowError(f"an array block of {len(block)} bytes cannot hold {count} elements of {width} bytes")
     header, reader = array_header_bytes(count), SlotReader(block, decode_row)
-    return [
-        None if block[COUNT_BYTES + (index >> 3)] >> (index & 7) & 1 else reader.value(header + index * width, element)
-        for index in range(count)
-    ]
+    values: list[Any] = []
+    for index in range(count):
+        if block[COUNT_BYTES + (index >> 3)] >> (index & 7) & 1:
+            if not element.nullable:
+                raise CorruptRowError(f"element {index} of an array of {element} is null")
+            values.append(None)
+        else:
+            values.append(reader.value(header + index * width, element))
+    return values

@@ -142,8 +142,8 @@ def _mix_hashes(hashes: UInt32s, mixed: UInt32s) -> UInt32s:
 def _finishes(hashes: UInt32s) -> UInt32s:
     hashes = (hashes ^ hashes >> np.uint32(16)) * np.uint32(_F1)
     hashes = (hashes ^ hashes >> np.uint32(13)) * np.uint32(_F2)
-    hashes = hashes ^ hashes >> np.uint32(16)
-    return hashes
+    finished: UInt32s = hashes ^ hashes >> np.uint32(16)
+    return finished
 
 
 class _Keys:

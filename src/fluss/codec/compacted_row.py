@@ -63,6 +63,8 @@ def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence
     values: list[Any] = []
     for index, data_type in enumerate(types):
         if view[index >> 3] >> (index & 7) & 1:
+            if not data_type.nullable:
+                raise CorruptRowError(f"column {index} is null, but {data_type}")
             values.append(None)
             continue
         value, position = read_compacted_field(view, position, data_type)

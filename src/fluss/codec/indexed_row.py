@@ -110,6 +110,8 @@ def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[D
     values: list[Any] = []
     for index, data_type in enumerate(types):
         if view[index >> 3] >> (index & 7) & 1:
+            if not data_type.nullable:
+                raise CorruptRowError(f"column {index} is null, but {data_type}")
             values.append(None)
             continue
         width = indexed_width(data_type)
