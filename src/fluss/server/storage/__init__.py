@@ -1,0 +1,1 @@
+"""What a tablet keeps on disk."""

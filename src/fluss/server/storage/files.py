@@ -1,0 +1,178 @@
+"""The few file operations that storage needs, behind one interface.
+
+Everything that storage writes goes through a `FileSystem`, so that a test can put a disk underneath that is full, slow,
+failing or loses what was not synced. The class has no state; every method may be called by any thread.
+
+Rules that the callers keep:
+
+- a new file survives a power failure only after `fdatasync` of the file AND `sync_directory` of its directory;
+- a rename likewise: the content is synced before `replace`, the directory after it;
+- a file is never cut below a size that somebody has mapped (the mapping would raise SIGBUS).
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Sequence
+
+from fluss.codec.buffers import ReadableBuffer
+
+# Linux takes at most this many buffers in one pwritev.
+MAX_BUFFERS_PER_WRITE = 1024
+# Directories above a bucket that several processes may create at once: partition, table, database, data.
+MAX_SHARED_PARENT_DIRECTORIES = 4
+# Errors that mean "no room", which passes when somebody makes room; everything else is a broken disk.
+FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class FileSystem:
+    """Real files. Subclasses inject faults."""
+
+    def open_write(self, path: str) -> int:
+        """A descriptor for reading and writing; the file is created when it is missing."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def open_read(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def size(self, descriptor: int) -> int:
+        return os.fstat(descriptor).st_size
+
+    def path_size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def pwritev(self, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
+        """One write call. It may write less than asked: see `write_all`."""
+        return os.pwritev(descriptor, buffers, position)
+
+    def pread(self, descriptor: int, size: int, position: int) -> bytes:
+        return os.pread(descriptor, size, position)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        os.ftruncate(descriptor, size)
+
+    def fdatasync(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+    def sync_directory(self, path: str) -> None:
+        """Make created, renamed and removed names of a directory durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def replace(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory; a missing directory has none."""
+        try:
+            return os.listdir(path)
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        os.mkdir(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def map(self, descriptor: int, size: int) -> mmap.mmap:
+        """A read-only mapping of the first `size` bytes. The mapping keeps the file open by itself."""
+        return mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def has_hole(self, descriptor: int, start: int, end: int) -> bool:
+        """Whether some byte of the range was never written. File systems without holes answer False."""
+        try:
+            return os.lseek(descriptor, start, os.SEEK_HOLE) < end
+        except OSError:
+            return False
+
+    def free_bytes(self, path: str) -> int:
+        """Room for an ordinary user on the disk of the nearest existing directory."""
+        while True:
+            try:
+                status = os.statvfs(path)
+                return status.f_bavail * status.f_frsize
+            except FileNotFoundError:
+                parent = os.path.dirname(path)
+                if parent == path:
+                    raise
+                path = parent
+
+
+def write_all(files: FileSystem, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
+    """Write all buffers one behind the other; returns the end position. Short writes are continued."""
+    first = 0
+    pending: list[ReadableBuffer] = list(buffers)
+    while first < len(pending):
+        written = files.pwritev(descriptor, pending[first : first + MAX_BUFFERS_PER_WRITE], position)
+        if written <= 0 and any(len(buffer) for buffer in pending[first : first + MAX_BUFFERS_PER_WRITE]):
+            raise OSError(errno.ENOSPC, "the disk took no byte")
+        position += written
+        limit = min(len(pending), first + MAX_BUFFERS_PER_WRITE)
+        while first < limit and written >= len(pending[first]):
+            written -= len(pending[first])
+            first += 1
+        if written:
+            pending[first] = memoryview(pending[first])[written:]
+    return position
+
+
+def make_directories(files: FileSystem, path: str) -> None:
+    """Create a directory and its missing parents so that they survive a power failure.
+
+    The names of the nearest parents are synced even when they exist: another tablet process may have created the
+    common parent a moment ago and not have synced it yet.
+    """
+    missing = []
+    directory = path
+    while not files.is_directory(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    for directory in reversed(missing):
+        try:
+            files.make_directory(directory)
+        except FileExistsError:
+            if not files.is_directory(directory):
+                raise
+    for _ in range(max(len(missing), MAX_SHARED_PARENT_DIRECTORIES)):
+        parent = os.path.dirname(path)
+        if parent == path:
+            return
+        files.sync_directory(parent)
+        path = parent
+
+
+def write_file_atomically(files: FileSystem, path: str, content: bytes) -> None:
+    """Replace a whole file: after a crash at any point the path holds the old or the new content."""
+    temporary = path + ".tmp"
+    descriptor = files.open_write(temporary)
+    try:
+        files.truncate(descriptor, 0)
+        write_all(files, descriptor, [content], 0)
+        files.fdatasync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.replace(temporary, path)
+    files.sync_directory(os.path.dirname(path))
+
+
+def is_disk_full(error: OSError) -> bool:
+    return error.errno in FULL_DISK_ERRORS

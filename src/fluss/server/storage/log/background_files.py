@@ -1,0 +1,70 @@
+"""A thread for file work that nobody waits for: index files, checkpoints, removing segments and buckets.
+
+Jobs run one after the other, in order of submission. A job is a plain function that does file operations and returns a
+function for the loop thread; what it raises is logged. The owners keep the number of queued jobs bounded: a bucket has
+at most one checkpoint and one removal under way.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TypeAlias
+
+_logger = logging.getLogger(__name__)
+
+Job: TypeAlias = Callable[[], Callable[[], None]]
+
+
+class BackgroundFiles:
+    """See the module text. `submit`, `drain` and `close` are for the loop thread."""
+
+    def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
+        self._post = post
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Job) -> None:
+        """Run a job in the thread, then the function it returns in the loop."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="fluss-log-files", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def drain(self) -> None:
+        """Wait until every job submitted so far is done."""
+        if self._thread is None:
+            return
+        done = threading.Event()
+
+        def mark() -> Callable[[], None]:
+            done.set()
+            return nothing
+
+        self._jobs.put(mark)
+        done.wait()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            try:
+                finish = job()
+            except Exception:
+                _logger.exception("file work of a bucket log failed")
+                continue
+            if finish is not nothing:
+                self._post(finish)
+
+
+def nothing() -> None:
+    """The result of a job that nobody waits for."""

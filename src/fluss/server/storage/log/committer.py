@@ -1,0 +1,345 @@
+"""Group commit: one thread writes and syncs for all buckets of a tablet.
+
+What arrives while a group is being synced becomes the next group, so one sync covers many appends. Buckets are
+independent: a failed write or sync fails the appends of its own bucket only.
+
+Threads. The loop thread calls everything public. The commit thread takes work from `_queue`, uses the buckets'
+`LogWriter`s and leaves results in `_results`; it then asks the loop, through `post`, to run `process_results`. A third
+thread writes checkpoints and removes files (`BackgroundFiles`), so that these never delay an acknowledgement.
+
+`flush` decides what "committed" means: "always" = synced; "interval" and "os" = written, with a sync every
+`flush_interval_ms`, or only when the kernel, a roll or a checkpoint does it.
+
+Memory. `queued_bytes` counts what was accepted and not yet written. Callers stop reading from their clients while
+`is_full`, and go on when a drained callback runs. Appends beyond twice the limit are refused with error 72.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Literal
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.background_files import BackgroundFiles
+from fluss.server.storage.log.log_writer import WriteFailure
+from fluss.server.storage.log.open_segments import OpenSegments
+from fluss.server.storage.log.options import (
+    APPEND_OVERHEAD_BYTES,
+    MAX_GROUP_BYTES,
+    MAX_OPEN_WRITE_FILES,
+    MAX_SYNC_HELPERS,
+)
+from fluss.server.storage.log.sync_helpers import SyncHelpers
+
+if TYPE_CHECKING:
+    from fluss.server.storage.log.bucket_log import BucketLog
+
+FlushMode = Literal["always", "interval", "os"]
+_logger = logging.getLogger(__name__)
+_TICK_SECONDS = 5.0
+
+
+class Committer:
+    """See the module text. One per process."""
+
+    def __init__(
+        self,
+        post: Callable[[Callable[[], None]], None],
+        files: FileSystem,
+        flush: FlushMode = "always",
+        flush_interval_ms: int = 100,
+        *,
+        max_queued_bytes: int = 256 * 1024 * 1024,
+        max_open_write_files: int = MAX_OPEN_WRITE_FILES,
+    ) -> None:
+        if flush not in ("always", "interval", "os"):
+            raise ValueError(f"log.flush must be always, interval or os, not {flush!r}")
+        self.files = files
+        self.flush = flush
+        self.max_queued_bytes = max_queued_bytes
+        self.queued_bytes = 0
+        self.open_segments = OpenSegments(files)
+        self.background = BackgroundFiles(self._post_results)
+        self.uncheckpointed_logs: set[BucketLog] = set()
+        self._post = post
+        self._flush_interval_s = flush_interval_ms / 1000
+        self._max_open_write_files = max_open_write_files
+        self._drained_callbacks: list[Callable[[], None]] = []
+        self._written_waiters = 0
+        # Between the threads. Bounded by queued_bytes, and by the number of groups.
+        self._queue: SimpleQueue[Append | Callable[[], None]] = SimpleQueue()
+        self._results: deque[Callable[[], None]] = deque()
+        self._results_posted = False
+        # Owned by the commit thread.
+        self._held: Append | None = None
+        self._stopping = False
+        self._helpers = SyncHelpers(MAX_SYNC_HELPERS)
+        self._open_writers: OrderedDict[BucketLog, None] = OrderedDict()
+        self._unsynced: dict[BucketLog, None] = {}
+        self._next_flush_at = 0.0
+        self._next_tick_at = time.monotonic() + _TICK_SECONDS
+        self._thread: threading.Thread | None = None
+
+    # --- loop thread ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether callers should stop taking in data."""
+        return self.queued_bytes >= self.max_queued_bytes
+
+    @property
+    def refuses(self) -> bool:
+        """Whether appends are refused: somebody did not stop."""
+        return self.queued_bytes >= 2 * self.max_queued_bytes
+
+    def add_drained_callback(self, callback: Callable[[], None]) -> None:
+        """Call once when the queue is half empty again."""
+        self._drained_callbacks.append(callback)
+
+    def submit(self, append: Append) -> None:
+        """Queue an append; appends of one bucket are written in the order of submission."""
+        if append.release is not None:
+            self.queued_bytes += append.size + APPEND_OVERHEAD_BYTES
+        self._enqueue(append)
+
+    def request_sync(self, log: BucketLog) -> None:
+        """Sync what was submitted for a bucket so far, whatever the flush mode."""
+
+        self._enqueue(partial(self._sync, [log]))
+
+    def close_writer(self, log: BucketLog) -> None:
+        """Close the file of a bucket behind everything that was submitted for it."""
+
+        def close() -> None:
+            self._open_writers.pop(log, None)
+            self._unsynced.pop(log, None)
+            log.writer.close()
+
+        self._enqueue(close)
+
+    def call_after_writes(self, callback: Callable[[], None]) -> None:
+        """Run a callback in the loop when everything submitted so far is done."""
+        self._enqueue(partial(self._post_results, callback))
+
+    def release_queued(self, size: int) -> None:
+        """An append of `size` bytes has left the queue."""
+        self.queued_bytes -= size + APPEND_OVERHEAD_BYTES
+        if self._drained_callbacks and self.queued_bytes <= self.max_queued_bytes // 2:
+            callbacks, self._drained_callbacks = self._drained_callbacks, []
+            for callback in callbacks:
+                callback()
+
+    def expect_written(self) -> None:
+        """Somebody waits for the page cache only: report written appends before the sync."""
+        self._written_waiters += 1
+
+    def written_answered(self, count: int) -> None:
+        self._written_waiters -= count
+
+    def drain(self) -> None:
+        """Wait until everything submitted so far is done, and run its callbacks. Blocks the loop: for closing."""
+        if self._thread is not None:
+            done = threading.Event()
+            self._enqueue(done.set)
+            done.wait()
+        self.background.drain()
+        self.process_results()
+
+    def process_results(self) -> None:
+        """Run what the other threads left for the loop."""
+        self._results_posted = False
+        while self._results:
+            result = self._results.popleft()
+            try:
+                result()
+            except Exception:
+                _logger.exception("processing the result of a log write failed")
+
+    def close(self, drain: bool = True) -> None:
+        """Stop the threads; with `drain`, after everything queued is done."""
+        if drain:
+            self.drain()
+        if self._thread is not None:
+            self._queue.put(self._stop)
+            self._thread.join()
+            self._thread = None
+        self.background.close()
+        if drain:
+            self.process_results()
+
+    def _enqueue(self, item: Append | Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="fluss-log-commit", daemon=True)
+            self._thread.start()
+        self._queue.put(item)
+
+    def _tick(self) -> None:
+        for log in list(self.uncheckpointed_logs):
+            log.checkpoint_if_due()
+
+    # --- any thread ----------------------------------------------------------------------------------------------
+
+    def _post_results(self, result: Callable[[], None]) -> None:
+        self._results.append(result)
+        if not self._results_posted:
+            self._results_posted = True
+            try:
+                self._post(self.process_results)
+            except RuntimeError:
+                # The loop is closed: the process is going down, drain() still finds the results.
+                self._results_posted = False
+
+    # --- commit thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping:
+            group, calls = self._take()
+            if group:
+                self._commit(group)
+            for call in calls:
+                call()
+            now = time.monotonic()
+            if self._unsynced and self.flush == "interval" and now >= self._next_flush_at:
+                self._sync(list(self._unsynced))
+            if now >= self._next_tick_at:
+                self._next_tick_at = now + _TICK_SECONDS
+                self._post_results(self._tick)
+        self._sync(list(self._unsynced))
+        self._helpers.close()
+        for log in self._open_writers:
+            log.writer.close()
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _take(self) -> tuple[dict[BucketLog, list[Append]], list[Callable[[], None]]]:
+        """The next group by bucket, and calls that were queued behind it. Waits for work, or for the next deadline."""
+        group: dict[BucketLog, list[Append]] = {}
+        calls: list[Callable[[], None]] = []
+        size = 0
+        try:
+            item = self._held or self._queue.get(timeout=self._seconds_to_wait())
+            self._held = None
+            while True:
+                if not isinstance(item, Append):
+                    calls.append(item)
+                elif calls:
+                    self._held = item  # a call concerns everything in front of it and nothing behind
+                    break
+                else:
+                    size += item.size
+                    group.setdefault(item.log, []).append(item)
+                if size >= MAX_GROUP_BYTES:
+                    break
+                item = self._queue.get_nowait()
+        except Empty:
+            pass
+        return group, calls
+
+    def _seconds_to_wait(self) -> float | None:
+        deadlines = []
+        if self._unsynced and self.flush == "interval":
+            deadlines.append(self._next_flush_at)
+        if self.uncheckpointed_logs:
+            deadlines.append(self._next_tick_at)
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _commit(self, group: dict[BucketLog, list[Append]]) -> None:
+        written: list[tuple[BucketLog, list[Append]]] = []
+        failures: list[tuple[BucketLog, WriteFailure]] = []
+        for log, appends in group.items():
+            done, failure = self._write(log, appends)
+            if failure is not None:
+                failures.append((log, failure))
+            if done and not (failure is not None and failure.stops):
+                written.append((log, done))
+                self._use_writer(log)
+        if self.flush == "always":
+            if self._written_waiters and written:
+                self._post_results(lambda: _report_written(written))
+            failures += self._sync_files([log for log, _ in written])
+            written = [(log, appends) for log, appends in written if not log.writer.stopped]
+            self._post_results(lambda: _report(written, failures, True))
+            return
+        if not self._unsynced:
+            self._next_flush_at = time.monotonic() + self._flush_interval_s
+        self._unsynced.update((log, None) for log, _ in written)
+        self._post_results(lambda: _report(written, failures, False))
+
+    def _write(self, log: BucketLog, appends: list[Append]) -> tuple[list[Append], WriteFailure | None]:
+        try:
+            return log.writer.write(appends)
+        except Exception as error:
+            # A defect must not take the thread, and with it every bucket, down.
+            _logger.exception("writing a bucket log failed")
+            log.writer.stopped = True
+            text = f"writing failed: {error!r}; the bucket takes no more writes until the server is restarted"
+            return [], WriteFailure(FlussError(text, ErrorCode.STORAGE_EXCEPTION), appends[0], True)
+
+    def _sync(self, logs: list[BucketLog]) -> None:
+        """Sync buckets outside of a group and tell them how far they are durable now."""
+        if not logs:
+            return
+        failures = self._sync_files(logs)
+        for log in logs:
+            self._unsynced.pop(log, None)
+        self._next_flush_at = time.monotonic() + self._flush_interval_s
+        failed = {log for log, _ in failures}
+        synced = [(log, log.writer.last_written) for log in logs if log not in failed and not log.writer.stopped]
+
+        def report() -> None:
+            for log, last in synced:
+                log.on_synced(last)
+            for log, failure in failures:
+                log.on_failed(failure)
+
+        self._post_results(report)
+
+    def _sync_files(self, logs: list[BucketLog]) -> list[tuple[BucketLog, WriteFailure]]:
+        """Sync the files of buckets, several at a time; returns the failures."""
+        failures: list[tuple[BucketLog, WriteFailure]] = []
+
+        def sync_one(log: BucketLog) -> None:
+            failure = log.writer.sync()
+            if failure is not None:
+                failures.append((log, failure))
+
+        dirty = [log for log in logs if log.writer.is_dirty]
+        if len(dirty) == 1:
+            sync_one(dirty[0])
+        elif dirty:
+            self._helpers.run([partial(sync_one, log) for log in dirty])
+        return failures
+
+    def _use_writer(self, log: BucketLog) -> None:
+        """Keep the number of open files bounded: close those that were not written for longest."""
+        self._open_writers[log] = None
+        self._open_writers.move_to_end(log)
+        while len(self._open_writers) > self._max_open_write_files:
+            oldest, _ = self._open_writers.popitem(last=False)
+            if oldest.writer.is_dirty:
+                self._sync([oldest])
+            oldest.writer.close()
+
+
+def _report_written(written: list[tuple[BucketLog, list[Append]]]) -> None:
+    for _, appends in written:
+        for append in appends:
+            append.settle_written()
+
+
+def _report(
+    written: list[tuple[BucketLog, list[Append]]], failures: list[tuple[BucketLog, WriteFailure]], synced: bool
+) -> None:
+    for log, appends in written:
+        log.on_committed(appends, synced)
+    for log, failure in failures:
+        log.on_failed(failure)

@@ -1,0 +1,189 @@
+"""The commit thread's side of one bucket: the file that is being written.
+
+Everything here is called by the commit thread only, except `mark_closed`. Rules:
+
+- bytes are written in the order of the appends, one file at a time;
+- a segment is synced before its successor is created, so only the newest segment can have a torn end;
+- a new file's name is synced before anything in it counts as written;
+- after a failed write the file is cut back to where the failed run began, and every append of the same epoch is
+  skipped: the loop takes them all back and starts a new epoch;
+- after a failed sync nothing is written or synced any more. The kernel may have dropped the dirty pages, so a second
+  sync that succeeds would prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.files import FileSystem, is_disk_full, make_directories, write_all
+from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.segment import Segment
+
+
+class WriteFailure(Exception):  # noqa: N818 - it is a result that travels to the loop thread
+    """Why appends from `first` on did not reach the file. `stops`: the bucket takes no more writes until a restart."""
+
+    def __init__(self, error: FlussError, first: Append | None, stops: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.first = first
+        self.stops = stops
+
+
+class LogWriter:
+    """Writes and syncs the newest segment of a bucket."""
+
+    def __init__(self, files: FileSystem, directory: str, cut_after_failed_sync: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self._cut_after_failed_sync = cut_after_failed_sync
+        self._segment: Segment | None = None
+        self._descriptor = -1
+        self._refused_epoch = -1
+        self._synced_end = 0
+        self._written_end = 0
+        self._closed = False
+        self.stopped = False
+        self.last_written: Append | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor >= 0
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether bytes were written that no sync has covered."""
+        return self.is_open and self._written_end > self._synced_end
+
+    def mark_closed(self) -> None:
+        """Stop writing: the bucket is being destroyed. May be called by the loop thread."""
+        self._closed = True
+
+    def write(self, appends: list[Append]) -> tuple[list[Append], WriteFailure | None]:
+        """Write appends in order; returns those that are in the file now, and why the others are not."""
+        if self._closed or self.stopped:
+            return [], None
+        appends = [append for append in appends if append.epoch > self._refused_epoch]
+        done = 0
+        while done < len(appends):
+            segment = appends[done].segment
+            assert segment is not None
+            end = done + 1
+            while end < len(appends) and appends[end].segment is segment:
+                end += 1
+            failure = self._write_run(segment, appends[done:end])
+            if failure is not None:
+                self._refused_epoch = appends[done].epoch
+                return appends[:done], failure
+            done = end
+        return appends, None
+
+    def _write_run(self, segment: Segment, run: list[Append]) -> WriteFailure | None:
+        start = run[0].position
+        try:
+            if segment is not self._segment:
+                self._switch(segment, start)
+            elif not self.is_open:
+                self._descriptor = self._files.open_write(segment.log_path)
+            buffers = [append.buffer for append in run if append.buffer is not None]
+            self._written_end = start
+            end = write_all(self._files, self._descriptor, buffers, start) if buffers else start
+        except WriteFailure as failure:
+            failure.first = run[0]
+            return failure
+        except OSError as error:
+            return self._failed_write(error, run[0], segment)
+        assert end == run[-1].position + run[-1].size, "the run did not end where the next append starts"
+        self._written_end = end
+        self.last_written = run[-1]
+        return None
+
+    def _switch(self, segment: Segment, start: int) -> None:
+        """Finish the old segment and open the next; raises WriteFailure if the old one cannot be synced."""
+        if self.is_dirty:
+            failure = self.sync()
+            if failure is not None:
+                raise failure
+        self.close()
+        make_directories(self._files, self._directory)
+        descriptor = self._files.open_write(segment.log_path)
+        size = self._files.size(descriptor)
+        if size != start:
+            self._files.close(descriptor)
+            self.stopped = True
+            raise WriteFailure(
+                _stop_error(f"{segment.log_path} has {size} bytes where {start} were expected"), None, True
+            )
+        self._descriptor = descriptor
+        self._files.sync_directory(self._directory)
+        self._segment = segment
+        self._synced_end = self._written_end = start
+
+    def _failed_write(self, error: OSError, first: Append, segment: Segment) -> WriteFailure:
+        if not is_disk_full(error):
+            # Opening can fail for lack of descriptors and pass; a write that fails means the disk is broken.
+            if not self.is_open:
+                text = f"cannot open {segment.log_path}: {os.strerror(error.errno or 0)}"
+                return WriteFailure(FlussError(text, ErrorCode.LOG_STORAGE_EXCEPTION), first, False)
+            self.stopped = True
+        if self.is_open and self._segment is segment:
+            try:
+                self._files.truncate(self._descriptor, first.position)
+                self._written_end = first.position
+                self._synced_end = min(self._synced_end, first.position)
+            except OSError:
+                self.stopped = True
+        elif self.is_open:
+            self.close()
+        if self.stopped:
+            return WriteFailure(_stop_error(f"writing {segment.log_path} failed: {error}"), first, True)
+        return WriteFailure(self._full_error(), first, False)
+
+    def _full_error(self) -> FlussError:
+        free = self._files.free_bytes(self._directory)
+        return FlussError(
+            f"no space left on the disk of {self._directory}: {free} bytes free. Nothing was written; make room (delete"
+            " files, lower table.log.ttl, enlarge the disk) and writing goes on by itself, reading works meanwhile",
+            ErrorCode.DISK_WRITE_LOCKED,
+        )
+
+    def sync(self) -> WriteFailure | None:
+        """Make everything written durable. Called by the commit thread or, for the time of the call, by a helper."""
+        if self.stopped or not self.is_open or not self.is_dirty:
+            return None
+        try:
+            self._files.fdatasync(self._descriptor)
+        except OSError as error:
+            self.stopped = True
+            self._cut_unsynced()
+            path = self._segment.log_path if self._segment is not None else self._directory
+            return WriteFailure(_stop_error(f"syncing {path} failed: {error}"), None, True)
+        self._synced_end = self._written_end
+        return None
+
+    def _cut_unsynced(self) -> None:
+        """Drop what the failed sync should have saved, where nobody has seen it yet.
+
+        The page cache may show these bytes although the disk does not have them; a restart would believe in them.
+        """
+        if not self._cut_after_failed_sync:
+            return
+        try:
+            self._files.truncate(self._descriptor, self._synced_end)
+        except OSError:
+            # The disk is broken in more than one way; the bucket is stopped in any case.
+            return
+        self._written_end = self._synced_end
+
+    def close(self) -> None:
+        if self.is_open:
+            self._files.close(self._descriptor)
+            self._descriptor = -1
+
+
+def _stop_error(what: str) -> FlussError:
+    return FlussError(
+        f"{what}; the bucket takes no more writes until the server is restarted, check the disk first",
+        ErrorCode.STORAGE_EXCEPTION,
+    )

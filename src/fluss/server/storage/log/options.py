@@ -1,0 +1,48 @@
+"""Limits and settings of bucket logs. Every limit carries its unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Positions and relative offsets in index files are int32.
+MAX_SEGMENT_BYTES = 2**31 - 1
+MAX_RELATIVE_OFFSET = 2**31 - 1
+# How many batches of a writer are recognised as duplicates: clients keep at most this many in flight.
+DUPLICATE_WINDOW_BATCHES = 5
+# A group of the commit thread: larger groups save syncs, smaller ones answer sooner.
+MAX_GROUP_BYTES = 32 * 1024 * 1024
+# Accounted for each queued append besides its bytes: the objects around it.
+APPEND_OVERHEAD_BYTES = 512
+# Threads that sync files beside the commit thread when a group touches several files.
+MAX_SYNC_HELPERS = 3
+# Descriptors that the commit thread keeps open for appending.
+MAX_OPEN_WRITE_FILES = 256
+# Segments that readers keep mapped. A mapping costs a descriptor.
+MAX_MAPPED_SEGMENTS = 256
+# A short tail that is not mapped yet is read with one pread instead of a new mapping.
+MAX_PREAD_BYTES = 64 * 1024
+# How much of a sealed segment the kernel is asked to read ahead of a reader.
+READ_AHEAD_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Settings of one bucket log."""
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    # The recovery point is at most this far behind, so a start scans at most about this much per bucket.
+    checkpoint_bytes: int = 32 * 1024 * 1024
+    checkpoint_interval_ms: int = 30_000
+    writer_expiration_ms: int = 7 * 24 * 3600 * 1000
+    max_writers_per_bucket: int = 50_000
+
+    def __post_init__(self) -> None:
+        for name in ("segment_bytes", "index_interval_bytes", "checkpoint_bytes", "max_writers_per_bucket"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+    @property
+    def roll_bytes(self) -> int:
+        """A segment grows to at most this size, except by one append that is larger alone."""
+        return min(self.segment_bytes, MAX_SEGMENT_BYTES)

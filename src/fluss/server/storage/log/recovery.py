@@ -1,0 +1,277 @@
+"""Opening a bucket after any kind of stop.
+
+Only what lies behind the recovery point of the checkpoint is read: every batch there is checked, the indexes and the
+writer state are brought up to date. Earlier segments are taken as they are and checked when somebody reads them.
+
+What damage means:
+
+- in the newest segment, with nothing good behind it: a torn write. It is cut off, with one log line.
+- in the newest segment, with good batches behind it, and part of it was never written (a hole in the file, or zeros
+  from the start of a batch to the end of its page): power failed during one group of writes, and the disk took the
+  later part of the group first. Nothing of that group was acknowledged, so it is cut off as well.
+- anything else is acknowledged data on a bad disk. Nothing is removed; the batch answers with error 14 when it is read,
+  everything behind it stays readable.
+
+A bucket is never emptied to heal it, and an offset is never given twice: if files end before the recovery point, the
+log goes on behind the recovery point and the missing range answers with error 14.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, CorruptBatch, read_header
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.checkpoint import Checkpoint, load_checkpoint
+from fluss.server.storage.log.index import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    SegmentIndex,
+    offset_entries_are_sound,
+    time_entries_are_sound,
+)
+from fluss.server.storage.log.options import LogOptions
+from fluss.server.storage.log.reader import add_to_index, log_damage
+from fluss.server.storage.log.scan import Damage, batch_at, scan_batches, starts_unwritten
+from fluss.server.storage.log.segment import Segment, segment_base_offset
+from fluss.server.storage.log.writer_state import WriterBatch, WriterState
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RecoveryReport:
+    """What opening a bucket had to do."""
+
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    damages: int = 0
+    removed_files: list[str] = field(default_factory=list)
+
+
+@dataclass
+class RecoveredLog:
+    """A bucket as found on disk; everything in it is durable."""
+
+    segments: list[Segment]
+    local_start_offset: int
+    end_offset: int
+    newest_timestamp: int
+    writers: WriterState
+    report: RecoveryReport
+
+
+class Recovery:
+    """One run of recovery over one directory. Blocking; may run in any thread, before the log serves."""
+
+    def __init__(self, directory: str, options: LogOptions, files: FileSystem) -> None:
+        self._directory = directory
+        self._options = options
+        self._files = files
+        self._report = RecoveryReport()
+        self._writers = WriterState(options.max_writers_per_bucket)
+        self._checkpoint: Checkpoint | None = None
+        self._recovery_offset = 0
+        self._timestamp = 0
+
+    def run(self) -> RecoveredLog:
+        """Recover the bucket; OSError if the disk does not answer."""
+        names = self._files.list_directory(self._directory)
+        self._load_checkpoint(names)
+        segments = self._list_segments(names)
+        first = self._first_to_scan(segments)
+        for position, segment in enumerate(segments[:-1]):
+            segment.sealed = True
+            segment.end_offset = segments[position + 1].base_offset
+        for position in range(first, len(segments)):
+            self._scan_segment(segments[position], is_last=position == len(segments) - 1)
+        last = segments[-1]
+        if last.end_offset < self._recovery_offset:
+            last = self._continue_behind_gap(last)
+            segments.append(last)
+        start = max(segments[0].base_offset, self._checkpoint.local_start_offset if self._checkpoint else 0)
+        return RecoveredLog(segments, start, last.end_offset, self._timestamp, self._writers, self._report)
+
+    def _load_checkpoint(self, names: list[str]) -> None:
+        for name in names:
+            if name.endswith(".tmp"):
+                self._files.unlink(f"{self._directory}/{name}")
+        self._checkpoint, existed = load_checkpoint(self._files, self._directory)
+        if self._checkpoint is None:
+            if existed:
+                _logger.error("the checkpoint in %s is damaged: reading the whole bucket instead", self._directory)
+            return
+        self._recovery_offset = self._checkpoint.recovery_offset
+        self._timestamp = self._checkpoint.newest_timestamp
+        self._writers.load(self._checkpoint.writers)
+
+    def _list_segments(self, names: list[str]) -> list[Segment]:
+        bases = sorted(base for base in map(segment_base_offset, names) if base is not None)
+        if self._checkpoint is not None:
+            # A removal that was interrupted: the checkpoint says where the log starts, the files come off now.
+            while len(bases) > 1 and bases[1] <= self._checkpoint.local_start_offset:
+                for path in Segment(self._directory, bases.pop(0)).paths:
+                    self._remove(path)
+        if not bases:
+            bases.append(self._recovery_offset)
+        segments = [Segment(self._directory, base) for base in bases]
+        for segment in segments:
+            try:
+                segment.size = segment.committed_size = self._files.path_size(segment.log_path)
+            except FileNotFoundError:
+                if self._recovery_offset > 0:
+                    _logger.error("the log files in %s are gone, going on at offset %d", self._directory, bases[0])
+            segment.trusted_from = segment.size
+        return segments
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._files.unlink(path)
+        except FileNotFoundError:
+            return
+        self._report.removed_files.append(path)
+
+    def _first_to_scan(self, segments: list[Segment]) -> int:
+        if self._checkpoint is None:
+            return 0
+        at_or_before = [
+            position
+            for position, segment in enumerate(segments)
+            if segment.base_offset <= self._checkpoint.segment_base_offset
+        ]
+        return at_or_before[-1] if at_or_before else 0
+
+    def _scan_segment(self, segment: Segment, is_last: bool) -> None:
+        """Check a segment from the recovery point (or its start) on and build its index."""
+        if segment.size == 0:
+            segment.index = SegmentIndex(self._options.index_interval_bytes)
+            return
+        descriptor = self._files.open_write(segment.log_path)
+        try:
+            mapped = self._files.map(descriptor, segment.size)
+            view = memoryview(mapped)
+            start, expected = self._scan_start(segment, view)
+            segment.index = self._index_up_to(segment, view, start)
+            end = self._scan_batches(segment, view, descriptor, start, expected, is_last)
+            view.release()
+            mapped.close()
+            if end < segment.size:
+                _logger.warning(
+                    "cut the torn end of %s at byte %d: %d bytes of an unfinished write",
+                    segment.log_path,
+                    end,
+                    segment.size - end,
+                )
+                self._report.cut_bytes += segment.size - end
+                self._files.truncate(descriptor, end)
+            if start < segment.size:
+                # A killed process may leave whole batches that only the page cache has. They will be shown to readers.
+                self._files.fdatasync(descriptor)
+                self._files.sync_directory(self._directory)
+        finally:
+            self._files.close(descriptor)
+        self._report.scanned_bytes += segment.size - start
+        segment.size = segment.committed_size = end
+        segment.trusted_from = start
+
+    def _scan_start(self, segment: Segment, view: memoryview) -> tuple[int, int]:
+        checkpoint = self._checkpoint
+        if checkpoint is None or checkpoint.segment_base_offset != segment.base_offset:
+            return 0, segment.base_offset
+        position = checkpoint.segment_position
+        if position == segment.size:
+            return position, checkpoint.recovery_offset
+        if position < segment.size:
+            # A good batch with another offset there means that file and checkpoint do not belong together.
+            header = batch_at(view, position, segment.size)
+            if header is None or header.base_offset == checkpoint.recovery_offset:
+                return position, checkpoint.recovery_offset
+        _logger.error("%s does not fit its checkpoint: reading the whole segment instead", segment.log_path)
+        return 0, segment.base_offset
+
+    def _scan_batches(
+        self, segment: Segment, view: memoryview, descriptor: int, start: int, expected: int, is_last: bool
+    ) -> int:
+        """Returns where the good part of the segment ends."""
+        assert segment.index is not None
+        segment.max_timestamp = self._timestamp if start > 0 else segment.max_timestamp
+        for position, item in scan_batches(view, start, segment.size, expected, self._timestamp if start else 0):
+            if isinstance(item, BatchHeader):
+                add_to_index(segment.index, segment.base_offset, position, item)
+                self._replay(item)
+                expected = item.next_offset
+                segment.max_timestamp = max(segment.max_timestamp, item.commit_timestamp)
+                continue
+            if is_last and self._is_torn(view, descriptor, item):
+                segment.end_offset = expected
+                return position
+            if item.next_offset < 0:
+                item = item._replace(next_offset=segment.end_offset)
+            expected = item.next_offset
+            segment.damages.append(item)
+            self._report.damages += 1
+            log_damage(segment, item)
+        if is_last:
+            segment.end_offset = expected
+        return segment.size
+
+    def _is_torn(self, view: memoryview, descriptor: int, damage: Damage) -> bool:
+        return (
+            damage.next_offset < 0
+            or self._files.has_hole(descriptor, damage.start, damage.end)
+            or starts_unwritten(view, damage.start, damage.end, damage.first_offset)
+        )
+
+    def _replay(self, header: BatchHeader) -> None:
+        self._timestamp = max(self._timestamp, header.commit_timestamp)
+        if header.writer_id == NO_WRITER_ID or header.last_offset < self._recovery_offset:
+            return
+        batch = WriterBatch(header.batch_sequence, header.base_offset, header.last_offset, header.commit_timestamp)
+        self._writers.record(header.writer_id, batch, header.next_offset)
+
+    def _index_up_to(self, segment: Segment, view: memoryview, end: int) -> SegmentIndex:
+        """The index of the part that is not scanned, from the index files or, if these are no good, from headers."""
+        index = SegmentIndex(self._options.index_interval_bytes)
+        if end == 0 or self._load_index(segment, index, end):
+            return index
+        index = SegmentIndex(self._options.index_interval_bytes)
+        position = 0
+        while position < end:
+            try:
+                header = read_header(view, position)
+            except CorruptBatch:
+                break  # the first reader of that part scans the segment
+            add_to_index(index, segment.base_offset, position, header)
+            position += header.size
+        return index
+
+    def _load_index(self, segment: Segment, index: SegmentIndex, end: int) -> bool:
+        assert self._checkpoint is not None
+        offset_size = self._checkpoint.offset_index_entries * OFFSET_ENTRY.size
+        time_size = self._checkpoint.time_index_entries * TIME_ENTRY.size
+        try:
+            offset_entries = self._files.read_file(segment.index_path)[:offset_size]
+            time_entries = self._files.read_file(segment.time_index_path)[:time_size]
+        except OSError:
+            return offset_size == time_size == 0
+        if len(offset_entries) < offset_size or not offset_entries_are_sound(offset_entries, end):
+            return False
+        if len(time_entries) < time_size or not time_entries_are_sound(time_entries):
+            return False
+        index.load(offset_entries, time_entries)
+        index.bytes_since_entry = end - (index.positions[-1] if index.positions else 0)
+        return True
+
+    def _continue_behind_gap(self, last: Segment) -> Segment:
+        _logger.error(
+            "%s ends at offset %d, but offsets up to %d were acknowledged: the range between them is lost",
+            last.log_path,
+            last.end_offset,
+            self._recovery_offset - 1,
+        )
+        last.sealed = True
+        last.end_offset = self._recovery_offset
+        following = Segment(self._directory, self._recovery_offset)
+        following.index = SegmentIndex(self._options.index_interval_bytes)
+        return following

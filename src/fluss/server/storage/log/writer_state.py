@@ -1,0 +1,117 @@
+"""What a bucket knows about its idempotent writers.
+
+Per writer id: the latest batches as (sequence, base offset, last offset, timestamp), oldest first. The newest five are
+the window in which a repeated batch is recognised; a client keeps at most five in flight.
+
+Entries are added when a batch is accepted, before it is on disk. So that a failed write can be taken back, and a
+checkpoint can describe the state as of an older, durable offset, a writer keeps all batches that are not durable yet
+and five durable ones in front of them. That extra part is bounded by the queue of the committer and by the distance of
+checkpoints. Owned by the loop thread (by the opening thread during recovery).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.log.options import DUPLICATE_WINDOW_BATCHES
+
+MAX_SEQUENCE = 2**31 - 1
+# Share of the writers that is dropped at once when there are too many, so that the search is paid rarely.
+_EVICTED_SHARE = 10
+
+
+class WriterBatch(NamedTuple):
+    """One remembered batch of a writer."""
+
+    sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class WriterState:
+    """All writers of one bucket."""
+
+    def __init__(self, max_writers: int) -> None:
+        self._max_writers = max_writers
+        self._writers: dict[int, deque[WriterBatch]] = {}
+
+    def __len__(self) -> int:
+        return len(self._writers)
+
+    def check(self, writer_id: int, sequence: int) -> WriterBatch | None:
+        """None: the batch is the next one. A batch: this is a repetition of it. Otherwise error 31."""
+        batches = self._writers.get(writer_id)
+        if batches is None:
+            if sequence == 0:
+                return None
+            raise out_of_order(writer_id, sequence, -1)
+        last = batches[-1].sequence
+        if sequence == last + 1 or (sequence == 0 and last == MAX_SEQUENCE):
+            return None
+        for age, batch in enumerate(reversed(batches)):
+            if age == DUPLICATE_WINDOW_BATCHES:
+                break
+            if batch.sequence == sequence:
+                return batch
+        raise out_of_order(writer_id, sequence, last)
+
+    def record(self, writer_id: int, batch: WriterBatch, durable_offset: int) -> None:
+        """Remember an accepted (or replayed) batch; what lies before `durable_offset` is safe on disk."""
+        batches = self._writers.get(writer_id)
+        if batches is None:
+            if len(self._writers) >= self._max_writers:
+                self._evict()
+            self._writers[writer_id] = deque((batch,))
+            return
+        batches.append(batch)
+        # The entry behind the window decides: if it is durable, a full durable window remains without the oldest.
+        while len(batches) > DUPLICATE_WINDOW_BATCHES and (
+            batches[DUPLICATE_WINDOW_BATCHES].last_offset < durable_offset
+        ):
+            batches.popleft()
+
+    def rollback(self, offset: int) -> None:
+        """Forget every batch at or behind `offset`: it was never written."""
+        for writer_id in list(self._writers):
+            batches = self._writers[writer_id]
+            while batches and batches[-1].base_offset >= offset:
+                batches.pop()
+            if not batches:
+                del self._writers[writer_id]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Drop writers that have been silent for too long; returns how many."""
+        silent = [key for key, batches in self._writers.items() if now_ms - batches[-1].timestamp > expiration_ms]
+        for writer_id in silent:
+            del self._writers[writer_id]
+        return len(silent)
+
+    def snapshot(self, end_offset: int) -> list[tuple[int, list[WriterBatch]]]:
+        """The newest five batches of every writer, as they were when the log ended at `end_offset`."""
+        result = []
+        for writer_id, batches in self._writers.items():
+            kept = [batch for batch in batches if batch.last_offset < end_offset][-DUPLICATE_WINDOW_BATCHES:]
+            if kept:
+                result.append((writer_id, kept))
+        return result
+
+    def load(self, writers: Iterable[tuple[int, Iterable[WriterBatch]]]) -> None:
+        """Start from a snapshot."""
+        self._writers = {writer_id: deque(batches) for writer_id, batches in writers}
+
+    def _evict(self) -> None:
+        by_age = sorted(self._writers, key=lambda writer_id: self._writers[writer_id][-1].timestamp)
+        for writer_id in by_age[: max(1, len(by_age) // _EVICTED_SHARE)]:
+            del self._writers[writer_id]
+
+
+def out_of_order(writer_id: int, sequence: int, last: int) -> FlussError:
+    return FlussError(
+        f"writer {writer_id} sent batch sequence {sequence}, expected {0 if last in (-1, MAX_SEQUENCE) else last + 1}"
+        f" (last accepted: {last if last >= 0 else 'none'}); ask for a new writer id to start over",
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION,
+    )
