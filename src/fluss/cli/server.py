@@ -56,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
     """Load the configuration, take the directory and the ports, fork, supervise."""
     if not hasattr(os, "fork"):
         raise FlussError("fluss server needs Linux or macOS; elsewhere use fluss.embedded", ErrorCode.CLIENT_ERROR)
-    # One thread is enough for the little linear algebra here (none), and a process with threads must not fork.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _keep_libraries_from_starting_threads()
     from fluss.server.config import ServerConfig
     from fluss.server.log_output import set_up_logging
 
@@ -65,6 +64,12 @@ def run(options: argparse.Namespace) -> int:
     set_up_logging("supervisor", options.log_level, log_dir)
     config = ServerConfig.load(options.config, _overrides(options))
     return _supervise(config, lambda role: set_up_logging(role, options.log_level, log_dir))
+
+
+def _keep_libraries_from_starting_threads() -> None:
+    """A process with threads must not fork. NumPy's and pyarrow's libraries start some when they are loaded."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, str]:

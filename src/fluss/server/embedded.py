@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures.thread  # noqa: F401 - its hook at exit must be registered before ours, to run after it
+import functools
 import os
 import threading
+import weakref
 from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -29,6 +32,30 @@ from fluss.server.sockets import open_sockets
 
 START_DEADLINE_SECONDS = 120.0
 STOP_DEADLINE_SECONDS = 30.0
+
+
+_open_clusters: weakref.WeakSet[EmbeddedCluster] = weakref.WeakSet()
+
+
+def _close_at_exit(cluster: EmbeddedCluster) -> None:
+    """Close the cluster when the interpreter ends, while executors still take work.
+
+    Plain `atexit` comes too late for that: the threading module shuts executors down before. Its own hooks run in
+    the reverse order of their registration; where a Python has no such hooks, `atexit` is better than nothing.
+    """
+    _register_exit_hook()
+    _open_clusters.add(cluster)
+
+
+@functools.lru_cache(maxsize=1)
+def _register_exit_hook() -> None:
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(_close_open_clusters)
+
+
+def _close_open_clusters() -> None:
+    for cluster in list(_open_clusters):
+        cluster.close()
 
 
 class EmbeddedCluster:
@@ -53,7 +80,7 @@ class EmbeddedCluster:
         except BaseException:
             self.close()
             raise
-        atexit.register(self.close)
+        _close_at_exit(self)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -76,7 +103,7 @@ class EmbeddedCluster:
         if self._closed or os.getpid() != self._owner_process:
             return
         self._closed = True
-        atexit.unregister(self.close)
+        _open_clusters.discard(self)
         try:
             self._call(self._stop_roles(), STOP_DEADLINE_SECONDS)
         finally:

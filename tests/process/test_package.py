@@ -1,0 +1,69 @@
+"""The package as users meet it: import, version, the clash with pyfluss."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import fluss
+from tests.support.server_process import run_command
+
+
+def python(program: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(path)} if path else None
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment)
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert fluss.__version__ == version("flusspy")
+    assert run_command(["--version"]).stdout == f"fluss {fluss.__version__}\n"
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    done = python(
+        "import sys, fluss; print(*sorted({'numpy', 'pyarrow', 'asyncio', 'google.protobuf'} & set(sys.modules)))"
+    )
+    assert done.stdout.strip() == ""
+    assert done.stderr == ""
+
+
+def test_pyfluss_in_the_same_environment_is_warned_about(tmp_path: Path) -> None:
+    (tmp_path / "pyfluss-1.0.0.dist-info").mkdir()
+    done = python("import fluss", tmp_path)
+    assert "RuntimeWarning: pyfluss and flusspy are installed in the same environment" in done.stderr
+    assert "pip uninstall pyfluss && pip install --force-reinstall flusspy" in done.stderr
+
+
+def test_the_command_refuses_to_run_when_pyfluss_owns_the_package(tmp_path: Path) -> None:
+    program = (
+        "import fluss, sys; del fluss.DISTRIBUTION\n"
+        "from fluss.cli.main import main\n"
+        "sys.exit(main(['server', '--data', 'x']))"
+    )
+    done = python(program)
+    assert done.returncode == 1
+    assert "belongs to pyfluss" in done.stderr
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = run_command([])
+    assert done.returncode == 2
+    assert "run a durable server on this machine" in done.stderr
+    done = run_command(["server", "--help"])
+    assert done.returncode == 0
+    assert "--tablets N" in done.stdout
+
+
+def test_an_unknown_command_or_flag_is_an_error() -> None:
+    assert "invalid choice: 'serve'" in run_command(["serve"]).stderr
+    done = run_command(["server", "--port", "1"])
+    assert done.returncode == 2
+    assert "unrecognized arguments: --port 1" in done.stderr
+
+
+def test_the_package_is_typed() -> None:
+    assert fluss.__file__ is not None
+    assert Path(fluss.__file__).with_name("py.typed").exists()

@@ -1,0 +1,221 @@
+"""`fluss server` as real processes: ready line, restarts, kills, locks, stops, and what it says about mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.protocol.api_keys import ApiKey
+from tests.support.log_workload import create_table, leaders
+from tests.support.server_process import ServerFailedError, ServerProcess, run_command, wait_until
+from tests.support.wire import WireClient
+
+SASL_YAML = """\
+bind.listeners: FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0
+internal.listener.name: FLUSS
+security.protocol.map: CLIENT:sasl
+security.sasl.enabled.mechanisms: plain
+security.sasl.plain.jaas.config: org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required \
+user_admin="admin-secret" user_alice="alice-secret";
+super.users: User:admin
+zookeeper.address: 127.0.0.1:12181
+tablet-server.id: 0
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "data", tablets=2) as running:
+        create_table(running.address, "t", 2)
+        yield running
+
+
+def tablet_addresses(server: ServerProcess) -> dict[int, tuple[str, int]]:
+    with WireClient.connect(server.address) as client:
+        return {node.node_id: (node.host, node.port) for node in client.metadata().tablet_servers}
+
+
+def answers(address: tuple[str, int]) -> bool:
+    with WireClient(*address) as client:
+        return len(client.api_versions().api_versions) > 0
+
+
+def test_the_ready_line_has_the_address_the_tablets_and_the_directory(server: ServerProcess) -> None:
+    assert server.ready_line == f"fluss server ready: FLUSS://{server.address} (tablets 2, data {server.data})"
+    addresses = tablet_addresses(server)
+    assert sorted(addresses) == [0, 1]
+    assert all(answers(address) for address in addresses.values())
+    assert set(leaders(server.address, "t").values()) == set(addresses.values())
+
+
+@pytest.mark.parametrize("role", ["tablet-0", "coordinator"])
+def test_a_killed_role_is_back_on_the_same_port_and_clients_only_wait(server: ServerProcess, role: str) -> None:
+    before = tablet_addresses(server)
+    host, _, port = server.address.rpartition(":")
+    address = before[0] if role == "tablet-0" else (host, int(port))
+    killed = server.kill_role(role)
+    # The socket belongs to the supervisor: this connection is accepted by the kernel, and served by the successor.
+    assert answers(address)
+    successor = server.process_of(role)
+    assert successor is not None
+    assert successor.pid != killed
+    assert tablet_addresses(server) == before
+
+
+def test_a_second_server_on_the_same_directory_is_refused_and_the_first_goes_on(server: ServerProcess) -> None:
+    done = run_command(["server", "--data", str(server.data), "--bind", "127.0.0.1:0"])
+    assert done.returncode == 1
+    assert f"is in use by another server (process {server.process.pid})" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert tablet_addresses(server)
+
+
+def test_processes_have_names_and_few_threads(server: ServerProcess) -> None:
+    assert psutil.Process(server.process.pid).num_threads() == 1
+    for role in ("coordinator", "tablet-0", "tablet-1"):
+        assert server.process_of(role) is not None
+
+
+def test_tables_and_ports_survive_a_clean_stop_and_a_kill(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        table_id = create_table(server.address, "kept", 1)
+        first = (server.address, tablet_addresses(server))
+        assert server.stop() == 0
+        server.start()
+        assert (server.address, tablet_addresses(server)) == first
+        server.kill()
+        server.start()
+        assert (server.address, tablet_addresses(server)) == first
+        with WireClient.connect(server.address) as client:
+            assert client.metadata(("fluss", "kept")).table_metadata[0].table_id == table_id
+        assert "Traceback" not in server.log_text()
+
+
+def test_a_clean_stop_is_quick_and_ends_all_processes_even_with_clients_connected(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", tablets=2) as server:
+        children = psutil.Process(server.process.pid).children()
+        with WireClient.connect(server.address) as client, WireClient(*tablet_addresses(server)[0]) as other:
+            client.api_versions()
+            other.send_bytes(b"\x00\x00")  # a frame that will never be finished
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(15) == 0
+        assert not any(child.is_running() for child in children)
+        assert "killed" not in server.log_text()
+
+
+def test_left_over_files_do_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    leftovers = data / "data" / "gone" / "table-77" / "log-0"
+    leftovers.mkdir(parents=True)
+    (leftovers / "00000000000000000000.log").write_bytes(b"garbage")
+    (data / "data" / "a file").write_text("not a directory")
+    (data / "LOCK").write_text("999999999\n")
+    (data / "ports.json").write_text("{")
+    (data / "ports.json.new").write_text("{")
+    with ServerProcess(data) as server:
+        assert create_table(server.address, "t", 1) >= 0
+
+
+def test_a_damaged_catalog_is_named_and_stops_the_start_at_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "catalog.sqlite").write_bytes(b"this is not a database, " * 100)
+    with pytest.raises(ServerFailedError) as caught:
+        ServerProcess(data)
+    assert "catalog.sqlite" in str(caught.value)
+    assert "the server stops" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--bind", "nonsense"], "--bind: 'nonsense' is not HOST:PORT"),
+        (["--bind", "127.0.0.1:99999"], "port 99999 is larger than 65535"),
+        (["--tablets", "0"], "option server.tablets: '0' is less than 1"),
+        (["--tablets", "two"], "option server.tablets: 'two' is not a whole number"),
+        (["--config", "nowhere.yaml"], "configuration file nowhere.yaml cannot be read: No such file or directory"),
+        (["-o", "log.segment.filesize=1mb"], "the nearest is 'log.segment.file-size'"),
+        (["-o", "log.flush"], "--option log.flush: expected NAME=VALUE"),
+        (["--data", "/dev/null/x"], "data directory /dev/null/x cannot be used: Not a directory"),
+    ],
+)
+def test_mistakes_are_one_clear_line(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    done = run_command(["server", "--data", str(tmp_path), *arguments])
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fluss server: ")
+    assert expected in line
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run_command(["server", "--data", str(tmp_path), "--bind", address])
+    assert done.returncode == 1
+    assert f"cannot listen on {address}: Address already in use" in done.stderr
+
+
+def test_a_server_yaml_of_apache_fluss_with_sasl(tmp_path: Path) -> None:
+    (tmp_path / "server.yaml").write_text(SASL_YAML)
+    with ServerProcess(tmp_path / "data", "--config", str(tmp_path / "server.yaml"), bind=None) as server:
+        assert list(server.addresses) == ["FLUSS", "CLIENT"]
+        with WireClient.connect(server.addresses["CLIENT"]) as client:
+            with pytest.raises(FlussError) as caught:
+                client.metadata()
+            assert caught.value.error_code == ErrorCode.AUTHENTICATE_EXCEPTION
+            with pytest.raises(FlussError) as caught:
+                client.authenticate("alice", "wrong-guess")
+            assert caught.value.error_code == ErrorCode.AUTHENTICATE_EXCEPTION
+            client.authenticate("alice", "alice-secret")
+            (tablet,) = client.metadata().tablet_servers
+        ports = json.loads((server.data / "ports.json").read_text())
+        assert tablet.port == ports["tablet-0"]["CLIENT"]
+        log = server.log_text()
+    assert log.count("options without effect on one machine: tablet-server.id, zookeeper.address") == 1
+    assert "secret" not in log
+    assert "wrong-guess" not in log
+
+
+def test_logs_go_to_files_of_each_process_if_wanted(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data", "--log-dir", str(tmp_path / "logs"), "--log-level", "info") as server:
+        server.kill_role("tablet-0")
+        wait_until(
+            lambda: "serves again" in (tmp_path / "logs" / "supervisor.log").read_text(), "the restart is logged"
+        )
+        assert server.log_text() == ""
+    assert {path.name for path in (tmp_path / "logs").iterdir()} >= {"supervisor.log", "tablet-0.log"}
+
+
+def test_requests_in_flight_are_served_by_the_successor_of_a_killed_tablet(server: ServerProcess) -> None:
+    """Many clients connect while the tablet is dead: none is refused."""
+    address = tablet_addresses(server)[1]
+    results: list[bool] = []
+    server.kill_role("tablet-1")
+    clients = [threading.Thread(target=lambda: results.append(answers(address))) for _ in range(20)]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join(30)
+    assert results == [True] * 20
+
+
+def test_a_tablet_serves_its_own_apis_and_says_so(server: ServerProcess) -> None:
+    with WireClient(*tablet_addresses(server)[0]) as client:
+        keys = {version.api_key for version in client.api_versions().api_versions}
+    assert {ApiKey.PRODUCE_LOG, ApiKey.FETCH_LOG, ApiKey.LIST_OFFSETS} <= keys
+    assert ApiKey.CREATE_TABLE not in keys
+
+
+def test_the_lock_file_names_the_supervisor(server: ServerProcess) -> None:
+    assert int((server.data / "LOCK").read_text()) == server.process.pid
+    os.kill(server.process.pid, 0)
