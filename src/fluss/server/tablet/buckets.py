@@ -165,12 +165,12 @@ class BucketRegistry:
             local.becomes_gone(FlussError(f"{local.name}: the tablet stops", ErrorCode.NOT_LEADER_OR_FOLLOWER))
             if local.remote is not None:
                 local.remote.close()
-        # An opening that is under way ends in `_opening_done`, which closes the log of a bucket that is gone.
+        # An opening that is under way ends in `_opening_done`, which notes the log of a bucket that is gone.
         await loop.run_in_executor(None, self._opening_workers.shutdown)
         await asyncio.sleep(0)
         for local in gone:
             if local.log is not None:
-                await loop.run_in_executor(self.maintenance_worker, _close_log, local.log, local.name)
+                _close_log(local.log, local.name)
         await loop.run_in_executor(None, self.maintenance_worker.shutdown)
 
     def _check_ours(self, bucket: TableBucket) -> None:
@@ -233,13 +233,29 @@ class BucketRegistry:
             self._remove_files(local)
 
     def _remove_files(self, local: LocalBucket) -> None:
+        """Remote objects first: the local directory is what remembers them."""
         log, remote = local.log, local.remote
         assert log is not None
         assert remote is not None
         # The directory of a table that goes on must stay: another partition may be making its own in it right now.
         table_gone = self._catalog.table_by_id(local.bucket.table_id) is None
-        levels = (local.bucket.partition_id is not None) + table_gone
-        self.maintenance_worker.submit(_destroy, local, log, remote, levels)
+        parents = list(Path(log.directory).parents)[: (local.bucket.partition_id is not None) + table_gone]
+        if not remote.was_used:
+            remote.close()
+            log.destroy(lambda: _remove_empty(parents))
+            return
+
+        def remote_removed(done: asyncio.Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is None:
+                log.destroy(lambda: _remove_empty(parents))
+                return
+            # The search for left-over files tries again.
+            logger.warning("remote files of %s, which was dropped, cannot be removed yet: %s", local.name, error)
+            _close_log(log, local.name)
+
+        work = asyncio.get_running_loop().run_in_executor(self.maintenance_worker, remote.destroy)
+        work.add_done_callback(remote_removed)
 
 
 async def wait_until_settled(opening: Iterable[LocalBucket]) -> None:
@@ -272,16 +288,9 @@ def _close_log(log: BucketLog, name: str) -> None:
         logger.error("%s was not closed cleanly, the next start recovers it: %s", name, error)
 
 
-def _destroy(local: LocalBucket, log: BucketLog, remote: RemoteLog, empty_parents: int) -> None:
-    """Delete a dropped bucket, in the maintenance worker. What fails stays for the search for left-over files."""
-    try:
-        remote.destroy()
-        log.destroy()
-    except (OSError, ValueError, FlussError) as error:
-        logger.warning("files of %s, which was dropped, cannot be removed yet: %s", local.name, error)
-        return
-    for parent in list(log.directory.parents)[:empty_parents]:
+def _remove_empty(directories: list[Path]) -> None:
+    for directory in directories:
         try:
-            parent.rmdir()
+            directory.rmdir()
         except OSError:
             return  # Other buckets are still in it; the last one removes it.

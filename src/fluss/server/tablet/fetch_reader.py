@@ -119,7 +119,8 @@ def _read_bucket(
         found = log.read(offset, max(budget, 0), whole_first_batch=is_first)
         size = len(found.view)
         answer.found_bytes += size
-        answer.is_final = answer.is_final or found.ends_segment
+        # Behind the end of an older segment no append will ever add to what was found.
+        answer.is_final = answer.is_final or found.segment_base_offset != log.segments[-1].base_offset
         return BucketRecords(message, [found.view] if size else []), size
     selection = _select(log, table, offset, high_watermark, budget, is_first)
     answer.found_bytes += selection.scanned_bytes

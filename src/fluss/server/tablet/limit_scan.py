@@ -28,15 +28,21 @@ def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:
     end = log.high_watermark
     offset = max(log.local_start_offset, end - limit)
     while offset < end:
-        found = log.read(offset, MAX_LIMIT_SCAN_BYTES - size, whole_first_batch=True)
+        segment = log.segment_of(offset)
+        found = log.read(offset, MAX_LIMIT_SCAN_BYTES - size)
         size += len(found.view)
-        if size > MAX_LIMIT_SCAN_BYTES or found.next_offset <= offset:
+        if found.position + len(found.view) < segment.committed_size:
+            if size < MAX_LIMIT_SCAN_BYTES:
+                raise FlussError(
+                    f"one of the last {limit} rows is in a damaged batch; scan the log to read around it",
+                    ErrorCode.CORRUPT_RECORD_EXCEPTION,
+                )
             raise FlussError(
                 f"the last {limit} rows are more than {MAX_LIMIT_SCAN_BYTES} bytes; ask for fewer, or scan the log",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
             )
         pieces.append(found.view)
-        offset = found.next_offset
+        offset = segment.end_offset
     return pieces
 
 

@@ -44,7 +44,18 @@ class BucketWaiter(Protocol):
 class LocalBucket:
     """See the module's text."""
 
-    __slots__ = ("_settled", "bucket", "error", "log", "name", "remote", "retry_at_ms", "state", "waiters")
+    __slots__ = (
+        "_settled",
+        "bucket",
+        "end_offset_when_opened",
+        "error",
+        "log",
+        "name",
+        "remote",
+        "retry_at_ms",
+        "state",
+        "waiters",
+    )
 
     def __init__(self, bucket: TableBucket, name: str) -> None:
         self.bucket = bucket
@@ -54,6 +65,8 @@ class LocalBucket:
         self.remote: RemoteLog | None = None
         self.error: FlussError | None = None
         self.retry_at_ms = 0
+        # What LIST_OFFSETS calls the log end at the moment this leader took over.
+        self.end_offset_when_opened = -1
         # A dict keeps the order of arrival, so nobody starves behind later waiters.
         self.waiters: dict[BucketWaiter, None] = {}
         self._settled: list[Callable[[], None]] = []
@@ -81,6 +94,7 @@ class LocalBucket:
         assert self.state is BucketState.OPENING
         self.log, self.remote = log, remote
         self.state = BucketState.OPEN
+        self.end_offset_when_opened = log.log_end_offset
         log.add_high_watermark_listener(self.wake)
         self._run_settled()
 

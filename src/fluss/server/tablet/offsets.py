@@ -13,6 +13,7 @@ from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.fetch_reader import earliest_offset
 from fluss.server.tablet.fetch_request import CLIENT_FOLLOWER_ID
+from fluss.server.tablet.local_bucket import LocalBucket
 from fluss.server.tablet.remote_log import RemoteLog
 
 EARLIEST = 0
@@ -40,8 +41,9 @@ def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_
     return found
 
 
-def list_offset(log: BucketLog, remote: RemoteLog, request: pb.ListOffsetsRequest, now_ms: int) -> int:
+def list_offset(local: LocalBucket, request: pb.ListOffsetsRequest, now_ms: int) -> int:
     """One bucket's offset for the question of the request."""
+    log, remote = local.opened()
     is_client = request.follower_server_id == CLIENT_FOLLOWER_ID
     if request.offset_type == EARLIEST:
         return earliest_offset(log, remote) if is_client else log.local_start_offset
@@ -49,7 +51,7 @@ def list_offset(log: BucketLog, remote: RemoteLog, request: pb.ListOffsetsReques
         return log.high_watermark if is_client else log.log_end_offset
     if request.offset_type == TIMESTAMP:
         return offset_for_timestamp(log, remote, request.startTimestamp, now_ms)
-    return log.opened_end_offset
+    return local.end_offset_when_opened
 
 
 class OffsetsApi:
@@ -78,8 +80,7 @@ class OffsetsApi:
             for bucket in buckets:
                 result = response.buckets_resp.add(bucket_id=bucket.bucket_id)
                 try:
-                    log, remote = self._registry.find(bucket).opened()
-                    result.offset = list_offset(log, remote, request, self._clock())
+                    result.offset = list_offset(self._registry.find(bucket), request, self._clock())
                 except FlussError as error:
                     result.error_code, result.error_message = error.error_code, error.message
             return response

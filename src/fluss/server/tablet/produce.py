@@ -25,7 +25,7 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.network.service import ProduceRequest, Reply, RequestContext
-from fluss.server.storage.log.bucket_log import Append
+from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.committer import Committer
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
@@ -179,7 +179,11 @@ class ProduceApi:
     def _resume_when_drained(self) -> None:
         # In a step of its own: the callback runs in the middle of settling an append.
         loop = asyncio.get_running_loop()
-        self._committer.add_drained_callback(lambda: loop.call_soon(self._resume))
+
+        def resume_soon() -> None:
+            loop.call_soon(self._resume)
+
+        self._committer.add_drained_callback(resume_soon)
 
     def _resume(self) -> None:
         """Take up what waited for the commit thread, oldest first, as far as it has made progress."""
@@ -219,13 +223,9 @@ class ProduceApi:
         try:
             log, _ = local.opened()
             self._formats.check(entry, records)
-        except FlussError as error:
-            pending.refuse(position, error)
-            return
-        try:
             append = log.append(records, self._clock(), pending.release_one)
         except FlussError as error:
-            pending.fail(position, error)
+            pending.refuse(position, error)
             return
         pending.appended(position, append)
 

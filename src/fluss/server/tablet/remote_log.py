@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -88,6 +89,11 @@ class RemoteLog:
     @property
     def manifest(self) -> RemoteManifest:
         return self.record.manifest
+
+    @property
+    def was_used(self) -> bool:
+        """Whether anything of the bucket was ever sent to remote storage."""
+        return self._directory.is_dir()
 
     def start_position(self, segment: RemoteSegment, offset: int) -> int:
         """Byte of the segment file at which reading for `offset` may begin."""
@@ -161,10 +167,12 @@ class RemoteLog:
         self.closed = True
 
     def destroy(self) -> None:
-        """Delete everything of this bucket in the remote store. The local directory is the caller's to delete."""
+        """Delete everything of this bucket in the remote store, then what is known about it here."""
         self.closed = True
         with self.lock:
             destroy_remote(self._store, self.record)
+            if self.was_used:
+                shutil.rmtree(self._directory)
 
     def _publish(
         self,

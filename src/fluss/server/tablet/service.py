@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog import Catalog
@@ -17,7 +17,7 @@ from fluss.server.network.service import Handler
 from fluss.server.security.authorizer import Authorizer
 from fluss.server.shared_apis import SharedApis
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.committer import Committer
+from fluss.server.storage.log.committer import Committer, FlushMode
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
@@ -82,7 +82,12 @@ class TabletService:
         """Be ready for requests."""
         assert self._parts is None, "a tablet is started once"
         config, loop = self._config, asyncio.get_running_loop()
-        committer = Committer(loop.call_soon_threadsafe, self._files, config.log_flush, config.log_flush_interval_ms)
+
+        def post(callback: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(callback)
+
+        flush = cast(FlushMode, config.log_flush)
+        committer = Committer(post, self._files, flush, config.log_flush_interval_ms)
         registry = BucketRegistry(
             config.data_dir,
             self._catalog,
@@ -124,7 +129,7 @@ class TabletService:
         if parts is None:
             return
         await parts.registry.close()
-        await asyncio.get_running_loop().run_in_executor(None, parts.committer.close)
+        parts.committer.close()
 
     def _started(self) -> _Parts:
         assert self._parts is not None, "the tablet is not started"
