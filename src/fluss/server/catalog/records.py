@@ -14,6 +14,7 @@ from fluss.server.catalog.database_file import DatabaseFile
 
 ACL_LIMIT_ROWS = 100_000
 EXPIRING_RECORDS_LIMIT_ROWS = 100_000
+LAST_TIME_MS = 2**63 - 1
 
 ACL_SECTION = "acl_change"
 CONFIG_SECTION = "config_change"
@@ -117,7 +118,8 @@ class ExpiringRecords:
         return None if row is None or row[1] <= now_ms else (row[0], row[1])
 
     def put(self, key: str, document: str, expiration_time: int, now_ms: int) -> None:
-        """Store or replace a document; expired ones make room first."""
+        """Store or replace a document; expired ones make room first. "For ever" is what SQLite can still hold."""
+        expiration_time = min(expiration_time, LAST_TIME_MS)
         with self._file.transaction() as connection:
             connection.execute(f"DELETE FROM {self._table} WHERE expiration_time <= ?", (now_ms,))
             connection.execute(

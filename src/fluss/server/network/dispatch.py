@@ -223,7 +223,7 @@ class Dispatcher:
             code = error.error_code if error.error_code >= -1 else int(ErrorCode.UNKNOWN_SERVER_ERROR)
             return error_frame(request_id, code, error.message)
         name = ApiKey(api_key).name if api_key in self._routes else str(api_key)
-        self._quiet_log.log(logging.ERROR, "handler", "%s failed unexpectedly", name, exception=error)
+        self._quiet_log.log(logging.ERROR, f"handler {name}", "%s failed unexpectedly", name, exception=error)
         text = f"{name} failed: {type(error).__name__}: {error}"[:MAX_UNEXPECTED_ERROR_TEXT_CHARACTERS]
         return error_frame(request_id, ErrorCode.UNKNOWN_SERVER_ERROR, text)
 

@@ -1,0 +1,100 @@
+"""Random and mutated frames against coordinator and tablet of a whole server, while a witness writes and reads.
+
+`FLUSS_FUZZ_FRAMES` sets how many; the soak run sends a million.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
+from tests.fuzz.campaign import Attacker, run_campaign
+from tests.fuzz.frame_maker import FrameMaker
+from tests.support.coordinator import table_document
+from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
+from tests.support.server_process import ServerProcess
+from tests.support.wire import WireClient
+
+FRAMES = int(os.environ.get("FLUSS_FUZZ_FRAMES", "50000"))
+SOAK_FRAMES = 1_000_000
+MAX_GROWTH_BYTES = 256 * 1024 * 1024
+MAX_LOG_BYTES = 500_000
+MAX_WITNESS_SECONDS = 20.0
+DATABASE = "bystander"  # a name that the frame maker does not know
+
+
+class Witness:
+    """Somebody else's table, written and read all the time."""
+
+    def __init__(self, coordinator: WireClient, tablet: WireClient, table_id: int) -> None:
+        self._coordinator = coordinator
+        self._tablet = tablet
+        self._table_id = table_id
+        self._next = 0
+
+    def __call__(self) -> None:
+        """Append one row, read it back, ask for metadata."""
+        written = self._tablet.produce(self._table_id, 0, arrow_batch([self._next]))
+        assert written.base_offset == self._next, written
+        fetched = self._tablet.fetch(self._table_id, 0, self._next)
+        assert ids_of(fetched.records)[-1] == self._next
+        assert len(self._coordinator.metadata((DATABASE, "seen")).table_metadata) == 1
+        self._next += 1
+
+
+def _create_table(coordinator: WireClient, name: str) -> int:
+    path = pb.PbTablePath(database_name=DATABASE, table_name=name)
+    request = pb.CreateTableRequest(table_path=path, table_json=table_document(COLUMNS), ignore_if_exists=False)
+    coordinator.call(ApiKey.CREATE_TABLE, request)
+    return int(coordinator.metadata((DATABASE, name)).table_metadata[0].table_id)
+
+
+def _served_keys(client: WireClient) -> list[int]:
+    return [entry.api_key for entry in client.api_versions().api_versions if entry.api_key != ApiKey.AUTHENTICATE]
+
+
+def _attack(tmp_path: Path, frame_count: int) -> None:
+    with ServerProcess(tmp_path / "data") as server, WireClient.connect(server.address) as coordinator:
+        database = pb.CreateDatabaseRequest(database_name=DATABASE, ignore_if_exists=False)
+        coordinator.call(ApiKey.CREATE_DATABASE, database)
+        for number in range(3):
+            _create_table(coordinator, f"target{number}")  # their low table ids are hit by chance
+        while (table_id := _create_table(coordinator, "seen")) < 10:
+            path = pb.PbTablePath(database_name=DATABASE, table_name="seen")
+            coordinator.call(ApiKey.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        node = coordinator.metadata().tablet_servers[0]
+        host, _, port = server.address.rpartition(":")
+        with WireClient(node.host, node.port) as tablet:
+            batches = [arrow_batch([1, 2, 3]), arrow_batch([7], writer_id=3, batch_sequence=0)]
+            careful = [int(ApiKey.FETCH_LOG)]
+            attackers = [
+                Attacker((host, int(port)), FrameMaker(1, _served_keys(coordinator)), 1),
+                Attacker((node.host, node.port), FrameMaker(2, _served_keys(tablet), batches, careful), 2),
+                Attacker((node.host, node.port), FrameMaker(3, [1014, 1015, 1021, 1033], batches, careful), 3),
+            ]
+            process = psutil.Process(server.process.pid)
+            outcome = run_campaign(attackers, Witness(coordinator, tablet, table_id), process, frame_count)
+        log_bytes = server.log_path.stat().st_size
+        print(outcome)
+        assert outcome.witness_errors == []
+        assert outcome.witness_calls > 0
+        assert outcome.successes > frame_count // 100
+        assert outcome.slowest_witness_seconds < MAX_WITNESS_SECONDS
+        assert (outcome.unanswered_bursts, outcome.closed_by_server) == (0, 0)
+        assert outcome.growth_bytes < MAX_GROWTH_BYTES
+        assert log_bytes < MAX_LOG_BYTES
+        assert "Traceback" not in server.log_text(), server.log_text()[:5000]
+
+
+def test_the_server_survives(tmp_path: Path) -> None:
+    _attack(tmp_path, FRAMES)
+
+
+@pytest.mark.soak
+def test_the_server_survives_a_million_frames(tmp_path: Path) -> None:
+    _attack(tmp_path, SOAK_FRAMES)
