@@ -1,0 +1,216 @@
+"""The servers that cases run against: this project's server as a process, embedded, and Apache Fluss.
+
+All three get the same options, written for Apache Fluss: a plaintext listener FLUSS, a listener CLIENT with SASL/PLAIN.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.apache_fluss import ApacheFluss, jaas_config
+from tests.support.peers import CHECKOUT, free_ports
+
+START_TIMEOUT_SECONDS = 30.0
+TABLETS = 2
+
+# Small limits, so that a case can reach them.
+_LIMITS = {"max.partition.num": "8", "max.bucket.num": "32"}
+CONFIG: Mapping[str, Mapping[str, str]] = {
+    "plain": _LIMITS,
+    # 120 bytes: every batch rolls a segment.
+    "remote": {**_LIMITS, "log.segment.file-size": "120b", "remote.log.task-interval-duration": "1s"},
+    "own": _LIMITS,
+}
+_SECURITY = {
+    "internal.listener.name": "FLUSS",
+    "security.protocol.map": "CLIENT:sasl",
+    "security.sasl.enabled.mechanisms": "plain",
+    "security.sasl.plain.jaas.config": jaas_config(),
+    "super.users": "User:admin",
+}
+
+
+class Target(ABC):
+    """One running server of one kind ("plain", "remote" or "own")."""
+
+    def __init__(self, kind: str) -> None:
+        self.config = CONFIG[kind]
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What cases need to know."""
+
+    @abstractmethod
+    def ask(self, what: str) -> None:
+        """Do what a case wants: "crash" or "restart"."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End the server and remove its data."""
+
+
+class ApacheTarget(Target):
+    """Apache Fluss 0.9.1."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        # A killed tablet server may only come back when ZooKeeper has forgotten it.
+        self._cluster = ApacheFluss({**self.config, "zookeeper.client.session-timeout": "4s"})
+        self._cluster.__enter__()
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "target": "apache",
+            "bootstrap": self._cluster.bootstrap_servers,
+            "sasl_bootstrap": self._cluster.sasl_bootstrap_servers,
+            "tablets": 1,
+            "data_directory": str(self._cluster.directory / "data"),
+            "remote_directory": str(self._cluster.directory / "remote"),
+        }
+
+    def ask(self, what: str) -> None:
+        assert what in ("crash", "restart"), what
+        self._cluster.kill_tablet()
+        self._cluster.start_tablet()
+        self._cluster.wait_until_ready()
+
+    def stop(self) -> None:
+        self._cluster.stop()
+
+
+class StandaloneTarget(Target):
+    """`fluss server` as a process, with the server.yaml of an Apache Fluss cluster."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self._directory = Path(tempfile.mkdtemp(prefix="fluss-compat-"))
+        self._ports = free_ports(2)
+        self._output: list[str] = []
+        options = {
+            **self.config,
+            **_SECURITY,
+            "bind.listeners": f"FLUSS://127.0.0.1:{self._ports[0]}, CLIENT://127.0.0.1:{self._ports[1]}",
+            "remote.data.dir": str(self._directory / "remote"),
+            "default.replication.factor": "1",
+            "zookeeper.address": "127.0.0.1:2181",
+            "tablet-server.id": "0",
+            "kv.snapshot.interval": "30s",
+        }
+        text = "".join(f"{key}: {value}\n" for key, value in options.items())
+        (self._directory / "server.yaml").write_text(text)
+        self._start()
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "target": "standalone",
+            "bootstrap": f"127.0.0.1:{self._ports[0]}",
+            "sasl_bootstrap": f"127.0.0.1:{self._ports[1]}",
+            "tablets": TABLETS,
+            "data_directory": str(self._directory / "data"),
+            "remote_directory": str(self._directory / "remote"),
+        }
+
+    def ask(self, what: str) -> None:
+        if what == "crash":
+            children = psutil.Process(self._process.pid).children()
+            assert len(children) == 1 + TABLETS, children
+            for child in children:  # the coordinator dies with the tablets: the harder case
+                os.kill(child.pid, signal.SIGKILL)
+        elif what == "restart":
+            self._end()
+            self._start()
+        else:
+            raise ValueError(what)
+
+    def stop(self) -> None:
+        self._end()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _start(self) -> None:
+        command = [sys.executable, "-m", "fluss.cli.main", "server", "--tablets", str(TABLETS)]
+        command += ["--data", str(self._directory / "data"), "--config", str(self._directory / "server.yaml")]
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+        )
+        ready = threading.Event()
+        threading.Thread(target=self._read_output, args=(self._process, ready), daemon=True).start()
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not ready.wait(0.05):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._process.kill()
+                raise RuntimeError("the server did not get ready:\n" + "".join(self._output[-30:]))
+
+    def _read_output(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._output.append(line)
+            if "ready" in line:
+                ready.set()
+
+    def _end(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class EmbeddedTarget(Target):
+    """The same server inside the test process."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        import fluss
+
+        self._directory = Path(tempfile.mkdtemp(prefix="fluss-compat-"))
+        options = {
+            **self.config,
+            **_SECURITY,
+            "bind.listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
+            "remote.data.dir": str(self._directory / "remote"),
+        }
+        self._cluster = fluss.embedded(self._directory / "data", config=options)
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "target": "embedded",
+            "bootstrap": self._cluster.bootstrap_servers,
+            "sasl_bootstrap": self._cluster.listener_address("CLIENT"),
+            "tablets": 1,
+            "data_directory": str(self._directory / "data"),
+            "remote_directory": str(self._directory / "remote"),
+        }
+
+    def ask(self, what: str) -> None:
+        raise ValueError(f"an embedded server cannot {what}")
+
+    def stop(self) -> None:
+        self._cluster.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+TARGETS: Mapping[str, type[Target]] = {
+    "standalone": StandaloneTarget,
+    "embedded": EmbeddedTarget,
+    "apache": ApacheTarget,
+}

@@ -1,0 +1,125 @@
+"""Every case of `tests/compat/cases` with the published pyfluss client against every kind of server.
+
+The expectations were found on Apache Fluss 0.9.1, and a part of the cases (those marked `peer`) runs there in every
+test run, so that they stay true. `FLUSS_COMPAT_APACHE=all` runs all cases on it, `FLUSS_COMPAT_APACHE=off` none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from tests.compat import cases as case_package
+from tests.compat.cases.kit import Case, registered
+from tests.compat.targets import TARGETS
+from tests.support.peers import PeerMissingError
+from tests.support.pyfluss_environment import (
+    CASE_TIMEOUT_SECONDS,
+    REPORT_GRACE_SECONDS,
+    CaseResult,
+    PyflussWorker,
+    pyfluss_python,
+)
+
+APACHE = os.environ.get("FLUSS_COMPAT_APACHE", "some")
+OWN_SERVER_TIMEOUT_SECONDS = 150.0
+
+Server = tuple[str, str]
+"""Target and kind of server; a case with a server of its own names itself as the kind."""
+
+
+def all_cases() -> list[Case]:
+    """The cases of all modules, by module and place in it."""
+    for module in pkgutil.iter_modules(case_package.__path__):
+        importlib.import_module(f"{case_package.__name__}.{module.name}")
+    return list(registered().values())
+
+
+def runs_on(case: Case, target: str) -> bool:
+    """Whether a case belongs into this test run on this target."""
+    if target == "apache":
+        return APACHE == "all" or (APACHE != "off" and case.peer and case.server == "plain")
+    return target == "standalone" or case.server == "plain"
+
+
+def parameters() -> list[ParameterSet]:
+    """One parameter set per target and case, in an order in which each server is needed without interruption."""
+    found = []
+    for target in TARGETS:
+        for case in sorted(all_cases(), key=lambda case: case.server):
+            if runs_on(case, target):
+                kind = f"own {case.name}" if case.server == "own" else case.server
+                found.append(pytest.param((target, kind), case.name, id=f"{target}-{case.name}"))
+    return found
+
+
+class Runs:
+    """The server and the worker of the tests that run now; both are replaced when a test needs another server.
+
+    When a server is started, every case that this test run wants from it is queued at once: cases run a few at a time
+    in the worker while the tests collect their results one after the other.
+    """
+
+    def __init__(self, wanted: list[tuple[Server, str]]) -> None:
+        self._wanted = wanted
+        self._server: Server | None = None
+        self._missing: str | None = None
+        self._open = ExitStack()
+        self._results: dict[str, Future[CaseResult]] = {}
+
+    def result(self, server: Server, name: str) -> CaseResult:
+        """How the case ended; waits for it."""
+        if server != self._server:
+            self.close()
+            self._server = server
+            self._missing = None
+            try:
+                self._start(server)
+            except PeerMissingError as missing:
+                self._missing = str(missing)
+        if self._missing is not None:
+            pytest.skip(self._missing)
+        return self._results[name].result(timeout=OWN_SERVER_TIMEOUT_SECONDS + REPORT_GRACE_SECONDS)
+
+    def close(self) -> None:
+        """Stop the worker, then the server."""
+        self._server = None
+        self._open.close()
+
+    def _start(self, server: Server) -> None:
+        target, kind = server
+        own = kind.startswith("own ")
+        pyfluss_python()
+        running = TARGETS[target]("own" if own else kind)
+        self._open.callback(running.stop)
+        worker = self._open.enter_context(PyflussWorker(running.ask))
+        timeout = OWN_SERVER_TIMEOUT_SECONDS if own else CASE_TIMEOUT_SECONDS
+        names = [name for wanted, name in self._wanted if wanted == server]
+        self._results = {name: worker.submit(name, running.settings(), timeout) for name in names}
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """Knows which cases the command line has selected."""
+    wanted = []
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.module is request.module:
+            wanted.append((item.callspec.params["server"], item.callspec.params["case_name"]))
+    made = Runs(wanted)  # type: ignore[arg-type]
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("server", "case_name"), parameters())
+def test_case(runs: Runs, server: Server, case_name: str) -> None:
+    """The case ends without an error."""
+    outcome = runs.result(server, case_name)
+    if outcome.error is not None:
+        pytest.fail(f"inside the pyfluss worker:\n{outcome.error}", pytrace=False)

@@ -1,0 +1,249 @@
+"""A real Apache Fluss 0.9.1 cluster on loopback: ZooKeeper, one coordinator, one tablet server.
+
+The published jar is fetched with Maven into `.peers/`. Each of the three processes has a plaintext listener FLUSS and,
+except ZooKeeper, a listener CLIENT that wants SASL/PLAIN. The processes are ended by their own ids, ZooKeeper last.
+
+By hand: `python -m tests.support.apache_fluss` starts one, prints its addresses and serves until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.support.peers import PeerMissingError, free_ports, make_once, run_fetch
+
+VERSION = "0.9.1"
+START_TIMEOUT_SECONDS = 90.0
+STOP_TIMEOUT_SECONDS = 15.0
+USERS = {"admin": "admin-secret", "alice": "alice-secret"}
+
+# A ceiling for the heaps when the cluster only serves tests; benchmarks run with the defaults of the Java machine.
+SMALL_HEAP = ("-Xmx384m", "-XX:TieredStopAtLevel=1")
+
+_OPENED_MODULES = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+)
+_ZOOKEEPER = "org.apache.fluss.shaded.zookeeper3.org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_COORDINATOR = "org.apache.fluss.server.coordinator.CoordinatorServer"
+_TABLET = "org.apache.fluss.server.tablet.TabletServer"
+_GET_METADATA_FRAME = bytes.fromhex("0000000803f4000000000001")
+
+
+def jaas_config(users: Mapping[str, str] = USERS) -> str:
+    """The value of `security.sasl.plain.jaas.config` for these users."""
+    entries = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    return f"org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required {entries};"
+
+
+def library() -> Path:
+    """The folder with the jars, fetched on the first call; `PeerMissingError` says why it cannot be had."""
+    if shutil.which("java") is None:
+        raise PeerMissingError("Apache Fluss needs Java 17 or newer: no `java` on the path")
+    if shutil.which("mvn") is None:
+        raise PeerMissingError("Apache Fluss is fetched with Maven: no `mvn` on the path")
+
+    def fetch(folder: Path) -> None:
+        pom = Path(__file__).with_name("apache_fluss_pom.xml")
+        goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+        run_fetch(
+            ["mvn", "-q", "-B", "-f", str(pom), goal, f"-DoutputDirectory={folder}"],
+            f"Apache Fluss {VERSION} could not be fetched with Maven",
+        )
+        if not list(folder.glob("fluss-server-*.jar")):
+            raise PeerMissingError(f"Maven ended well, but there is no fluss-server jar in {folder}")
+
+    return make_once(f"apache-fluss-{VERSION}", fetch)
+
+
+class ApacheFluss:
+    """One cluster. `start()` returns when a tablet server is registered; `stop()` ends what `start()` began."""
+
+    def __init__(
+        self,
+        config: Mapping[str, str] | None = None,
+        *,
+        directory: Path | None = None,
+        java_options: Sequence[str] = SMALL_HEAP,
+    ) -> None:
+        self._own_directory = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="apache-fluss-"))
+        self._config = dict(config or {})
+        self._java_options = tuple(java_options)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._library = library()
+        zookeeper, *ports = free_ports(5)
+        self._zookeeper_port = zookeeper
+        self._coordinator_ports = (ports[0], ports[1])
+        self._tablet_ports = (ports[2], ports[3])
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The plaintext address of the coordinator."""
+        return f"127.0.0.1:{self._coordinator_ports[0]}"
+
+    @property
+    def sasl_bootstrap_servers(self) -> str:
+        """The address of the coordinator that wants SASL/PLAIN."""
+        return f"127.0.0.1:{self._coordinator_ports[1]}"
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The ids of the Java processes that run now."""
+        return [process.pid for process in self._processes.values() if process.poll() is None]
+
+    def start(self) -> None:
+        """Start the three processes and wait until a client can create tables."""
+        atexit.register(self.stop)
+        self._write_configuration()
+        self._launch("zookeeper", _ZOOKEEPER, str(self.directory / "zoo.cfg"))
+        self._launch("coordinator", _COORDINATOR, "--configDir", str(self.directory / "coordinator"))
+        self._launch("tablet", _TABLET, "--configDir", str(self.directory / "tablet"))
+        self.wait_until_ready()
+
+    def wait_until_ready(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
+        """Wait until coordinator and tablet server both list a tablet server in their metadata."""
+        deadline = time.monotonic() + timeout_seconds
+        for port in (self._coordinator_ports[0], self._tablet_ports[0]):
+            while not _lists_a_tablet_server(port):
+                self._fail_if_a_process_ended()
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"Apache Fluss is not ready after {timeout_seconds} s\n{self.log_tails()}")
+                time.sleep(0.05)
+
+    def kill_tablet(self) -> None:
+        """End the tablet server without warning."""
+        process = self._processes["tablet"]
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def start_tablet(self) -> None:
+        """Start the tablet server again, on the same ports and data."""
+        self._launch("tablet", _TABLET, "--configDir", str(self.directory / "tablet"))
+
+    def stop(self) -> None:
+        """End all processes and remove the data (unless the directory was given by the caller)."""
+        atexit.unregister(self.stop)
+        for name in ("tablet", "coordinator", "zookeeper"):
+            process = self._processes.pop(name, None)
+            if process is None:
+                continue
+            process.kill()  # nothing of this cluster is kept: no reason to wait for its clean stop
+            process.wait(STOP_TIMEOUT_SECONDS)
+        if self._own_directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def log_tails(self, lines: int = 15) -> str:
+        """The last lines that each process has written, for error messages."""
+        parts = []
+        for path in sorted(self.directory.glob("*.log")):
+            tail = "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+            parts.append(f"--- {path.name}\n{tail}")
+        return "\n".join(parts)
+
+    def __enter__(self) -> ApacheFluss:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _launch(self, name: str, main_class: str, *arguments: str) -> None:
+        log4j = f"-Dlog4j.configurationFile={self.directory / 'log4j2.properties'}"
+        command = ["java", *self._java_options, *_OPENED_MODULES, log4j, "-cp", f"{self._library}/*", main_class]
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+            )
+
+    def _write_configuration(self) -> None:
+        for name in ("zookeeper-data", "coordinator", "tablet", "data", "remote"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        (self.directory / "zoo.cfg").write_text(
+            f"tickTime=2000\ndataDir={self.directory / 'zookeeper-data'}\nclientPort={self._zookeeper_port}\n"
+            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+        )
+        (self.directory / "log4j2.properties").write_text(
+            "rootLogger.level = WARN\nrootLogger.appenderRef.out.ref = Out\n"
+            "appender.out.type = Console\nappender.out.name = Out\n"
+            "appender.out.layout.type = PatternLayout\nappender.out.layout.pattern = %d %p %c %m%n%throwable\n"
+        )
+        common = {
+            "zookeeper.address": f"127.0.0.1:{self._zookeeper_port}",
+            "remote.data.dir": str(self.directory / "remote"),
+            "internal.listener.name": "FLUSS",
+            "security.protocol.map": "CLIENT:sasl",
+            "security.sasl.enabled.mechanisms": "plain",
+            "security.sasl.plain.jaas.config": jaas_config(),
+            "super.users": "User:admin",
+            "default.replication.factor": "1",
+            **self._config,
+        }
+        tablet_only = {"tablet-server.id": "0", "data.dir": str(self.directory / "data"), "kv.snapshot.interval": "30s"}
+        self._write_yaml("coordinator", {**common, "bind.listeners": _listeners(self._coordinator_ports)})
+        self._write_yaml("tablet", {**common, **tablet_only, "bind.listeners": _listeners(self._tablet_ports)})
+
+    def _write_yaml(self, name: str, values: Mapping[str, str]) -> None:
+        lines = "".join(f"{key}: {value}\n" for key, value in values.items())
+        (self.directory / name / "server.yaml").write_text(lines)
+
+    def _fail_if_a_process_ended(self) -> None:
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} of Apache Fluss ended with code {process.returncode}\n{self.log_tails()}")
+
+
+def _listeners(ports: tuple[int, int]) -> str:
+    return f"FLUSS://127.0.0.1:{ports[0]}, CLIENT://127.0.0.1:{ports[1]}"
+
+
+def _lists_a_tablet_server(port: int) -> bool:
+    """Ask for the cluster metadata with a raw frame: this module must not depend on any client under test."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(_GET_METADATA_FRAME)
+            with connection.makefile("rb") as stream:
+                (length,) = struct.unpack(">i", stream.read(4))
+                frame = stream.read(length)
+    except (OSError, struct.error):
+        return False
+    body = frame[5:]
+    position = 0
+    while position + 1 < len(body) and frame[0] == 0:
+        if body[position] == 0x12:  # field 2, tablet_servers
+            return True
+        position += 2 + body[position + 1]  # server nodes are shorter than 128 bytes: one byte of length
+    return False
+
+
+def main() -> None:
+    """Serve until interrupted; `key=value` arguments are added to the configuration of the servers."""
+    config = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    with ApacheFluss(config) as cluster:
+        print(f"plaintext {cluster.bootstrap_servers}, SASL/PLAIN {cluster.sasl_bootstrap_servers}", end=", ")
+        print(f"logs in {cluster.directory}, processes {cluster.process_ids}, own id {os.getpid()}", flush=True)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

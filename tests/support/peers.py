@@ -1,0 +1,73 @@
+"""Where the peers of the tests live, and how the things fetched into that folder are made exactly once.
+
+`.peers/` in the checkout is ignored by git and may be deleted at any time: everything in it is fetched or made again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PEERS = CHECKOUT / ".peers"
+
+FETCH_TIMEOUT_SECONDS = 600
+
+
+class PeerMissingError(Exception):
+    """A peer cannot be had on this machine; the text says what is missing and why (it becomes the skip reason)."""
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Let one process at a time make a peer: several test runs may share a checkout."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def make_once(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder `.peers/NAME`, filled by `make` if that did not succeed before.
+
+    A marker file is written last, so that a folder whose making was interrupted is made again.
+    """
+    PEERS.mkdir(exist_ok=True)
+    folder = PEERS / name
+    marker = folder / ".complete"
+    if marker.exists():
+        return folder
+    with _exclusive(PEERS / f"{name}.lock"):
+        if not marker.exists():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            marker.touch()
+    return folder
+
+
+def run_fetch(command: Sequence[str], what: str) -> None:
+    """Run a command that fetches something; every failure is a `PeerMissingError` with the end of its output."""
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=FETCH_TIMEOUT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerMissingError(f"{what}: {error}") from error
+    if done.returncode != 0:
+        last_lines = " | ".join(line for line in done.stdout.splitlines()[-4:] if line.strip())
+        raise PeerMissingError(f"{what}: {command[0]} ended with code {done.returncode}: {last_lines}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that are free now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
