@@ -11,6 +11,7 @@ from tests.tidy.repository import PACKAGE, files, name
 # Layer -> layers that it may import besides itself. `fluss.errors` is open to all.
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "config": frozenset({"model"}),
     "model": frozenset(),
     "codec": frozenset({"model"}),
     "protocol": frozenset({"model"}),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import parse_boolean, parse_duration_ms, parse_int, parse_memory_size
@@ -55,7 +55,7 @@ class ServerConfig:
     tablet_count: int
     tablet_first_port: int
     rack: str | None
-    log_flush: str
+    log_flush: Literal["always", "interval", "os"]
     log_flush_interval_ms: int
     log_segment_file_size: int
     log_index_interval_size: int

@@ -7,16 +7,16 @@ import logging
 from typing import Any
 
 try:
-    from uvloop import new_event_loop as _new_event_loop
+    import uvloop
 except ImportError:
-    from asyncio import new_event_loop as _new_event_loop
+    uvloop = None
 
 logger = logging.getLogger(__name__)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """A fresh loop whose stray errors go to the log, one line each."""
-    loop: asyncio.AbstractEventLoop = _new_event_loop()
+    loop: asyncio.AbstractEventLoop = asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
     loop.set_exception_handler(_log_stray_error)
     return loop
 

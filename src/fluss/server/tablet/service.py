@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog import Catalog
@@ -17,7 +17,7 @@ from fluss.server.network.service import Handler
 from fluss.server.security.authorizer import Authorizer
 from fluss.server.shared_apis import SharedApis
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.committer import Committer, FlushMode
+from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
@@ -70,6 +70,11 @@ class TabletService:
         return self._started().registry
 
     @property
+    def committer(self) -> Committer:
+        """The commit thread of a started tablet."""
+        return self._started().committer
+
+    @property
     def maintenance(self) -> Maintenance:
         """The background work of a started tablet."""
         return self._started().maintenance
@@ -86,8 +91,7 @@ class TabletService:
         def post(callback: Callable[[], None]) -> None:
             loop.call_soon_threadsafe(callback)
 
-        flush = cast(FlushMode, config.log_flush)
-        committer = Committer(post, self._files, flush, config.log_flush_interval_ms)
+        committer = Committer(post, self._files, config.log_flush, config.log_flush_interval_ms)
         registry = BucketRegistry(
             config.data_dir,
             self._catalog,
