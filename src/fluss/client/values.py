@@ -1,0 +1,221 @@
+"""Small public value classes: buckets, change types, offsets, servers, partitions, lake snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import Any
+
+from fluss.errors import FlussError
+from fluss.model import paths
+
+EARLIEST_OFFSET = -2
+"""Start reading at the oldest row that is still there."""
+LATEST_OFFSET = -1
+"""Start reading behind the newest row; resolved when a scanner subscribes."""
+
+
+class ChangeType(IntEnum):
+    """What a log record did. The number is the byte on the wire."""
+
+    AppendOnly = 0
+    Insert = 1
+    UpdateBefore = 2
+    UpdateAfter = 3
+    Delete = 4
+
+    def short_string(self) -> str:
+        """`+A`, `+I`, `-U`, `+U` or `-D`."""
+        return ("+A", "+I", "-U", "+U", "-D")[self]
+
+
+class TableBucket(paths.TableBucket):
+    """One bucket of a table, or of a partition.
+
+    >>> TableBucket(7, 0)
+    TableBucket(table_id=7, bucket_id=0)
+    >>> TableBucket.with_partition(7, 3, 0)
+    TableBucket(table_id=7, partition_id=3, bucket_id=0)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, table_id: int, bucket: int) -> TableBucket:
+        return cls.with_partition(table_id, None, bucket)
+
+    @classmethod
+    def with_partition(cls, table_id: int, partition_id: int | None, bucket: int) -> TableBucket:
+        """A bucket of a partition."""
+        return tuple.__new__(cls, (table_id, partition_id, bucket))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TableBucket.with_partition, tuple(self)
+
+    def __repr__(self) -> str:
+        partition = "" if self.partition_id is None else f"partition_id={self.partition_id}, "
+        return f"TableBucket(table_id={self.table_id}, {partition}bucket_id={self.bucket_id})"
+
+    __str__ = __repr__
+
+
+def public_bucket(bucket: paths.TableBucket) -> TableBucket:
+    """The bucket as users see it; equal to the inner one and with the same hash."""
+    return bucket if isinstance(bucket, TableBucket) else TableBucket.with_partition(*bucket)
+
+
+@dataclass(frozen=True)
+class ServerNode:
+    """A server of the cluster."""
+
+    id: int
+    host: str
+    port: int
+    server_type: str
+    rack: str | None = None
+
+    @property
+    def uid(self) -> str:
+        """`cs-0` for a coordinator, `ts-1` for a tablet server."""
+        return f"{'cs' if self.server_type == COORDINATOR_SERVER else 'ts'}-{self.id}"
+
+
+COORDINATOR_SERVER = "CoordinatorServer"
+TABLET_SERVER = "TabletServer"
+
+
+class OffsetType(Enum):
+    """The kinds of offsets; `OffsetSpec` is the documented way to ask."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True)
+class OffsetSpec:
+    """Which offset to look up: `earliest()`, `latest()` or `timestamp(milliseconds)`."""
+
+    offset_type: OffsetType
+    timestamp_ms: int | None = None
+
+    @staticmethod
+    def earliest() -> OffsetSpec:
+        """The oldest row that is still there."""
+        return OffsetSpec(OffsetType.EARLIEST)
+
+    @staticmethod
+    def latest() -> OffsetSpec:
+        """Behind the newest row."""
+        return OffsetSpec(OffsetType.LATEST)
+
+    @staticmethod
+    def timestamp(ts: int) -> OffsetSpec:
+        """The first row at or after a time in milliseconds since 1970."""
+        if isinstance(ts, bool) or not isinstance(ts, int):
+            raise FlussError(f"a timestamp is a whole number of milliseconds, got {ts!r}")
+        return OffsetSpec(OffsetType.TIMESTAMP, ts)
+
+    def __repr__(self) -> str:
+        inner = "" if self.timestamp_ms is None else str(self.timestamp_ms)
+        return f"OffsetSpec.{self.offset_type.value}({inner})"
+
+
+def resolve_offset_spec(offset_spec: object, offset_type: object, timestamp: int | None) -> OffsetSpec:
+    """All the spellings of the documents as one `OffsetSpec`; None counts as not given."""
+    spec = offset_spec if offset_spec is not None else offset_type
+    if isinstance(spec, OffsetSpec):
+        return spec
+    name = spec.value if isinstance(spec, OffsetType) else spec
+    kinds = {kind.value: kind for kind in OffsetType}
+    if not isinstance(name, str) or name.lower() not in kinds:
+        given = "nothing" if spec is None else repr(spec)
+        raise FlussError(
+            "which offsets? Give OffsetSpec.earliest(), OffsetSpec.latest() or OffsetSpec.timestamp(ms), "
+            f"or offset_type 'earliest', 'latest' or 'timestamp'; got {given}"
+        )
+    kind = kinds[name.lower()]
+    if kind is not OffsetType.TIMESTAMP:
+        return OffsetSpec(kind)
+    if timestamp is None:
+        raise FlussError("offset_type 'timestamp' needs timestamp=<milliseconds since 1970>")
+    return OffsetSpec.timestamp(timestamp)
+
+
+class PartitionSpec(Mapping[str, str]):
+    """Partition columns and their values; a plain dict does as well wherever one is asked for."""
+
+    def __init__(self, spec_map: Mapping[str, str]) -> None:
+        self._spec_map = dict(spec_map)
+
+    def get_spec_map(self) -> dict[str, str]:
+        """The columns and values as a dict."""
+        return dict(self._spec_map)
+
+    def __getitem__(self, name: str) -> str:
+        return self._spec_map[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spec_map)
+
+    def __len__(self) -> int:
+        return len(self._spec_map)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._spec_map.items()))
+
+    def __repr__(self) -> str:
+        return f"PartitionSpec({self._spec_map})"
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """A partition of a table."""
+
+    partition_id: int
+    partition_name: str
+    partition_spec: PartitionSpec = field(default_factory=lambda: PartitionSpec({}), compare=False)
+
+    def get_partition_id(self) -> int:
+        """Unique in the cluster."""
+        return self.partition_id
+
+    def get_partition_name(self) -> str:
+        """The values of the partition columns, joined with `$`."""
+        return self.partition_name
+
+    def get_partition_spec(self) -> PartitionSpec:
+        """The partition columns and their values."""
+        return self.partition_spec
+
+
+class LakeSnapshot:
+    """A snapshot of a table in the lake, and up to which offset of every bucket it reaches."""
+
+    def __init__(self, snapshot_id: int, table_buckets_offset: Mapping[paths.TableBucket, int] | None = None) -> None:
+        self.snapshot_id = snapshot_id
+        self._offsets = {public_bucket(bucket): offset for bucket, offset in (table_buckets_offset or {}).items()}
+
+    @property
+    def table_buckets_offset(self) -> dict[TableBucket, int]:
+        """Offsets of all buckets."""
+        return dict(self._offsets)
+
+    def get_bucket_offset(self, bucket: paths.TableBucket) -> int | None:
+        """The offset of one bucket, None if the snapshot has nothing of it."""
+        return self._offsets.get(public_bucket(bucket))
+
+    def get_table_buckets(self) -> list[TableBucket]:
+        """The buckets that the snapshot has something of."""
+        return list(self._offsets)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LakeSnapshot):
+            return NotImplemented
+        return (self.snapshot_id, self._offsets) == (other.snapshot_id, other._offsets)
+
+    def __hash__(self) -> int:
+        return hash((self.snapshot_id, frozenset(self._offsets.items())))
+
+    def __repr__(self) -> str:
+        return f"LakeSnapshot(snapshot_id={self.snapshot_id}, buckets={len(self._offsets)})"

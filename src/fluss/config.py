@@ -1,0 +1,278 @@
+"""Client configuration: one declaration per option, read by key or by property.
+
+`Config({"bootstrap.servers": "host:9123"})` and `config.bootstrap_servers = "host:9123"` mean the same. Keys are
+compared with `.`, `-` and `_` taken as equal, so that every spelling of the documents works. A value is checked when it
+is set; rules between options are checked by `validate()`, which every new connection calls.
+
+A `Config` is a plain value without threads or files. A connection works on a copy: later changes do not reach it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NoReturn, TypeVar, overload
+
+from fluss.errors import FlussError
+
+INT32_MAX = 2**31 - 1
+MAX_INFLIGHT_WITH_IDEMPOTENCE = 5
+FOREVER_MS = 2**64 - 1
+HIDDEN = "******"
+
+T = TypeVar("T")
+
+
+def _fail(text: str) -> NoReturn:
+    raise FlussError(text)
+
+
+class _Option(Generic[T]):
+    """A property of `Config` with the key, default, value parser and words about it."""
+
+    def __init__(self, key: str, default: T, parse: Callable[[str, object], T], doc: str, *, secret: bool = False):
+        self.key = key
+        self.default = default
+        self.parse = parse
+        self.secret = secret
+        self.__doc__ = f"`{key}`: {doc}"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, config: None, owner: type) -> _Option[T]: ...
+    @overload
+    def __get__(self, config: Config, owner: type) -> T: ...
+    def __get__(self, config: Config | None, owner: type) -> T | _Option[T]:
+        if config is None:
+            return self
+        value: T = config._values.get(self.name, self.default)
+        return value
+
+    def __set__(self, config: Config, value: T | str | None) -> None:
+        if value is None:
+            config._values.pop(self.name, None)
+        else:
+            config._values[self.name] = self.parse(self.key, value)
+
+
+def _text(key: str, value: object) -> str:
+    return value if isinstance(value, str) else _fail(f"{key} must be a text, got {value!r}")
+
+
+def _whole(minimum: int, maximum: int = INT32_MAX) -> Callable[[str, object], int]:
+    def parse(key: str, value: object) -> int:
+        number = value
+        if isinstance(value, str):
+            try:
+                number = int(value.strip())
+            except ValueError:
+                _fail(f"{key} must be a whole number, got {value!r}")
+        if isinstance(number, bool) or not isinstance(number, int):
+            _fail(f"{key} must be a whole number, got {value!r}")
+        if not minimum <= number <= maximum:
+            _fail(f"{key} must be between {minimum} and {maximum}, got {number}")
+        return number
+
+    return parse
+
+
+def _switch(key: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if text not in ("true", "false"):
+        _fail(f"{key} must be true or false, got {value!r}")
+    return text == "true"
+
+
+def _one_of(*choices: str) -> Callable[[str, object], str]:
+    def parse(key: str, value: object) -> str:
+        for choice in choices:
+            if isinstance(value, str) and value.strip().lower() == choice.lower():
+                return choice
+        _fail(f"{key} must be one of {', '.join(choices)}, got {value!r}")
+
+    return parse
+
+
+def _acks(key: str, value: object) -> str:
+    text = str(value).strip().lower()
+    if text in ("all", "-1"):
+        return "all"
+    return text if text in ("0", "1") else _fail(f"{key} must be all, 1 or 0, got {value!r}")
+
+
+def _servers(key: str, value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        value = ",".join(map(str, value))
+    text = _text(key, value)
+    parse_addresses(text)
+    return text
+
+
+def parse_addresses(servers: str) -> list[tuple[str, int]]:
+    """The (host, port) pairs of a comma-separated list; `[::1]:9123` for IPv6."""
+    addresses = []
+    for item in servers.split(","):
+        host, colon, port = item.strip().rpartition(":")
+        if not item.strip():
+            continue
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            _fail(f"bootstrap.servers must be host:port, or several of them with commas, got {item.strip()!r}")
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses or _fail("bootstrap.servers is empty: give the address of a server as host:port")
+
+
+class Config:
+    """Options of a connection; unknown keys and impossible values are refused with the reason."""
+
+    bootstrap_servers = _Option("bootstrap.servers", "127.0.0.1:9123", _servers, "address of the coordinator")
+
+    writer_request_max_size = _Option("writer.request-max-size", 10485760, _whole(1), "largest write request in bytes")
+    writer_acks = _Option("writer.acks", "all", _acks, "`all` waits until the write is durable, `1`, `0`")
+    writer_retries = _Option("writer.retries", INT32_MAX, _whole(0), "retries of a failed write")
+    writer_batch_size = _Option("writer.batch-size", 2097152, _whole(1), "largest batch in bytes")
+    writer_batch_timeout_ms = _Option(
+        "writer.batch-timeout-ms", 100, _whole(0), "longest wait of a batch while earlier ones are in flight"
+    )
+    writer_bucket_no_key_assigner = _Option(
+        "writer.bucket.no-key-assigner", "sticky", _one_of("sticky", "round_robin"), "bucket of rows without a key"
+    )
+    writer_dynamic_batch_size_enabled = _Option(
+        "writer.dynamic-batch-size.enabled", True, _switch, "adapt the batch size to the load"
+    )
+    writer_dynamic_batch_size_min = _Option("writer.dynamic-batch-size-min", 262144, _whole(1), "its lower bound")
+    writer_enable_idempotence = _Option(
+        "writer.enable-idempotence", True, _switch, "a retried batch is written only once"
+    )
+    writer_max_inflight_requests_per_bucket = _Option(
+        "writer.max-inflight-requests-per-bucket", 5, _whole(1), "unacknowledged batches per bucket"
+    )
+    writer_buffer_memory_size = _Option(
+        "writer.buffer.memory-size", 67108864, _whole(1, 2**63), "bytes that wait for their acknowledgement"
+    )
+    writer_buffer_wait_timeout_ms = _Option(
+        "writer.buffer.wait-timeout-ms", FOREVER_MS, _whole(0, FOREVER_MS), "longest wait for room in the buffer"
+    )
+    writer_kv_backpressure_max_throttle_ms = _Option(
+        "writer.kv-backpressure.max-throttle-ms", 3000, _whole(0), "longest pause of a bucket under storage pressure"
+    )
+
+    scanner_log_max_poll_records = _Option("scanner.log.max-poll-records", 500, _whole(1), "most records of a poll")
+    scanner_log_fetch_max_bytes = _Option("scanner.log.fetch.max-bytes", 16777216, _whole(1), "most bytes of a fetch")
+    scanner_log_fetch_max_bytes_for_bucket = _Option(
+        "scanner.log.fetch.max-bytes-for-bucket", 1048576, _whole(1), "most bytes of a fetch for one bucket"
+    )
+    scanner_log_fetch_min_bytes = _Option("scanner.log.fetch.min-bytes", 1, _whole(1), "bytes that a fetch waits for")
+    scanner_log_fetch_wait_max_time_ms = _Option(
+        "scanner.log.fetch.wait-max-time-ms", 500, _whole(0), "longest wait of the server for min-bytes"
+    )
+    scanner_remote_log_prefetch_num = _Option(
+        "scanner.remote-log.prefetch-num", 4, _whole(1), "remote segments that are read ahead"
+    )
+    scanner_remote_log_read_concurrency = _Option(
+        "scanner.remote-log.read-concurrency", 4, _whole(1), "concurrent reads of one remote segment"
+    )
+    remote_file_download_thread_num = _Option(
+        "remote-file.download-thread-num", 3, _whole(1), "threads that download remote segments"
+    )
+
+    connect_timeout_ms = _Option("connect-timeout", 120000, _whole(1), "longest wait for a TCP connection")
+    request_timeout_ms = _Option("request-timeout", 60000, _whole(1), "longest wait for an answer")
+    security_protocol = _Option("security.protocol", "PLAINTEXT", _one_of("PLAINTEXT", "sasl"), "how to log in")
+    security_sasl_mechanism = _Option("security.sasl.mechanism", "PLAIN", _one_of("PLAIN"), "SASL mechanism")
+    security_sasl_username = _Option("security.sasl.username", "", _text, "user")
+    security_sasl_password = _Option("security.sasl.password", "", _text, "password", secret=True)
+
+    def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
+        self._values: dict[str, Any] = {}
+        for key, value in (properties or {}).items():
+            setattr(self, _option_of(key).name, value)
+
+    def validate(self) -> None:
+        """Raise `FlussError` for options that contradict each other."""
+        if self.security_protocol == "sasl":
+            for name in ("username", "password"):
+                if not getattr(self, f"security_sasl_{name}"):
+                    _fail(f"security.sasl.{name} must be set when security.protocol is sasl")
+        for smaller, larger in _ORDERED_PAIRS:
+            if getattr(self, smaller.name) > getattr(self, larger.name):
+                _fail(
+                    f"{smaller.key} ({getattr(self, smaller.name)}) must not be larger than "
+                    f"{larger.key} ({getattr(self, larger.name)})"
+                )
+        if self.writer_enable_idempotence:
+            self._validate_idempotence()
+
+    def _validate_idempotence(self) -> None:
+        advice = "set writer.enable-idempotence to false or change it"
+        if self.writer_acks != "all":
+            _fail(f"writer.acks is {self.writer_acks}, but idempotent writes need all: {advice}")
+        if self.writer_retries < 1:
+            _fail(f"writer.retries is 0, but idempotent writes need at least 1: {advice}")
+        if self.writer_max_inflight_requests_per_bucket > MAX_INFLIGHT_WITH_IDEMPOTENCE:
+            _fail(
+                f"writer.max-inflight-requests-per-bucket is {self.writer_max_inflight_requests_per_bucket}, but "
+                f"idempotent writes allow at most {MAX_INFLIGHT_WITH_IDEMPOTENCE}: {advice}"
+            )
+
+    def copy(self) -> Config:
+        """A config of its own with the same values."""
+        twin = Config()
+        twin._values.update(self._values)
+        return twin
+
+    def to_dict(self) -> dict[str, str]:
+        """All options with their keys, as texts; the password is in it."""
+        return {option.key: _as_text(getattr(self, option.name)) for option in _OPTIONS.values()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # it can change
+
+    def __repr__(self) -> str:
+        shown = {"bootstrap.servers": self.bootstrap_servers}
+        for option in _OPTIONS.values():
+            if option.name in self._values:
+                shown[option.key] = HIDDEN if option.secret else _as_text(self._values[option.name])
+        return f"Config({shown})"
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _normal_form(key: str) -> str:
+    return key.strip().lower().replace("-", ".").replace("_", ".")
+
+
+_OPTIONS: dict[str, _Option[Any]] = {
+    _normal_form(option.key): option for option in vars(Config).values() if isinstance(option, _Option)
+}
+_ALIASES: dict[str, _Option[Any]] = {
+    **{_normal_form(option.name): option for option in _OPTIONS.values()},
+    "request.max.size": _OPTIONS["writer.request.max.size"],
+}
+_ORDERED_PAIRS: tuple[tuple[_Option[int], _Option[int]], ...] = (
+    (Config.writer_batch_size, Config.writer_request_max_size),
+    (Config.writer_batch_size, Config.writer_buffer_memory_size),
+    (Config.scanner_log_fetch_max_bytes_for_bucket, Config.scanner_log_fetch_max_bytes),
+    (Config.scanner_log_fetch_min_bytes, Config.scanner_log_fetch_max_bytes),
+)
+
+
+def _option_of(key: object) -> _Option[Any]:
+    if not isinstance(key, str):
+        _fail(f"a configuration key must be a text, got {key!r}")
+    normal = _normal_form(key)
+    option = _OPTIONS.get(normal) or _ALIASES.get(normal)
+    if option is None and normal.startswith("client."):  # how the Java client spells its keys
+        option = _OPTIONS.get(normal.removeprefix("client."))
+    if option is None:
+        near = difflib.get_close_matches(normal, _OPTIONS, n=1)
+        hint = f"; did you mean {_OPTIONS[near[0]].key!r}?" if near else ""
+        _fail(f"unknown configuration key {key!r}{hint}")
+    return option

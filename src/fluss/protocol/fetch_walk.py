@@ -1,0 +1,166 @@
+"""Record bytes beside the message, as a client needs it: cut out of fetch answers, put into write requests.
+
+`record_walk` does the same for a server. A fetch answer is walked on the wire level: the small fields go into a
+skeleton message, every `records` payload stays a slice of the frame. A write request is built as a list of pieces in
+which the record bytes are the caller's own buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.record_walk import Piece, encode_varint
+
+MAX_WALKED_FIELDS = 1_048_576
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_TABLE_TAG = 1 << 3 | _LENGTH_DELIMITED
+_BUCKET_TAG = 2 << 3 | _LENGTH_DELIMITED
+_RECORDS_TAG = 8 << 3 | _LENGTH_DELIMITED
+_PRODUCE_BUCKET_TAG = bytes((4 << 3 | _LENGTH_DELIMITED,))
+_PUT_KV_BUCKET_TAG = bytes((5 << 3 | _LENGTH_DELIMITED,))
+_WRITE_RECORDS_TAG = bytes((3 << 3 | _LENGTH_DELIMITED,))
+
+
+class FetchAnswer(NamedTuple):
+    """A fetch answer whose `records` fields are left out, and the records of all its buckets in order.
+
+    `records[i]` belongs to the i-th bucket entry counted over all tables; None where the field was not set.
+    """
+
+    message: pb.FetchLogResponse
+    records: list[memoryview | None]
+
+
+def split_fetch_response(body: memoryview) -> FetchAnswer:
+    """Take a FETCH_LOG answer apart without copying record bytes. `FlussError` 3 when it is none."""
+    walk = _Walk(body)
+    skeleton = bytearray()
+    records: list[memoryview | None] = []
+    position, end = 0, len(body)
+    while position < end:
+        tag, start, stop = walk.field(position, end)
+        if tag == _TABLE_TAG:
+            table = _split_table(walk, start, stop, records)
+            skeleton.append(tag)
+            skeleton += encode_varint(len(table))
+            skeleton += table
+        else:
+            skeleton += body[position:stop]
+        position = stop
+    try:
+        message = pb.FetchLogResponse.FromString(bytes(skeleton))
+    except DecodeError:
+        raise _corrupt("its fields cannot be decoded") from None
+    return FetchAnswer(message, records)
+
+
+def _split_table(walk: _Walk, position: int, end: int, records: list[memoryview | None]) -> bytearray:
+    table = bytearray()
+    while position < end:
+        tag, start, stop = walk.field(position, end)
+        if tag == _BUCKET_TAG:
+            bucket, payload = _split_bucket(walk, start, stop)
+            table.append(tag)
+            table += encode_varint(len(bucket))
+            table += bucket
+            records.append(payload)
+        else:
+            table += walk.body[position:stop]
+        position = stop
+    return table
+
+
+def _split_bucket(walk: _Walk, position: int, end: int) -> tuple[bytearray, memoryview | None]:
+    bucket = bytearray()
+    payload: memoryview | None = None
+    while position < end:
+        tag, start, stop = walk.field(position, end)
+        if tag == _RECORDS_TAG:
+            payload = walk.body[start:stop]
+        else:
+            bucket += walk.body[position:stop]
+        position = stop
+    return bucket, payload
+
+
+class _Walk:
+    """A cursor over wire fields; counts them, so that a hostile answer cannot hold the I/O thread for long."""
+
+    __slots__ = ("body", "fields")
+
+    def __init__(self, body: memoryview) -> None:
+        self.body = body
+        self.fields = 0
+
+    def varint(self, position: int, end: int) -> tuple[int, int]:
+        """Value and next position."""
+        body = self.body
+        result = shift = 0
+        while position < end and shift < 70:
+            byte = body[position]
+            position += 1
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return result, position
+            shift += 7
+        raise _corrupt("a number is cut off or too long")
+
+    def field(self, position: int, end: int) -> tuple[int, int, int]:
+        """Tag of the field at `position`, where its payload starts, where the field ends."""
+        self.fields += 1
+        if self.fields > MAX_WALKED_FIELDS:
+            raise _corrupt(f"it has more than {MAX_WALKED_FIELDS} fields")
+        tag, start = self.varint(position, end)
+        kind = tag & 7
+        if kind == _LENGTH_DELIMITED:
+            length, start = self.varint(start, end)
+            stop = start + length
+        elif kind == _VARINT:
+            stop = self.varint(start, end)[1]
+        elif kind in (_FIXED32, _FIXED64):
+            stop = start + (4 if kind == _FIXED32 else 8)
+        else:
+            raise _corrupt(f"unknown wire type {kind}")
+        if stop > end:
+            raise _corrupt("a field is longer than its message")
+        return tag, start, stop
+
+
+def _corrupt(detail: str) -> FlussError:
+    return FlussError(f"the server's answer is not a fetch answer: {detail}", ErrorCode.CORRUPT_MESSAGE)
+
+
+WriteRequest = pb.ProduceLogRequest | pb.PutKvRequest
+
+
+def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequence[Piece]]) -> list[Piece]:
+    """The encoded request for bucket entries without `records`; `records[i]` goes into the i-th entry uncopied."""
+    if len(records) != len(message.buckets_req):
+        raise ValueError(f"{len(message.buckets_req)} bucket entries but {len(records)} record buffers")
+    if isinstance(message, pb.ProduceLogRequest):
+        tag = _PRODUCE_BUCKET_TAG
+        head = pb.ProduceLogRequest(acks=message.acks, table_id=message.table_id, timeout_ms=message.timeout_ms)
+        pieces: list[Piece] = [head.SerializeToString()]
+    else:
+        tag = _PUT_KV_BUCKET_TAG
+        kv_head = pb.PutKvRequest()
+        kv_head.CopyFrom(message)
+        kv_head.ClearField("buckets_req")
+        pieces = [kv_head.SerializeToString()]
+    for bucket, payload in zip(message.buckets_req, records, strict=True):
+        parts: Sequence[Piece] = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
+        payload_bytes = sum(map(_byte_length, parts))
+        small = bucket.SerializePartialToString() + _WRITE_RECORDS_TAG + encode_varint(payload_bytes)
+        pieces.append(tag + encode_varint(len(small) + payload_bytes) + small)
+        pieces.extend(parts)
+    return pieces
+
+
+def _byte_length(piece: Piece) -> int:
+    return piece.nbytes if isinstance(piece, memoryview) else len(piece)
