@@ -5,7 +5,7 @@
     demo     set up .venv, start a server and drive it with the published client pyfluss
     format   let ruff format and repair what it can
     bench    measure against Apache Fluss where Java and Maven are there
-    soak     the long kill and fuzz runs
+    soak     kill, fuzz and property tests with many more rounds; takes an hour or more
     lock     resolve requirements.lock anew
     setup    only set up .venv
 
@@ -31,7 +31,9 @@ BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-CHECKED_FOLDERS = ["src", "tests", "bench", "examples", "dev.py"]
+SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
+SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]
+CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 
 
 def run(*command: str | Path) -> int:
@@ -94,8 +96,9 @@ def bench(arguments: list[str]) -> int:
 
 
 def soak(arguments: list[str]) -> int:
-    """Tests that are too long for every change."""
-    return run(PYTHON, "-m", "pytest", "-m", "soak", *arguments)
+    """The tests that end when they have done enough rounds, with many rounds."""
+    os.environ.update(SOAK_SETTINGS)
+    return run(PYTHON, "-m", "pytest", *(arguments or SOAKED_FOLDERS))
 
 
 def lock(arguments: list[str]) -> int:

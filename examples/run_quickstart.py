@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.peers import PeerMissing
+from tests.support.peers import PeerMissingError
 from tests.support.pyfluss_environment import pyfluss_python
 from tests.support.server_process import ServerProcess
 
@@ -38,7 +38,7 @@ def main() -> int:
     """The demo; 0 if everything was as it should be."""
     try:
         python = pyfluss_python()
-    except PeerMissing as missing:
+    except PeerMissingError as missing:
         print(f"the demo needs pyfluss: {missing}")
         return 1
     with tempfile.TemporaryDirectory(prefix="fluss-demo-") as folder:
