@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.field_walk import LENGTH_DELIMITED, FieldWalk
 from fluss.protocol.parsing import parse_request
 
 MAX_WALKED_FIELDS = 131_072
@@ -23,10 +23,9 @@ JOIN_BELOW_BYTES = 4096
 
 Piece = bytes | bytearray | memoryview
 
-_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
-_RECORDS_IN_BUCKET_TAG = 3 << 3 | _LENGTH_DELIMITED
-_PRODUCE_BUCKET_TAG = 4 << 3 | _LENGTH_DELIMITED
-_PUT_KV_BUCKET_TAG = 5 << 3 | _LENGTH_DELIMITED
+_RECORDS_IN_BUCKET_TAG = 3 << 3 | LENGTH_DELIMITED
+_PRODUCE_BUCKET_TAG = 4 << 3 | LENGTH_DELIMITED
+_PUT_KV_BUCKET_TAG = 5 << 3 | LENGTH_DELIMITED
 _EMPTY_RECORDS = bytes((_RECORDS_IN_BUCKET_TAG, 0))
 _EMPTY = memoryview(b"")
 
@@ -45,59 +44,8 @@ def split_put_kv(body: memoryview) -> tuple[pb.PutKvRequest, list[memoryview]]:
     return message, records
 
 
-class _Walk:
-    """A cursor over wire fields; counts them."""
-
-    __slots__ = ("body", "fields")
-
-    def __init__(self, body: memoryview) -> None:
-        self.body = body
-        self.fields = 0
-
-    def varint(self, position: int, end: int) -> tuple[int, int]:
-        """Value and next position."""
-        body = self.body
-        result = shift = 0
-        while position < end:
-            byte = body[position]
-            position += 1
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return result, position
-            shift += 7
-            if shift >= 70:
-                break
-        raise _corrupt("a number is cut off or too long")
-
-    def field(self, position: int, end: int) -> tuple[int, int, int]:
-        """Tag of the field at `position`, where its payload starts, where the field ends."""
-        self.fields += 1
-        if self.fields > MAX_WALKED_FIELDS:
-            raise _corrupt(f"more than {MAX_WALKED_FIELDS} fields in one write request")
-        tag, start = self.varint(position, end)
-        kind = tag & 7
-        if kind == _LENGTH_DELIMITED:
-            length, start = self.varint(start, end)
-            stop = start + length
-        elif kind == _VARINT:
-            stop = self.varint(start, end)[1]
-        elif kind == _FIXED64:
-            stop = start + 8
-        elif kind == _FIXED32:
-            stop = start + 4
-        else:
-            raise _corrupt(f"unknown wire type {kind}")
-        if stop > end:
-            raise _corrupt("a field is longer than its message")
-        return tag, start, stop
-
-
-def _corrupt(detail: str) -> FlussError:
-    return FlussError(f"the body is not a write request: {detail}", ErrorCode.CORRUPT_MESSAGE)
-
-
 def _split(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryview]]:
-    walk = _Walk(body)
+    walk = FieldWalk(body, "a write request", MAX_WALKED_FIELDS)
     skeleton = bytearray()
     records: list[memoryview] = []
     position, end = 0, len(body)
@@ -115,7 +63,7 @@ def _split(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryvie
     return skeleton, records
 
 
-def _split_bucket(walk: _Walk, position: int, end: int) -> tuple[bytearray, memoryview]:
+def _split_bucket(walk: FieldWalk, position: int, end: int) -> tuple[bytearray, memoryview]:
     """One bucket entry without its payload. A missing payload stays missing: the message check refuses it."""
     entry = bytearray()
     payload = _EMPTY

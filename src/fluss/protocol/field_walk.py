@@ -1,0 +1,72 @@
+"""Protobuf on the wire level: where the fields of an encoded message begin and end, without decoding them.
+
+A walk costs Python time per field, so the number of fields is limited: a frame full of empty entries must not hold an
+event loop.
+"""
+
+from __future__ import annotations
+
+from fluss.errors import ErrorCode, FlussError
+
+VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
+MAX_VARINT_BYTES = 10
+
+
+class FieldWalk:
+    """Finds fields in `body` and counts them. `what` names the message in errors, which all have code 3."""
+
+    __slots__ = ("_fields", "_max_fields", "_what", "body")
+
+    def __init__(self, body: memoryview, what: str, max_fields: int) -> None:
+        self.body = body
+        self._what = what
+        self._max_fields = max_fields
+        self._fields = 0
+
+    def varint(self, position: int, end: int) -> tuple[int, int]:
+        """Value and next position."""
+        body = self.body
+        result = shift = 0
+        while position < end:
+            byte = body[position]
+            position += 1
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return result, position
+            shift += 7
+            if shift >= 7 * MAX_VARINT_BYTES:
+                break
+        raise self._corrupt("a number is cut off or too long")
+
+    def field(self, position: int, end: int) -> tuple[int, int, int]:
+        """Tag of the field at `position` (before `end`), where its payload starts, where the field ends."""
+        self._fields += 1
+        if self._fields > self._max_fields:
+            raise self._corrupt(f"it has more than {self._max_fields} fields")
+        body = self.body
+        tag, start = body[position], position + 1
+        if tag > 0x7F:
+            tag, start = self.varint(position, end)
+        kind = tag & 7
+        if kind == LENGTH_DELIMITED:
+            length, start = self.varint(start, end)
+            stop = start + length
+        elif kind == VARINT:
+            stop, last = start, min(end, start + MAX_VARINT_BYTES)
+            while stop < last and body[stop] > 0x7F:
+                stop += 1
+            stop += 1  # behind the byte that ends the number
+            if stop > last:
+                raise self._corrupt("a number is cut off or too long")
+        elif kind == FIXED64:
+            stop = start + 8
+        elif kind == FIXED32:
+            stop = start + 4
+        else:
+            raise self._corrupt(f"unknown wire type {kind}")
+        if stop > end:
+            raise self._corrupt("a field is longer than its message")
+        return tag, start, stop
+
+    def _corrupt(self, detail: str) -> FlussError:
+        return FlussError(f"the body is not {self._what}: {detail}", ErrorCode.CORRUPT_MESSAGE)
