@@ -16,7 +16,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
@@ -192,9 +192,9 @@ class RpcConnection(asyncio.BufferedProtocol):
     # ---- the transport's side ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        # uvloop's transports do not inherit from asyncio's.
+        self._transport = cast(asyncio.WriteTransport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         plain = transport.get_extra_info("socket")
         if plain is not None:
             with contextlib.suppress(OSError):
