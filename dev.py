@@ -68,7 +68,7 @@ def set_up() -> None:
 def test(arguments: list[str]) -> int:
     """All checks; pytest comes last, so that its closing line is the last line."""
     folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).exists()]
-    checks = {
+    checks: dict[str, list[str | Path]] = {
         "ruff check": [BIN / "ruff", "check", "--quiet", *folders],
         "ruff format": [BIN / "ruff", "format", "--quiet", "--check", *folders],
         "mypy": [BIN / "mypy", "--no-error-summary"],
@@ -98,7 +98,7 @@ def bench(arguments: list[str]) -> int:
 def soak(arguments: list[str]) -> int:
     """The tests that end when they have done enough rounds, with many rounds."""
     os.environ.update(SOAK_SETTINGS)
-    return run(PYTHON, "-m", "pytest", *(arguments or SOAKED_FOLDERS))
+    return run(PYTHON, "-m", "pytest", "-m", "", *(arguments or SOAKED_FOLDERS))
 
 
 def lock(arguments: list[str]) -> int:
