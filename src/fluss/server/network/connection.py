@@ -26,12 +26,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from enum import IntFlag
 from typing import TYPE_CHECKING, cast
 
 from fluss.protocol.frames import LENGTH_BYTES, REQUEST_HEADER_BYTES, error_frame, read_length, success_prefix
 from fluss.protocol.record_walk import pieces_size
 from fluss.server.network.buffers import Lease
+from fluss.server.network.holds import Hold, peer_is_gone
 from fluss.server.network.service import ANONYMOUS_NAME, Piece
 from fluss.server.security.sasl import Login
 
@@ -42,16 +42,6 @@ BIG_FRAME_BYTES = 64 * 1024
 # A frame that takes long must move at least this far between two looks at it, or it counts as stalled.
 MIN_PROGRESS_BYTES = 64 * 1024
 FRAME_START_BYTES = LENGTH_BYTES + REQUEST_HEADER_BYTES
-
-
-class Hold(IntFlag):
-    """Reasons not to read from a connection."""
-
-    NONE = 0
-    IN_FLIGHT = 1
-    UNSENT = 2
-    MEMORY = 4
-    TURN = 8
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -379,6 +369,8 @@ class Connection(asyncio.BufferedProtocol):
             return "the peer takes no answers"
         if self.is_closing:
             return None
+        if self._hold and peer_is_gone(self._transport):
+            return "the peer is gone"
         if not self.login.is_ready and now - self.opened_at > limits.login_seconds:
             return "no login in time"
         if (self._big is not None or self._pending) and not self._hold:

@@ -59,7 +59,7 @@ class NetworkServer:
         credentials: Mapping[str, Credentials] | None = None,
     ) -> None:
         self.limits = limits or NetworkLimits()
-        self.loop = asyncio.get_event_loop()
+        self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
         self.quiet_log = QuietLog(logging.getLogger("fluss.server.network"))
         self.dispatcher = Dispatcher(service, self.loop, self.quiet_log)

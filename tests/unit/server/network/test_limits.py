@@ -273,6 +273,18 @@ def test_waiting_fetches_end_with_their_connection() -> None:
         wait_until(lambda: network.service.parked[0].cancelled())
 
 
+@pytest.mark.parametrize("use_uvloop", [True, False])
+def test_a_held_connection_ends_when_its_peer_is_gone(use_uvloop: bool) -> None:
+    limits = NetworkLimits(max_in_flight_requests_per_connection=4, frame_stall_seconds=0.2)
+    with running_network(limits, use_uvloop=use_uvloop) as network:
+        network.service.park_fetches = True
+        with network.client() as client:
+            client.send_bytes(request_frame(ApiKey.FETCH_LOG, 0, 1, FETCH) * 20)
+            wait_until(lambda: len(network.service.parked) == 4)
+        wait_until(lambda: network.server.connection_count == 0)
+        wait_until(lambda: all(future.cancelled() for future in network.service.parked))
+
+
 def test_stopping_finishes_what_is_under_way() -> None:
     with running_network() as network, network.client() as client:
         request_id = client.send(ApiKey.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name="d"))
