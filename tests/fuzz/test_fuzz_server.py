@@ -1,6 +1,6 @@
 """Random and mutated frames against coordinator and tablet of a whole server, while a witness writes and reads.
 
-`FLUSS_FUZZ_FRAMES` sets how many; the soak run sends a million.
+`FLUSS_FUZZ_FRAMES` sets how many; `python3 dev.py soak` sends a million.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 
 import psutil
-import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
@@ -21,7 +20,6 @@ from tests.support.server_process import ServerProcess
 from tests.support.wire import WireClient
 
 FRAMES = int(os.environ.get("FLUSS_FUZZ_FRAMES", "50000"))
-SOAK_FRAMES = 1_000_000
 MAX_GROWTH_BYTES = 256 * 1024 * 1024
 MAX_LOG_BYTES = 500_000
 MAX_WITNESS_SECONDS = 20.0
@@ -93,8 +91,3 @@ def _attack(tmp_path: Path, frame_count: int) -> None:
 
 def test_the_server_survives(tmp_path: Path) -> None:
     _attack(tmp_path, FRAMES)
-
-
-@pytest.mark.soak
-def test_the_server_survives_a_million_frames(tmp_path: Path) -> None:
-    _attack(tmp_path, SOAK_FRAMES)
