@@ -24,7 +24,14 @@ from fluss.codec.column_buffers import (
     ragged,
     validity_buffer,
 )
-from fluss.codec.row_values import MAX_DECIMAL_BYTES, NANOS_PER_MILLI, TEXT_ROOTS, CorruptRowError, RowValueError
+from fluss.codec.row_values import (
+    MAX_DECIMAL_BYTES,
+    MAX_TIME_MILLIS,
+    NANOS_PER_MILLI,
+    TEXT_ROOTS,
+    CorruptRowError,
+    RowValueError,
+)
 from fluss.codec.varint import Bools, Int64s, UInt64s
 from fluss.model.types import BinaryType, DataType, DecimalType, MapType, RowType
 
@@ -91,6 +98,12 @@ def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
         bits = np.packbits(values != 0, bitorder="little")
         return pa.Array.from_buffers(arrow_type, len(values), [validity_buffer(nulls), pa.py_buffer(bits)])
     if data_type.root == "TIME_WITHOUT_TIME_ZONE":
+        wrong = (values < 0) | (values > MAX_TIME_MILLIS)
+        if wrong.any():
+            row = first_row(wrong)
+            raise CorruptRowError(
+                f"{data_type} of row {row} holds {int(values[row])}, which is no millisecond of a day"
+            )
         if arrow_type.unit == "s":
             values = values // np.int32(_MILLIS_PER_SECOND)
         elif arrow_type.unit != "ms":

@@ -49,6 +49,7 @@ def decoded(rows: Any, types: list[t.DataType], row_format: RowFormat) -> list[A
 
 
 @BOTH
+@settings(max_examples=60)
 @given(tables())
 def test_column_wise_equals_row_by_row(row_format: RowFormat, table: tuple[list[t.DataType], list[list[Any]]]) -> None:
     types, rows = table
@@ -67,6 +68,7 @@ def test_column_wise_equals_row_by_row(row_format: RowFormat, table: tuple[list[
 
 
 @BOTH
+@settings(max_examples=40)
 @given(tables(), st.data())
 def test_slices_and_both_ways_give_the_same(
     row_format: RowFormat, table: tuple[list[t.DataType], list[list[Any]]], data: st.DataObject
@@ -82,6 +84,7 @@ def test_slices_and_both_ways_give_the_same(
     assert all(ours.equals(theirs) for ours, theirs in zip(small, columns, strict=True))
 
 
+@settings(max_examples=60)
 @given(tables())
 def test_aligned_columns_equal_aligned_rows(table: tuple[list[t.DataType], list[list[Any]]]) -> None:
     types, rows = table
@@ -98,7 +101,9 @@ def test_compacted_examples(golden: GoldenRow) -> None:
     columns = columns_of(types, [list(golden.values)] * 3)
     encoded = encode_compacted_columns(columns, types, 3)
     assert encoded.to_pylist() == [golden.row] * 3
-    assert all(ours.equals(theirs) for ours, theirs in zip(decoded(encoded, types, RowFormat.COMPACTED), columns))
+    assert all(
+        ours.equals(theirs) for ours, theirs in zip(decoded(encoded, types, RowFormat.COMPACTED), columns, strict=True)
+    )
 
 
 @pytest.mark.parametrize("golden", NESTED_INDEXED)
@@ -107,7 +112,9 @@ def test_indexed_examples(golden: GoldenRow) -> None:
     columns = columns_of(types, [list(golden.values)] * 3)
     encoded = encode_indexed_columns(columns, types, 3)
     assert encoded.to_pylist() == [golden.row] * 3
-    assert all(ours.equals(theirs) for ours, theirs in zip(decoded(encoded, types, RowFormat.INDEXED), columns))
+    assert all(
+        ours.equals(theirs) for ours, theirs in zip(decoded(encoded, types, RowFormat.INDEXED), columns, strict=True)
+    )
 
 
 @BOTH
