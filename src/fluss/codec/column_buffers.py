@@ -129,11 +129,19 @@ def join(components: Sequence[Any], count: int) -> Any:
     """Row-wise concatenation of binary arrays in one kernel; a null contributes nothing."""
     if not components:
         return ragged(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
-    if int(total_sizes(components, count).sum()) > MAX_SOURCE_BYTES:
+    if sum(map(_data_bytes, components)) > MAX_SOURCE_BYTES:
         raise RowValueError(f"the rows have more than {MAX_SOURCE_BYTES} bytes together; encode fewer at a time")
     options = pc.JoinOptions(null_handling="replace", null_replacement="")
     arguments = [*components, pa.scalar(b"", pa.binary())]
     return pc.call_function("binary_join_element_wise", arguments, options)
+
+
+def _data_bytes(array: Any) -> int:
+    """Bytes that the rows of a binary array have at most (null rows may own some too)."""
+    if not len(array):
+        return 0
+    first, last = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)[[0, -1]].tolist()
+    return int(last - first)
 
 
 def binary_parts(array: Any) -> tuple[Any, Int64s]:

