@@ -67,7 +67,7 @@ class LogBench:
         self.releases = 0
 
     def open(self, name: str = "log-0", options: LogOptions | None = None) -> BucketLog:
-        return BucketLog.open(self.directory / name, options or self.options, self.committer, self.files)
+        return BucketLog.open(self.directory / name, options or self.options, self.committer, self.files, now_ms=1000)
 
     def append(self, log: BucketLog, batch: bytes, now_ms: int = 1000) -> Append:
         """Hand in records in a buffer of their own and return at once."""
@@ -109,7 +109,7 @@ def batch_of(
 def read_all(log: BucketLog, offset: int | None = None, max_bytes: int = 1 << 20) -> list[tuple[BatchHeader, bytes]]:
     """Every readable batch from an offset on, through `read_batches`."""
     position = log.local_start_offset if offset is None else offset
-    result = []
+    result: list[tuple[BatchHeader, bytes]] = []
     while position < log.high_watermark:
         count = len(result)
         for view, start, header in log.read_batches(position):
