@@ -1,0 +1,139 @@
+"""CREATE_ACLS, LIST_ACLS, DROP_ACLS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
+from tests.support.coordinator import CoordinatorHarness
+
+ROOT: dict[str, Any] = {"principal_name": "root"}
+ALICE: dict[str, Any] = {"principal_name": "alice"}
+
+
+def acl(**changes: Any) -> pb.PbAclInfo:
+    fields: dict[str, Any] = {
+        "resource_name": "db.t",
+        "resource_type": 4,
+        "principal_name": "alice",
+        "principal_type": "User",
+        "host": "*",
+        "operation_type": 3,
+        "permission_type": 2,
+    }
+    return pb.PbAclInfo(**(fields | changes))
+
+
+def acl_filter(**changes: Any) -> pb.PbAclFilter:
+    return pb.PbAclFilter(**({"resource_type": 1, "operation_type": 1, "permission_type": 1} | changes))
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[CoordinatorHarness]:
+    harness = CoordinatorHarness(tmp_path, authorizer_enabled=True, super_users=frozenset({("User", "root")}))
+    yield harness
+    harness.close()
+
+
+def create(harness: CoordinatorHarness, *acls: pb.PbAclInfo, **context: Any) -> list[int]:
+    answer = harness.call(ApiKey.CREATE_ACLS, pb.CreateAclsRequest(acl=acls), **context)
+    assert [result.acl for result in answer.aclRes] == list(acls)
+    assert all(result.HasField("error_code") for result in answer.aclRes)
+    return [result.error_code for result in answer.aclRes]
+
+
+def listed(harness: CoordinatorHarness, wanted: pb.PbAclFilter | None = None, **context: Any) -> list[str]:
+    request = pb.ListAclsRequest(acl_filter=wanted or acl_filter())
+    answer = harness.call(ApiKey.LIST_ACLS, request, tablet=True, **(context or ROOT))
+    return sorted(f"{found.principal_name}:{found.resource_name}:{found.operation_type}" for found in answer.acl)
+
+
+def test_without_authorizer(tmp_path: Path) -> None:
+    harness = CoordinatorHarness(tmp_path)
+    harness.refuses(47, ApiKey.CREATE_ACLS, pb.CreateAclsRequest())
+    harness.refuses(47, ApiKey.DROP_ACLS, pb.DropAclsRequest())
+    harness.refuses(47, ApiKey.LIST_ACLS, pb.ListAclsRequest(acl_filter=acl_filter()), tablet=True)
+    harness.close()
+
+
+def test_create_list_drop(guarded: CoordinatorHarness) -> None:
+    first, second = acl(), acl(principal_name="bob", operation_type=4, resource_name="db", resource_type=3)
+    assert create(guarded, first, second, first, **ROOT) == [0, 0, 0]
+    assert listed(guarded) == ["alice:db.t:3", "bob:db:4"]
+    drop = pb.DropAclsRequest(acl_filter=[acl_filter(operation_type=3), acl_filter(resource_name="none")])
+    answer = guarded.call(ApiKey.DROP_ACLS, drop, **ROOT)
+    assert [[match.acl for match in result.matching_acls] for result in answer.filter_results] == [[first], []]
+    assert not answer.filter_results[0].matching_acls[0].HasField("error_code")
+    assert listed(guarded) == ["bob:db:4"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (acl_filter(), ["a", "b", "c"]),
+        (acl_filter(resource_type=3), ["b"]),
+        (acl_filter(resource_name="db.t"), ["a", "c"]),
+        (acl_filter(operation_type=8), ["c"]),
+        (acl_filter(permission_type=2), ["a", "b", "c"]),
+        (acl_filter(host="10.0.0.1"), ["c"]),
+        (acl_filter(principal_name="a"), ["a", "b", "c"]),
+        (acl_filter(principal_name="a", principal_type="User"), ["a"]),
+        (acl_filter(resource_name="nothing"), []),
+    ],
+)
+def test_filters(guarded: CoordinatorHarness, wanted: pb.PbAclFilter, found: list[str]) -> None:
+    create(
+        guarded,
+        acl(principal_name="a"),
+        acl(principal_name="b", resource_type=3, resource_name="db"),
+        acl(principal_name="c", operation_type=8, host="10.0.0.1"),
+        **ROOT,
+    )
+    assert [text.partition(":")[0] for text in listed(guarded, wanted)] == found
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"resource_type": 1},
+        {"resource_type": 9},
+        {"operation_type": 1},
+        {"operation_type": 99},
+        {"permission_type": 1},
+        {"resource_type": 2, "resource_name": "other"},
+        {"resource_type": 4, "resource_name": "no-database"},
+    ],
+)
+def test_bad_acls(guarded: CoordinatorHarness, bad: dict[str, Any]) -> None:
+    assert create(guarded, acl(**bad), acl(), **ROOT) == [-1, 0]
+    assert listed(guarded) == ["alice:db.t:3"]
+
+
+def test_whoever_has_all_may_give(guarded: CoordinatorHarness) -> None:
+    to_bob = acl(principal_name="bob")
+    assert create(guarded, to_bob, **ALICE) == [48]
+    create(guarded, acl(operation_type=2), **ROOT)
+    assert create(guarded, to_bob, **ALICE) == [48]  # ALL on the table is not enough, its database counts
+    create(guarded, acl(operation_type=2, resource_type=3, resource_name="db"), **ROOT)
+    assert create(guarded, to_bob, acl(resource_name="other.t"), acl(resource_name="*"), **ALICE) == [0, 48, 48]
+    answer = guarded.call(
+        ApiKey.DROP_ACLS,
+        pb.DropAclsRequest(acl_filter=[acl_filter(principal_name="bob", principal_type="User")]),
+        **ALICE,
+    )
+    assert not answer.filter_results[0].matching_acls[0].HasField("error_code")
+    carol = acl(principal_name="carol", resource_type=2, resource_name="fluss-cluster")
+    create(guarded, carol, **ROOT)
+    answer = guarded.call(ApiKey.DROP_ACLS, pb.DropAclsRequest(acl_filter=[acl_filter(resource_type=2)]), **ALICE)
+    assert answer.filter_results[0].matching_acls[0].error_code == 48
+    assert "carol:fluss-cluster:3" in listed(guarded)
+
+
+def test_one_sees_acls_of_what_one_sees(guarded: CoordinatorHarness) -> None:
+    create(guarded, acl(), acl(resource_name="db.u", principal_name="bob"), acl(principal_name="bob"), **ROOT)
+    assert listed(guarded, **ALICE) == ["alice:db.t:3", "bob:db.t:3"]
