@@ -159,11 +159,14 @@ class DatabaseFile:
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """One consistent view for several reads."""
-        self.connection.execute("BEGIN")
         try:
-            yield self.connection
-        finally:
-            self.connection.execute("COMMIT")
+            self.connection.execute("BEGIN")
+            try:
+                yield self.connection
+            finally:
+                self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._read_failure(error) from None
 
     def _write_failure(self, error: sqlite3.Error) -> FlussError:
         text = str(error)
@@ -181,8 +184,16 @@ class DatabaseFile:
 
     def data_version(self) -> tuple[int, int]:
         """A value that changes whenever this process or another one has committed; costs microseconds."""
-        (version,) = self.connection.execute("PRAGMA data_version").fetchone()
+        try:
+            (version,) = self.connection.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error as error:
+            raise self._read_failure(error) from None
         return version, self.own_commits
+
+    def _read_failure(self, error: sqlite3.Error) -> FlussError:
+        return FlussError(
+            f"reading the catalog {self.path} failed: {error}; check the disk", ErrorCode.STORAGE_EXCEPTION
+        )
 
     def counter(self, name: str) -> int:
         """Current value of a counter, 0 when it was never used."""

@@ -31,7 +31,6 @@ _DYNAMIC_KEYS = frozenset(
         "kv.rocksdb.shared-rate-limiter.bytes-per-sec",
         "kv.snapshot.interval",
         "log.replica.min-in-sync-replicas-number",
-        "log.retention.roll-active-segment.enabled",
         "server.data-disk.write-limit-ratio",
         "server.data-disk.write-recover-ratio",
     }

@@ -80,7 +80,9 @@ def _check_known_properties(descriptor: TableDescriptor) -> None:
         typed(descriptor.properties, key)
     factor = typed(descriptor.properties, keys.REPLICATION_FACTOR)
     if factor <= 0:
-        raise invalid_config(f"{keys.REPLICATION_FACTOR} must be at least 1, got {factor}")
+        raise FlussError(
+            f"{keys.REPLICATION_FACTOR} must be at least 1, got {factor}", ErrorCode.INVALID_REPLICATION_FACTOR
+        )
 
 
 def check_bucket_count(descriptor: TableDescriptor, max_bucket_num: int) -> None:

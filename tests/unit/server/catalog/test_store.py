@@ -169,3 +169,13 @@ def test_a_locked_file_is_waited_for_and_then_reported(
     with store.file.transaction():
         assert _code(lambda: other.allocate_writer_ids(1)) == ErrorCode.STORAGE_EXCEPTION
     assert other.allocate_writer_ids(1) == 0
+
+
+def test_a_failed_read_is_reported(store: CatalogStore) -> None:
+    catalog = Catalog(store)
+    store.file.connection.execute("DROP TABLE partitions")
+    store.create_database("db", DatabaseDescriptor(), 1)
+    with pytest.raises(FlussError, match="reading the catalog") as caught:
+        catalog.refresh()
+    assert caught.value.error_code == ErrorCode.STORAGE_EXCEPTION
+    assert not store.file.connection.in_transaction

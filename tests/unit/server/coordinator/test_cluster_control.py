@@ -98,7 +98,7 @@ def test_an_empty_change_is_a_success(coordinator: CoordinatorHarness) -> None:
         config_change("nonsense", "1"),
         config_change("datalake.format", "delta"),
         config_change("datalake.enabled", "yes"),
-        config_change("log.retention.roll-active-segment.enabled", "x"),
+        config_change("log.retention.roll-active-segment.enabled", "true"),
         config_change("datalake.format", "paimon", 2),
         config_change("datalake.format", "paimon", 3),
         config_change("datalake.format", "paimon", 9),
