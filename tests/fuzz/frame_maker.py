@@ -7,7 +7,7 @@ the framing end a connection; they come last in a burst (`last_words`).
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -17,6 +17,7 @@ from fluss.protocol.frames import request_frame
 
 MAX_DEPTH = 6
 MAX_REPEATED = 3
+LIKELY_CHANCE = 0.8
 INTEGERS = (-(2**31), -2, -1, 0, 1, 2, 3, 127, 128, 1000, 65536, 2**31 - 1)
 LONGS = (*INTEGERS, -(2**63), 2**32, 2**53, 2**63 - 1)
 TEXTS = ("", "fluss", "t", "d", "PLAIN", "a$b", "__x", "../../etc", "%s{}", "日本", "\x00", "x" * 250)
@@ -28,12 +29,19 @@ class FrameMaker:
     """Makes frames for the given API keys.
 
     `records` are batches to start from where a field holds record bytes. `careful_keys` are APIs whose damaged requests
-    may rightly be answered late (a fetch that waits for long): they are mutated only in `last_words`.
+    may rightly be answered late (a fetch that waits for long): they are mutated only in `last_words`. `likely` are
+    numbers by field name that make sense to the server: without them nearly all requests end at the first check.
     """
 
     def __init__(
-        self, seed: int, api_keys: Sequence[int], records: Sequence[bytes] = (), careful_keys: Sequence[int] = ()
+        self,
+        seed: int,
+        api_keys: Sequence[int],
+        records: Sequence[bytes] = (),
+        careful_keys: Sequence[int] = (),
+        likely: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
+        self._likely = dict(likely or {})
         self._random = random.Random(seed)
         self._api_keys = tuple(api_keys)
         self._records = tuple(records)
@@ -102,6 +110,8 @@ class FrameMaker:
         source = self._random
         if field.name == "max_wait_ms":
             return source.choice((-1, 0, 1, 5, 20))  # the answer is awaited
+        if field.name in self._likely and source.random() < LIKELY_CHANCE:
+            return source.choice(self._likely[field.name])
         if field.type == FieldDescriptor.TYPE_BOOL:
             return source.random() < 0.5
         if field.type == FieldDescriptor.TYPE_STRING:
@@ -116,7 +126,7 @@ class FrameMaker:
         source = self._random
         if name == "records" and self._records:
             batch = source.choice(self._records)
-            return self._mutate(batch) if source.random() < 0.8 else batch
+            return self._mutate(batch) if source.random() < 0.5 else batch
         if name.endswith("_json"):
             return source.choice(
                 (b"{}", b"[]", b"null", b"{", b'{"version":1}', b'{"type":"INTEGER"}', b"\xff", b"9" * 50)

@@ -23,6 +23,16 @@ FRAMES = int(os.environ.get("FLUSS_FUZZ_FRAMES", "50000"))
 MAX_GROWTH_BYTES = 256 * 1024 * 1024
 MAX_LOG_BYTES = 500_000
 MAX_WITNESS_SECONDS = 20.0
+LOG_KEYS = [ApiKey.PRODUCE_LOG, ApiKey.FETCH_LOG, ApiKey.LIST_OFFSETS, ApiKey.LIMIT_SCAN]
+LIKELY = {
+    "bucket_id": [0],
+    "acks": [-1, 0, 1],
+    "fetch_offset": [-2, 0, 1, 5],
+    "max_bytes": [1000, 16 * 1024 * 1024],
+    "max_fetch_bytes": [100, 1024 * 1024],
+    "offset_type": [0, 1, 2],
+    "limit": [1, 10],
+}
 DATABASE = "bystander"  # a name that the frame maker does not know
 
 
@@ -60,11 +70,12 @@ def _attack(tmp_path: Path, frame_count: int) -> None:
     with ServerProcess(tmp_path / "data") as server, WireClient.connect(server.address) as coordinator:
         database = pb.CreateDatabaseRequest(database_name=DATABASE, ignore_if_exists=False)
         coordinator.call(ApiKey.CREATE_DATABASE, database)
-        for number in range(3):
-            _create_table(coordinator, f"target{number}")  # their low table ids are hit by chance
+        targets = [_create_table(coordinator, f"target{number}") for number in range(3)]
+        # The witness's table has an id that the frame maker does not know either.
         while (table_id := _create_table(coordinator, "seen")) < 10:
             path = pb.PbTablePath(database_name=DATABASE, table_name="seen")
             coordinator.call(ApiKey.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
+        likely = {**LIKELY, "table_id": targets}
         node = coordinator.metadata().tablet_servers[0]
         host, _, port = server.address.rpartition(":")
         with WireClient(node.host, node.port) as tablet:
@@ -72,11 +83,12 @@ def _attack(tmp_path: Path, frame_count: int) -> None:
             careful = [int(ApiKey.FETCH_LOG)]
             attackers = [
                 Attacker((host, int(port)), FrameMaker(1, _served_keys(coordinator)), 1),
-                Attacker((node.host, node.port), FrameMaker(2, _served_keys(tablet), batches, careful), 2),
-                Attacker((node.host, node.port), FrameMaker(3, [1014, 1015, 1021, 1033], batches, careful), 3),
+                Attacker((node.host, node.port), FrameMaker(2, _served_keys(tablet), batches, careful, likely), 2),
+                Attacker((node.host, node.port), FrameMaker(3, LOG_KEYS, batches, careful, likely), 3),
             ]
             process = psutil.Process(server.process.pid)
             outcome = run_campaign(attackers, Witness(coordinator, tablet, table_id), process, frame_count)
+            assert all(tablet.fetch(target, 0, 0).high_watermark > 0 for target in targets), "nothing got through"
         log_bytes = server.log_path.stat().st_size
         print(outcome)
         assert outcome.witness_errors == []
