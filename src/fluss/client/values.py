@@ -29,14 +29,82 @@ class ChangeType(IntEnum):
         """`+A`, `+I`, `-U`, `+U` or `-D`."""
         return ("+A", "+I", "-U", "+U", "-D")[self]
 
+    def __repr__(self) -> str:
+        return f"ChangeType.{self.name}"
+
+    def __str__(self) -> str:
+        return self.short_string()
+
+
+class TablePath(paths.TablePath):
+    """Database and table name. `TablePath("fluss", "events")`, or by keyword, with either spelling of the names."""
+
+    def __init__(
+        self,
+        database: str | None = None,
+        table: str | None = None,
+        *,
+        database_name: str | None = None,
+        table_name: str | None = None,
+    ) -> None:
+        object.__setattr__(self, "database_name", _one_name("database", database, database_name))
+        object.__setattr__(self, "table_name", _one_name("table", table, table_name))
+
+    @property
+    def database(self) -> str:
+        """Same as `database_name`."""
+        return self.database_name
+
+    @property
+    def table(self) -> str:
+        """Same as `table_name`."""
+        return self.table_name
+
+    def table_path_str(self) -> str:
+        """`database.table`."""
+        return str(self)
+
+    # Equal to the inner form, so that a path from either side finds the same entry of a dict.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, paths.TablePath):
+            return NotImplemented
+        return (self.database_name, self.table_name) == (other.database_name, other.table_name)
+
+    def __hash__(self) -> int:
+        return hash((self.database_name, self.table_name))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TablePath, (self.database_name, self.table_name)
+
+    def __repr__(self) -> str:
+        return f"TablePath({self.database_name!r}, {self.table_name!r})"
+
+
+def _one_name(what: str, short: str | None, long: str | None) -> str:
+    name = short if short is not None else long
+    if not isinstance(name, str):
+        raise FlussError(f"a table path needs the {what} name as a text, got {name!r}")
+    return name
+
+
+def as_table_path(value: object) -> TablePath:
+    """A path from a path, or from the text `database.table`."""
+    if isinstance(value, TablePath):
+        return value
+    if isinstance(value, paths.TablePath):
+        return TablePath(value.database_name, value.table_name)
+    if isinstance(value, str) and value.count(".") == 1:
+        return TablePath(*value.split("."))
+    raise FlussError(f"a table is named by TablePath(database, table) or 'database.table', got {value!r}")
+
 
 class TableBucket(paths.TableBucket):
     """One bucket of a table, or of a partition.
 
     >>> TableBucket(7, 0)
-    TableBucket(table_id=7, bucket_id=0)
+    TableBucket(table_id=7, bucket=0)
     >>> TableBucket.with_partition(7, 3, 0)
-    TableBucket(table_id=7, partition_id=3, bucket_id=0)
+    TableBucket(table_id=7, partition_id=3, bucket=0)
     """
 
     __slots__ = ()
@@ -54,7 +122,7 @@ class TableBucket(paths.TableBucket):
 
     def __repr__(self) -> str:
         partition = "" if self.partition_id is None else f"partition_id={self.partition_id}, "
-        return f"TableBucket(table_id={self.table_id}, {partition}bucket_id={self.bucket_id})"
+        return f"TableBucket(table_id={self.table_id}, {partition}bucket={self.bucket_id})"
 
     __str__ = __repr__
 

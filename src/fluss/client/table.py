@@ -1,0 +1,213 @@
+"""`FlussTable` and its builders: from a table to writers and scanners.
+
+Builders hold no connection state of their own; `TableScan` is immutable, so a half-configured scan can be kept and used
+several times. Writers and scanners are imported when they are made: a program that only writes loads no scanner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss.client.metadata import ClientTable
+from fluss.client.scan_plan import ScanPlan
+from fluss.client.session import Session
+from fluss.client.table_info import TableInfo
+from fluss.client.values import TableBucket, TablePath, as_table_path
+from fluss.codec.arrow_types import to_arrow_schema
+from fluss.errors import ErrorCode, FlussError
+from fluss.model import paths
+
+if TYPE_CHECKING:
+    from fluss.client.scanner import BatchScanner, LogScanner, Predicate
+    from fluss.client.writer import AppendWriter
+
+
+class FlussTable:
+    """A table of a connection; obtained with `await conn.get_table(path)`."""
+
+    def __init__(self, session: Session, table: ClientTable) -> None:
+        self._session = session
+        self._table = table
+
+    def new_append(self) -> TableAppend:
+        """A builder for writers of a log table."""
+        return TableAppend(self._session, self._table)
+
+    async def new_append_writer(self) -> AppendWriter:
+        """Same as `new_append().create_writer()`."""
+        return self.new_append().create_writer()
+
+    def new_scan(self) -> TableScan:
+        """A builder for scanners."""
+        return TableScan(self._session, self._table)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The Arrow schema of unprojected scans."""
+        return to_arrow_schema(self._table.schema)
+
+    def get_table_info(self) -> TableInfo:
+        """What was known about the table when it was opened."""
+        return TableInfo(self._table)
+
+    def get_table_path(self) -> TablePath:
+        """Database and name."""
+        return as_table_path(self._table.path)
+
+    @property
+    def table_path(self) -> TablePath:
+        """Same as `get_table_path()`."""
+        return self.get_table_path()
+
+    def has_primary_key(self) -> bool:
+        """Whether it is a primary-key table."""
+        return self._table.has_primary_key
+
+    def is_partitioned(self) -> bool:
+        """Whether it has partitions."""
+        return self._table.is_partitioned
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._table.path)!r}, {TableInfo(self._table).get_schema()})"
+
+
+class TableAppend:
+    """Builder for an `AppendWriter`."""
+
+    def __init__(self, session: Session, table: ClientTable) -> None:
+        if table.has_primary_key:
+            raise FlussError(
+                f"table {table.path} has a primary key: append is for log tables, use new_upsert() instead",
+                ErrorCode.CLIENT_ERROR,
+            )
+        self._session = session
+        self._table = table
+
+    def create_writer(self) -> AppendWriter:
+        """A writer that sends rows to the table."""
+        from fluss.client.writer import AppendWriter
+
+        self._session.check_open()
+        return AppendWriter(self._session, self._table)
+
+    def __repr__(self) -> str:
+        return f"TableAppend({str(self._table.path)!r})"
+
+
+class BaseTableScan:
+    """What the two faces of the scan builder share."""
+
+    def __init__(self, session: Session, table: ClientTable, plan: ScanPlan | None = None) -> None:
+        self._session = session
+        self._table = table
+        self._plan = plan or ScanPlan()
+
+    def _with(self, **changes: Any) -> Any:
+        return type(self)(self._session, self._table, replace(self._plan, **changes))
+
+    def _positions(self, indices: Sequence[int]) -> tuple[int, ...]:
+        count = len(self._table.schema.columns)
+        for index in indices:
+            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
+                raise FlussError(f"table {self._table.path} has columns 0 to {count - 1}, got {index!r}")
+        if not indices:
+            raise FlussError("a projection needs at least one column")
+        if len(set(indices)) != len(indices):
+            raise FlussError(f"a projection cannot have a column twice, got {list(indices)}")
+        return tuple(indices)
+
+    def _named(self, names: Sequence[str]) -> tuple[int, ...]:
+        if isinstance(names, str):
+            raise FlussError(f"project_by_name takes a list of names, got the text {names!r}; write [{names!r}]")
+        try:
+            return self._positions([self._table.schema.position(name) for name in names])
+        except KeyError as error:
+            raise FlussError(f"table {self._table.path}: {error.args[0]}") from None
+
+    def _limited(self, n: int) -> Any:
+        if isinstance(n, bool) or not isinstance(n, int) or n <= 0:
+            raise FlussError(f"a limit is a positive number of rows, got {n!r}")
+        return self._with(limit=n)
+
+    def _refuse_limit(self) -> None:
+        if self._plan.limit is not None:
+            raise FlussError("log scanners have no limit: use create_bucket_batch_scanner(bucket) with limit()")
+
+    def __repr__(self) -> str:
+        columns = "all columns"
+        if self._plan.projection is not None:
+            names = self._table.schema.column_names
+            columns = ", ".join(names[position] for position in self._plan.projection)
+        return f"{type(self).__name__}({str(self._table.path)!r}, {columns})"
+
+
+class TableScan(BaseTableScan):
+    """Builder for scanners; every step returns a new builder."""
+
+    def project(self, indices: Sequence[int]) -> TableScan:
+        """Read only these columns, by position, in this order."""
+        scan: TableScan = self._with(projection=self._positions(indices))
+        return scan
+
+    def project_by_name(self, names: Sequence[str]) -> TableScan:
+        """Read only these columns, by name, in this order."""
+        scan: TableScan = self._with(projection=self._named(names))
+        return scan
+
+    def filter(self, predicate: Predicate) -> TableScan:
+        """Let the server leave out batches without a matching row; rows that do not match may still come."""
+        scan: TableScan = self._with(predicate=predicate)
+        return scan
+
+    def limit(self, n: int) -> TableScan:
+        """At most this many rows; for `create_bucket_batch_scanner`."""
+        scan: TableScan = self._limited(n)
+        return scan
+
+    def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
+        """Whether batches of older schemas are brought to the table's current columns (default)."""
+        scan: TableScan = self._with(fixed_schema=bool(fixed_schema))
+        return scan
+
+    async def create_log_scanner(self) -> LogScanner:
+        """A scanner of records, for `poll()`."""
+        return self._log_scanner(records=True)
+
+    async def create_record_batch_log_scanner(self) -> LogScanner:
+        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and `to_pandas()`."""
+        return self._log_scanner(records=False)
+
+    async def create_batch_scanner(self) -> LogScanner:
+        """Same as `create_record_batch_log_scanner()`."""
+        return self._log_scanner(records=False)
+
+    def create_bucket_batch_scanner(self, bucket: paths.TableBucket) -> BatchScanner:
+        """A scanner of the last rows of one bucket; needs `limit()`."""
+        from fluss.client.scanner import BatchScanner
+
+        return BatchScanner(self._session, self._table, self._plan, check_bucket(self._table, bucket))
+
+    def _log_scanner(self, *, records: bool) -> LogScanner:
+        from fluss.client.scanner import LogScanner
+
+        self._refuse_limit()
+        self._session.check_open()
+        return LogScanner(self._session, self._table, self._plan, records=records)
+
+
+def check_bucket(table: ClientTable, bucket: paths.TableBucket) -> TableBucket:
+    """The bucket as a public value, refused when it cannot be one of the table's."""
+    if not isinstance(bucket, paths.TableBucket):
+        raise FlussError(f"a bucket is a TableBucket, got {bucket!r}")
+    if bucket.table_id != table.table_id:
+        raise FlussError(f"{bucket} is of table id {bucket.table_id}, but {table.path} has id {table.table_id}")
+    if not 0 <= bucket.bucket_id < table.bucket_count:
+        raise FlussError(f"table {table.path} has buckets 0 to {table.bucket_count - 1}, got {bucket.bucket_id}")
+    if (bucket.partition_id is None) == table.is_partitioned:
+        wanted = "needs a" if table.is_partitioned else "has no"
+        raise FlussError(f"table {table.path}: a bucket {wanted} partition id, got {bucket}")
+    return TableBucket.with_partition(*bucket)
