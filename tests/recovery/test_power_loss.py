@@ -155,7 +155,7 @@ def test_rows_that_recovery_shows_survive_the_next_power_loss(tmp_path: Path) ->
     for _ in range(5):
         bench.append_and_wait(log, batch_of(3))
     files = FaultyFiles(first)
-    files._durable_content = {file: b"" for file in files._durable_content}
+    files._durable_content = dict.fromkeys(files._durable_content, b"")
     reader = LogBench(first, files)
     assert reader.open().high_watermark == 15
     for seed in range(20):

@@ -31,13 +31,16 @@ def main(directory: str, segment_bytes: int, start: int) -> None:
         sys.stdout.flush()
         answered += 1
 
+    def there_is_room() -> bool:
+        return sequence - answered < IN_FLIGHT
+
     sequence = start
     while True:
         payload = sequence.to_bytes(8, "little") * (1 + sequence % 50)
         batch = batch_of(1, payload=payload, writer_id=WRITER, sequence=sequence)
         bench.append(log, batch).add_durable(acknowledge)
         sequence += 1
-        bench.loop.run_until(lambda: sequence - answered < IN_FLIGHT)
+        bench.loop.run_until(there_is_room)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Checkpointer:
         self._bytes_since += size
         log = self._log
         if log not in log.committer.uncheckpointed_logs:
-            log.committer.uncheckpointed_logs.add(log)
+            log.committer.watch(log)
             self._written_at = time.monotonic()
         assert last.segment is not None
         rolled = last.segment.base_offset != self._written_segment_base
@@ -100,7 +100,7 @@ class Checkpointer:
     def remove_segments(self, segments: list[Segment]) -> None:
         """Remove files of segments after a checkpoint that no longer needs them."""
         self._removed += segments
-        self._log.committer.uncheckpointed_logs.add(self._log)
+        self._log.committer.watch(self._log)
         self.start()
 
     def finish(self) -> None:

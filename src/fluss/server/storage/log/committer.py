@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Literal
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append
-from fluss.server.storage.log.background_files import BackgroundFiles
+from fluss.server.storage.log.background_files import BackgroundFiles, nothing
 from fluss.server.storage.log.log_writer import WriteFailure
 from fluss.server.storage.log.open_segments import OpenSegments
 from fluss.server.storage.log.options import (
@@ -124,6 +124,14 @@ class Committer:
             log.writer.close()
 
         self._enqueue(close)
+
+    def watch(self, log: BucketLog) -> None:
+        """A bucket has something to save: remind it from time to time until its checkpoint is up to date."""
+        is_first = not self.uncheckpointed_logs
+        self.uncheckpointed_logs.add(log)
+        if is_first:
+            # The commit thread keeps the time; it may be asleep without a deadline.
+            self._enqueue(nothing)
 
     def call_after_writes(self, callback: Callable[[], None]) -> None:
         """Run a callback in the loop when everything submitted so far is done."""

@@ -250,11 +250,13 @@ class Recovery:
         assert self._checkpoint is not None
         offset_size = self._checkpoint.offset_index_entries * OFFSET_ENTRY.size
         time_size = self._checkpoint.time_index_entries * TIME_ENTRY.size
+        offset_entries = time_entries = b""
         try:
-            offset_entries = self._files.read_file(segment.index_path)[:offset_size]
-            time_entries = self._files.read_file(segment.time_index_path)[:time_size]
+            if offset_size or time_size:
+                offset_entries = self._files.read_file(segment.index_path)[:offset_size]
+                time_entries = self._files.read_file(segment.time_index_path)[:time_size]
         except OSError:
-            return offset_size == time_size == 0
+            return False
         if len(offset_entries) < offset_size or not offset_entries_are_sound(offset_entries, end):
             return False
         if len(time_entries) < time_size or not time_entries_are_sound(time_entries):
