@@ -10,14 +10,113 @@ import os as _os
 import sys as _sys
 import warnings as _warnings
 from collections.abc import Mapping as _Mapping
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from fluss.errors import ErrorCode, FlussError
 
 if _TYPE_CHECKING:
+    from fluss.client.admin import FlussAdmin
+    from fluss.client.admin_calls import ConfigEntry
+    from fluss.client.connection import FlussConnection
+    from fluss.client.data_types import DataField, DataTypes
+    from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
+    from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
+    from fluss.client.schemas import Schema, SchemaInfo
+    from fluss.client.table import FlussTable, TableAppend, TableScan
+    from fluss.client.table_info import TableInfo
+    from fluss.client.values import (
+        EARLIEST_OFFSET,
+        LATEST_OFFSET,
+        ChangeType,
+        LakeSnapshot,
+        OffsetSpec,
+        OffsetType,
+        PartitionInfo,
+        PartitionSpec,
+        ServerNode,
+        TableBucket,
+        TablePath,
+    )
+    from fluss.config import Config
     from fluss.server.embedded import EmbeddedCluster
 
-__all__ = ["ErrorCode", "FlussError", "__version__", "embedded"]
+__all__ = [
+    "EARLIEST_OFFSET",
+    "LATEST_OFFSET",
+    "ChangeType",
+    "Config",
+    "ConfigEntry",
+    "DataField",
+    "DataTypes",
+    "DatabaseDescriptor",
+    "DatabaseInfo",
+    "ErrorCode",
+    "FlussAdmin",
+    "FlussConnection",
+    "FlussError",
+    "FlussTable",
+    "KvFormat",
+    "LakeSnapshot",
+    "LogFormat",
+    "OffsetSpec",
+    "OffsetType",
+    "PartitionInfo",
+    "PartitionSpec",
+    "Schema",
+    "SchemaInfo",
+    "ServerNode",
+    "TableAppend",
+    "TableBucket",
+    "TableDescriptor",
+    "TableInfo",
+    "TablePath",
+    "TableScan",
+    "__version__",
+    "embedded",
+]
+
+# Where public names live. They are loaded at first use: `import fluss` alone must not load Arrow.
+_HOMES = {
+    "fluss.client.admin": ("FlussAdmin",),
+    "fluss.client.admin_calls": ("ConfigEntry",),
+    "fluss.client.connection": ("FlussConnection",),
+    "fluss.client.data_types": ("DataField", "DataTypes"),
+    "fluss.client.databases": ("DatabaseDescriptor", "DatabaseInfo"),
+    "fluss.client.descriptors": ("KvFormat", "LogFormat", "TableDescriptor"),
+    "fluss.client.schemas": ("Schema", "SchemaInfo"),
+    "fluss.client.table": ("FlussTable", "TableAppend", "TableScan"),
+    "fluss.client.table_info": ("TableInfo",),
+    "fluss.client.values": (
+        "EARLIEST_OFFSET",
+        "LATEST_OFFSET",
+        "ChangeType",
+        "LakeSnapshot",
+        "OffsetSpec",
+        "OffsetType",
+        "PartitionInfo",
+        "PartitionSpec",
+        "ServerNode",
+        "TableBucket",
+        "TablePath",
+    ),
+    "fluss.config": ("Config",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    module = _HOME_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'fluss' has no attribute {name!r}")
+    value = getattr(_import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __version__ = "0.1.0"
 

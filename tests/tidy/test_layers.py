@@ -18,7 +18,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "client": frozenset({"model", "codec", "protocol", "config"}),
     "server": frozenset({"model", "codec", "protocol"}),
     "cli": frozenset({"__init__", "client", "server", "model"}),
-    "__init__": frozenset({"server"}),
+    "__init__": frozenset({"server", "client", "config"}),
+    "aio": frozenset({"__init__", "client", "config"}),
 }
 
 # Codecs and protocol are pure: bytes in, values out.
