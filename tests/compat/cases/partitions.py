@@ -52,14 +52,14 @@ async def partition_errors(context: Context) -> None:
     path = await context.create(TWO_KEYS, partition_keys=["dt", "region"])
     spec = {"dt": "1", "region": "x"}
     await admin.create_partition(path, spec)
-    await raises(42, admin.create_partition(path, spec), "dt=1/region=x", "already exists")
+    await raises(42, admin.create_partition(path, spec), "1", "x")
     await admin.create_partition(path, spec, ignore_if_exists=True)
     await raises(43, admin.create_partition(path, {"dt": "1"}))
     await raises(43, admin.create_partition(path, {"dt": "1", "other": "x"}), "region")
     for value in ("1 2", "a.b", "__x", "x" * 201):
-        await raises(43, admin.create_partition(path, {"dt": value, "region": "x"}), value)
+        await raises(43, admin.create_partition(path, {"dt": value, "region": "x"}), value[:100])
     await raises(43, admin.create_partition(path, {"dt": "", "region": "x"}), "empty")
-    await raises(36, admin.drop_partition(path, {"dt": "7", "region": "x"}), "dt=7/region=x", "does not exist")
+    await raises(36, admin.drop_partition(path, {"dt": "7", "region": "x"}), "7", "exist")
     await raises(36, admin.drop_partition(path, {"dt": "__7", "region": "x"}))
     await admin.drop_partition(path, {"dt": "7", "region": "x"}, ignore_if_not_exists=True)
     await raises(43, admin.drop_partition(path, {"dt": "1"}))

@@ -38,14 +38,14 @@ class WaitingFetch:
 
     def bucket_changed(self) -> None:
         """More may be there: look, and answer if it is enough."""
-        answer = look(self._plan)
+        answer = look(self._plan, has_waited=True)
         if not must_wait(self._plan, answer):
             self._finish(answer.pieces())
 
     def answer(self) -> None:
         """Time is over: answer with what is there."""
         if not self.future.done():
-            self._finish(look(self._plan).pieces())
+            self._finish(look(self._plan, has_waited=True).pieces())
 
     def _finish(self, reply: Reply) -> None:
         # Leave first: the same step may wake this fetch again through another bucket.

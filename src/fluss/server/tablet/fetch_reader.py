@@ -28,12 +28,13 @@ class FetchAnswer:
     """What one look found.
 
     `found_bytes` counts stored bytes (before projection and filter), which is what a long poll compares with its
-    `min_bytes`. `is_final` says that waiting cannot improve the answer.
+    `min_bytes`. `is_final` says that waiting cannot improve the answer, `has_waited` that the look follows a long poll.
     """
 
-    __slots__ = ("found_bytes", "has_loud_error", "is_final", "local_buckets", "tables")
+    __slots__ = ("found_bytes", "has_loud_error", "has_waited", "is_final", "local_buckets", "tables")
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_waited: bool = False) -> None:
+        self.has_waited = has_waited
         self.tables: list[tuple[int, list[BucketRecords]]] = []
         self.found_bytes = 0
         self.local_buckets = 0
@@ -62,9 +63,9 @@ def earliest_offset(log: BucketLog, remote: RemoteLog) -> int:
     return log.local_start_offset if remote_start is None else min(remote_start, log.local_start_offset)
 
 
-def look(plan: FetchPlan) -> FetchAnswer:
-    """Read what is there for every bucket of the plan."""
-    answer = FetchAnswer()
+def look(plan: FetchPlan, *, has_waited: bool = False) -> FetchAnswer:
+    """Read what is there for every bucket of the plan; `has_waited` after a long poll."""
+    answer = FetchAnswer(has_waited=has_waited)
     remaining = plan.max_bytes
     is_first = True
     for table in plan.tables:
@@ -122,7 +123,11 @@ def _read_bucket(
         # Behind the end of an older segment no append will ever add to what was found.
         answer.is_final = answer.is_final or found.segment_base_offset != log.segments[-1].base_offset
         return BucketRecords(message, [found.view] if size else []), size
-    selection = _select(log, table, offset, high_watermark, budget, is_first)
+    # A bounded read of pyfluss ends only when it sees a batch that reaches the latest offset: without one it polls for
+    # ever. So an answer given at once keeps the newest batch whatever the filter says, which filters are free to do. A
+    # reader that waits at the end is no such read, and is spared the batches that it does not want.
+    keep_from = None if answer.has_waited else high_watermark
+    selection = _select(log, table, offset, high_watermark, budget, is_first, keep_from)
     answer.found_bytes += selection.scanned_bytes
     answer.is_final = answer.is_final or selection.budget_reached or selection.scanned_end < high_watermark
     if selection.filtered_end_offset is not None and table.batch_filter is not None:
@@ -132,12 +137,18 @@ def _read_bucket(
 
 
 def _select(
-    log: BucketLog, table: TableFetch, offset: int, high_watermark: int, budget: int, is_first: bool
+    log: BucketLog,
+    table: TableFetch,
+    offset: int,
+    high_watermark: int,
+    budget: int,
+    is_first: bool,
+    keep_from: int | None,
 ) -> Selection:
     """Whole batches from `offset` on; goes over segment ends only while a filter drops everything."""
     assert table.entry is not None
     project = table.projection.project if table.projection is not None else None
-    keep = None if table.batch_filter is None else _keep(table.batch_filter, table.entry)
+    keep = None if table.batch_filter is None else _keep(table.batch_filter, table.entry, keep_from)
     selection = Selection()
     for _ in range(MAX_FILTERED_SEGMENTS):
         select_batches(selection, log.read_batches(offset), budget, first_whole=is_first, project=project, keep=keep)
@@ -148,8 +159,12 @@ def _select(
     return selection
 
 
-def _keep(batch_filter: BatchFilter, entry: TableEntry) -> Keep:
+def _keep(batch_filter: BatchFilter, entry: TableEntry, keep_from: int | None) -> Keep:
+    """Whether a batch may match the filter; the batch that reaches `keep_from` stays in any case."""
+
     def keep(buffer: ReadableBuffer, position: int, header: BatchHeader) -> bool:
+        if keep_from is not None and header.next_offset >= keep_from:
+            return True
         schema = entry.schemas.get(header.schema_id)
         return schema is None or batch_filter.keeps(buffer, position, header, schema)
 

@@ -37,7 +37,7 @@ def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_
     if found is None:
         found = log.offset_for_timestamp(timestamp)
     if found is None:
-        raise FlussError(f"no record at or after timestamp {timestamp}", ErrorCode.INVALID_TIMESTAMP_EXCEPTION)
+        raise FlussError(f"no record at or after timestamp {timestamp}", ErrorCode.UNKNOWN_SERVER_ERROR)
     return found
 
 
