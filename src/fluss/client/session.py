@@ -15,6 +15,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import functools
 import threading
 import warnings
 import weakref
@@ -45,6 +46,7 @@ class Session:
         self._lock = threading.Lock()
         self._closing: concurrent.futures.Future[None] | None = None
         _open_sessions.add(self)
+        _register_exit_hook()
 
     @property
     def is_closed(self) -> bool:
@@ -191,5 +193,12 @@ def _close_at_exit() -> None:
         concurrent.futures.wait(closings, EXIT_CLOSE_SECONDS)
 
 
-# Registered after the I/O thread's own handler, so it runs before it.
-atexit.register(_close_at_exit)
+@functools.lru_cache(maxsize=1)
+def _register_exit_hook() -> None:
+    """Once, with the first session.
+
+    The threading module's hooks run before plain `atexit` ones, newest first: before executors stop, before an embedded
+    server of the same program stops (it was started earlier), and before the I/O thread is stopped.
+    """
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(_close_at_exit)
