@@ -32,6 +32,7 @@ PYTHON = BIN / "python"
 
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
+SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]
 CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 
