@@ -92,7 +92,7 @@ def test_a_failed_sync_of_the_interval_mode_stops_the_bucket(tmp_path: Path) -> 
 
 
 def test_many_buckets_share_few_open_files(tmp_path: Path) -> None:
-    bench = LogBench(tmp_path, NoSyncFiles(), max_open_write_files=4)
+    bench = LogBench(tmp_path, NoSyncFiles(), max_open_files=4)
     logs = [bench.open(f"log-{number}") for number in range(20)]
     for _ in range(3):
         for append in [bench.append(log, batch_of(1)) for log in logs]:
@@ -105,7 +105,7 @@ def test_many_buckets_share_few_open_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flush", ["always", "os"])
 def test_many_buckets_in_one_group_with_few_files(tmp_path: Path, flush: str) -> None:
     files = FaultyFiles(tmp_path)
-    bench = LogBench(tmp_path, files, "always" if flush == "always" else "os", max_open_write_files=2)
+    bench = LogBench(tmp_path, files, "always" if flush == "always" else "os", max_open_files=2)
     logs = [bench.open(f"log-{number}") for number in range(10)]
     appends = [bench.append(log, batch_of(1)) for log in logs for _ in range(3)]
     for append in appends:

@@ -113,6 +113,8 @@ def test_dropping_a_bucket_fails_what_is_queued_and_removes_the_files(bench: Log
     bench.append_and_wait(log, batch_of(1))
     view = log.read(0, 100).view
     appends = [bench.append(log, batch_of(1)) for _ in range(3)]
+    (bench.directory / "log-0" / "notes").mkdir()
+    (bench.directory / "log-0" / "notes" / "of-others").write_text("x")
     done: list[bool] = []
     log.destroy(lambda: done.append(True))
     bench.loop.run_until(lambda: bool(done))
@@ -159,3 +161,26 @@ def test_the_index_files_of_a_reopened_segment_go_on_where_they_were(tmp_path: P
         if path.suffix in (".log", ".index"):
             assert path.read_bytes() == (tmp_path / "interrupted" / path.name).read_bytes(), path.name
     bench.close()
+
+
+def test_the_worked_example_of_the_format_document(tmp_path: Path) -> None:
+    bench = LogBench(tmp_path, NoSyncFiles(), options=LogOptions(segment_bytes=250, index_interval_bytes=60))
+    log = bench.open()
+    for number in range(5):
+        batch = batch_of(2, payload=b"rows", writer_id=7, sequence=number)
+        bench.append_and_wait(log, batch, 1_700_000_000_000 + number)
+    log.close()
+    bench.close()
+    document = (Path(__file__).parents[4] / "docs" / "formats" / "storage.md").read_text()
+    example = document[document.index("## Worked example") :].replace(" ", "")
+    directory = tmp_path / "log-0"
+    first, second = f"{0:020d}", f"{8:020d}"
+    assert (directory / f"{first}.log").stat().st_size == 208
+    assert (directory / f"{second}.log").stat().st_size == 52
+    assert f"{first}.index{(directory / f'{first}.index').read_bytes().hex()}" in example
+    times = (directory / f"{first}.timeindex").read_bytes().hex()
+    assert times[:24] in example
+    assert times[24:] in example
+    checkpoint = (directory / "bucket.checkpoint").read_bytes().hex()
+    for start, end in ((0, 16), (16, 48), (48, 80), (80, 96), (96, 128), (128, 200), (len(checkpoint) - 8, None)):
+        assert checkpoint[start:end] in example

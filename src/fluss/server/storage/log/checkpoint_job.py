@@ -105,7 +105,11 @@ def remove_bucket(files: FileSystem, directory: str) -> None:
     """Remove the directory of a dropped bucket. What cannot be removed is logged and left for the next start."""
     try:
         for name in files.list_directory(directory):
-            files.unlink(f"{directory}/{name}")
+            path = f"{directory}/{name}"
+            if files.is_directory(path):
+                remove_bucket(files, path)
+            else:
+                files.unlink(path)
         files.remove_directory(directory)
     except FileNotFoundError:
         return

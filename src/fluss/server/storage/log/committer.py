@@ -34,8 +34,8 @@ from fluss.server.storage.log.open_segments import OpenSegments
 from fluss.server.storage.log.options import (
     APPEND_OVERHEAD_BYTES,
     MAX_GROUP_BYTES,
-    MAX_OPEN_WRITE_FILES,
     MAX_SYNC_HELPERS,
+    open_files_limit,
 )
 from fluss.server.storage.log.sync_helpers import SyncHelpers
 
@@ -52,13 +52,13 @@ class Committer:
 
     def __init__(
         self,
-        post: Callable[[Callable[[], None]], None],
+        post: Callable[[Callable[[], None]], object],
         files: FileSystem,
         flush: FlushMode = "always",
         flush_interval_ms: int = 100,
         *,
         max_queued_bytes: int = 256 * 1024 * 1024,
-        max_open_write_files: int = MAX_OPEN_WRITE_FILES,
+        max_open_files: int | None = None,
     ) -> None:
         if flush not in ("always", "interval", "os"):
             raise ValueError(f"log.flush must be always, interval or os, not {flush!r}")
@@ -66,12 +66,12 @@ class Committer:
         self.flush = flush
         self.max_queued_bytes = max_queued_bytes
         self.queued_bytes = 0
-        self.open_segments = OpenSegments(files)
         self.background = BackgroundFiles(self._post_results)
         self.uncheckpointed_logs: set[BucketLog] = set()
         self._post = post
         self._flush_interval_s = flush_interval_ms / 1000
-        self._max_open_write_files = max_open_write_files
+        self._max_open_files = max_open_files or open_files_limit()
+        self.open_segments = OpenSegments(files, self._max_open_files)
         self._drained_callbacks: list[Callable[[], None]] = []
         self._written_waiters = 0
         # Between the threads. Bounded by queued_bytes, and by the number of groups.
@@ -331,7 +331,7 @@ class Committer:
         """Keep the number of open files bounded: close those that were not written for longest."""
         self._open_writers[log] = None
         self._open_writers.move_to_end(log)
-        while len(self._open_writers) > self._max_open_write_files:
+        while len(self._open_writers) > self._max_open_files:
             oldest, _ = self._open_writers.popitem(last=False)
             if oldest.writer.is_dirty:
                 self._sync([oldest])

@@ -14,7 +14,7 @@ from collections import OrderedDict
 
 from fluss.codec.buffers import ReadableBuffer
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.options import MAX_MAPPED_SEGMENTS, MAX_PREAD_BYTES, READ_AHEAD_BYTES
+from fluss.server.storage.log.options import MAX_PREAD_BYTES, READ_AHEAD_BYTES
 from fluss.server.storage.log.segment import Segment
 
 # Offset indexes up to this size are read into memory, larger ones are mapped.
@@ -81,7 +81,7 @@ class OpenSegment:
 class OpenSegments:
     """The cache. One per process, shared by all bucket logs."""
 
-    def __init__(self, files: FileSystem, max_segments: int = MAX_MAPPED_SEGMENTS) -> None:
+    def __init__(self, files: FileSystem, max_segments: int) -> None:
         self._files = files
         self._max_segments = max_segments
         self._open: OrderedDict[Segment, OpenSegment] = OrderedDict()

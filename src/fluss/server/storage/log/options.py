@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 
 # Positions and relative offsets in index files are int32.
@@ -15,14 +16,22 @@ MAX_GROUP_BYTES = 32 * 1024 * 1024
 APPEND_OVERHEAD_BYTES = 512
 # Threads that sync files beside the commit thread when a group touches several files.
 MAX_SYNC_HELPERS = 3
-# Descriptors that the commit thread keeps open for appending.
-MAX_OPEN_WRITE_FILES = 256
-# Segments that readers keep mapped. A mapping costs a descriptor.
-MAX_MAPPED_SEGMENTS = 256
+# Most files that the commit thread keeps open for appending, and most segments that readers keep mapped (up to three
+# descriptors each). Where the process may open fewer files, an eighth of its limit: the rest is for connections.
+MAX_OPEN_FILES = 4096
+MIN_OPEN_FILES = 16
 # A short tail that is not mapped yet is read with one pread instead of a new mapping.
 MAX_PREAD_BYTES = 64 * 1024
 # How much of a sealed segment the kernel is asked to read ahead of a reader.
 READ_AHEAD_BYTES = 8 * 1024 * 1024
+
+
+def open_files_limit() -> int:
+    """How many files appending may keep open, and how many segments reading may keep mapped."""
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        return MAX_OPEN_FILES
+    return max(MIN_OPEN_FILES, min(MAX_OPEN_FILES, soft_limit // 8))
 
 
 @dataclass(frozen=True)
