@@ -260,7 +260,7 @@ class PartitionInfo:
 class LakeSnapshot:
     """A snapshot of a table in the lake, and up to which offset of every bucket it reaches."""
 
-    def __init__(self, snapshot_id: int, table_buckets_offset: Mapping[paths.TableBucket, int] | None = None) -> None:
+    def __init__(self, snapshot_id: int, table_buckets_offset: Mapping[Any, int] | None = None) -> None:
         self.snapshot_id = snapshot_id
         self._offsets = {public_bucket(bucket): offset for bucket, offset in (table_buckets_offset or {}).items()}
 
