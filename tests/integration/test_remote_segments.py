@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def cluster(tmp_path: Path) -> Iterator[LogCluster]:
         log_segment_file_size=SEGMENT_BYTES,
         log_index_interval_size=512,
         remote_log_task_interval_ms=20,
+        values={"remote.log.task-interval-duration": "20 ms"},
         log_retention_check_interval_ms=20,
     ) as cluster:
         yield cluster
@@ -123,8 +125,6 @@ def test_offsets_by_timestamp_reach_into_remote_segments(cluster: LogCluster) ->
     found = cluster.offsets(table, 2, stamp).offset
     assert found < first[1].remote_log_end_offset
     assert cluster.offsets(table, 2, 1).offset == 0
-    import time
-
     now = int(time.time() * 1000)
     wait_for(lambda: cluster.offsets(table, 2, int(time.time() * 1000) - 1).offset == end, "newer than all")
     assert cluster.offsets(table, 2, now + 3_600_000).error_code == 38
@@ -168,9 +168,7 @@ def test_expired_segments_leave_both_ends(cluster: LogCluster) -> None:
 
 
 def test_retention_without_remote_storage(tmp_path: Path) -> None:
-    with LogCluster(
-        tmp_path, log_segment_file_size=SEGMENT_BYTES, remote_log_task_interval_ms=0, log_retention_check_interval_ms=20
-    ) as cluster:
+    with LogCluster(tmp_path, log_segment_file_size=SEGMENT_BYTES, log_retention_check_interval_ms=20) as cluster:
         table = cluster.create_table("local_only", {"table.log.ttl": "1 s"})
         forever = cluster.create_table("forever", {"table.log.ttl": "0 s"})
         end = fill(cluster, table, 40)
@@ -181,6 +179,20 @@ def test_retention_without_remote_storage(tmp_path: Path) -> None:
         assert cluster.latest(table) == end
         assert cluster.earliest(forever) == 0
         assert not (tmp_path / "remote").exists()
+
+
+def test_tiering_can_be_switched_off_and_on_again(cluster: LogCluster) -> None:
+    table = cluster.create_table("switched", {"table.log.ttl": "1 s"})
+    fill(cluster, table, 20)
+    cluster.restart(remote_log_task_interval_ms=0)
+    end = fill(cluster, table, 40)
+    wait_for(lambda: len(local_segments(cluster, "switched", table)) == 1, "only the active segment is left")
+    directory = remote_directory(cluster, "switched", table)
+    wait_for(lambda: not list(directory.glob("*/*.log")), "remote segments expire without tiering too")
+    cluster.restart(remote_log_task_interval_ms=20, log_retention_check_interval_ms=3_600_000)
+    end = fill(cluster, table, 40)
+    wait_for(lambda: list(directory.glob("*/*.log")), "uploads go on")
+    assert cluster.latest(table) == end
 
 
 def test_a_dropped_table_leaves_nothing_behind(cluster: LogCluster) -> None:

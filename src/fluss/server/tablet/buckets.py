@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 OPENING_THREADS = 4
 # How many buckets the start opens ahead of requests: few, so that a requested one is never far back in the queue.
 MAX_BACKGROUND_OPENINGS = 2
+# Other tablets close their buckets of a dropped table within this time; before, their files are not touched.
+LEFTOVER_GRACE_SECONDS = 1.0
 
 
 class BucketRegistry:
@@ -151,6 +153,8 @@ class BucketRegistry:
             lambda table_id: self._catalog.table_by_id(table_id) is not None,
             lambda table_id, partition_id: self._catalog.partition(table_id, partition_id) is not None,
         )
+        if leftovers:
+            await asyncio.sleep(LEFTOVER_GRACE_SECONDS)
         for directory in leftovers:
             if await loop.run_in_executor(self.maintenance_worker, remove_directory, directory, self._store):
                 logger.info("removed %s, its table or partition was dropped", directory)

@@ -32,6 +32,7 @@ from fluss.server.tablet.retention_plan import (
 logger = logging.getLogger(__name__)
 
 CATALOG_INTERVAL_MS = 100
+TIERING_OPTIONS = ("remote.data.dir", "remote.data.dirs", "remote.log.task-interval-duration")
 LEFTOVERS_INTERVAL_MS = 60_000
 # No configured interval makes a loop that never sleeps.
 MIN_INTERVAL_MS = 10
@@ -48,10 +49,7 @@ class Maintenance:
         self._server_id = server_id
         self._clock = clock
         self._failing: set[TableBucket] = set()
-
-    @property
-    def _is_tiering(self) -> bool:
-        return self._config.remote_log_task_interval_ms > 0
+        self._is_tiering = tiering_is_wanted(config)
 
     async def run(self) -> None:
         """All loops; ends only by cancellation."""
@@ -100,8 +98,9 @@ class Maintenance:
             bound = remote.manifest.end_offset
             local_ttl_ms = entry.property(LOG_LOCAL_TTL)
             ttl_ms = ttl_ms if local_ttl_ms is None else int(local_ttl_ms)
-        elif ttl_ms:
-            await self._expire_remote(entry, remote)  # Tiering was on once.
+        elif remote.was_used:  # Tiering was on once.
+            await self._expire_remote(entry, remote)
+            await self._collect_garbage(remote)
         if self._config.log_retention_roll_active_segment and _is_older(log, now_ms, ttl_ms):
             log.roll()
         offset = local_delete_offset_by_age(_local_segments(log.sealed_segments()), now_ms, ttl_ms, bound)
@@ -116,8 +115,7 @@ class Maintenance:
                 await self._guard(local, "remote log", partial(self._tier, local, entry, log, remote))
 
     async def _tier(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
-        if remote.record.has_garbage:
-            await self._in_worker(remote.collect_garbage)
+        await self._collect_garbage(remote)
         sealed = log.sealed_segments()
         chosen = segments_to_upload(
             _local_segments(sealed),
@@ -143,6 +141,10 @@ class Maintenance:
         if expired:
             await self._in_worker(lambda: remote.expire(expired))
 
+    async def _collect_garbage(self, remote: RemoteLog) -> None:
+        if remote.record.has_garbage:
+            await self._in_worker(remote.collect_garbage)
+
     async def _in_worker(self, work: Callable[[], object]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._registry.maintenance_worker, work)
 
@@ -155,6 +157,15 @@ class Maintenance:
                 logger.warning("%s of %s failed and will be tried again: %s", what, local.name, error)
         else:
             self._failing.discard(local.bucket)
+
+
+def tiering_is_wanted(config: ServerConfig) -> bool:
+    """Whether segments move to remote storage: only when the configuration says something about it.
+
+    Without a word the remote directory would be on the disk of the data, which wins nothing, costs every byte a second
+    time, and leaves clients on other machines with paths that they cannot open.
+    """
+    return config.remote_log_task_interval_ms > 0 and any(name in config.values for name in TIERING_OPTIONS)
 
 
 def _local_segments(segments: list[SegmentInfo]) -> list[LocalSegment]:

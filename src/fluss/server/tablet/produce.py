@@ -140,9 +140,12 @@ class ProduceApi:
 
     def produce_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
         """Append everything that can be; the answer comes when all results are there."""
-        self._registry.follow_catalog()
         pending = PendingProduce(request, asyncio.get_running_loop().create_future())
-        error = self._request_error(context, request.message)
+        try:
+            self._registry.follow_catalog()
+            error = self._request_error(context, request.message)
+        except FlussError as failure:
+            error = failure  # The metadata cannot be read.
         if self._deferred or self._committer.is_full:
             self._defer(request, pending, error)
         else:

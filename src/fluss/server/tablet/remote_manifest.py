@@ -63,7 +63,7 @@ class RemoteManifest:
 
     def with_segment(self, segment: RemoteSegment) -> RemoteManifest:
         """This manifest plus the next segment; refuses a hole."""
-        if self.end_offset >= 0 and segment.start_offset != self.end_offset:
+        if self.segments and segment.start_offset != self.end_offset:
             raise ValueError(f"segment at {segment.start_offset} does not follow the uploaded end {self.end_offset}")
         return replace(
             self, segments=(*self.segments, segment), highest_copied_end_offset=max(self.end_offset, segment.end_offset)

@@ -22,6 +22,9 @@ from fluss.server.catalog.catalog import DIRECTORY_NAME_LIMIT_CHARACTERS
 
 _S3_SCHEMES = ("s3", "s3a")
 _COPY_CHUNK_BYTES = 4 * 1024 * 1024
+# A store that does not answer must not hold the worker, and with it a stop of the server, for ever.
+S3_CONNECT_TIMEOUT_SECONDS = 10
+S3_REQUEST_TIMEOUT_SECONDS = 60
 
 
 class RemoteStore:
@@ -149,7 +152,10 @@ def _sync_path(path: str, flags: int) -> None:
 
 def _s3_arguments(options: Mapping[str, str]) -> dict[str, object]:
     """Apache Fluss's S3 options as arguments of pyarrow's file system; what is not set comes from the environment."""
-    arguments: dict[str, object] = {}
+    arguments: dict[str, object] = {
+        "connect_timeout": S3_CONNECT_TIMEOUT_SECONDS,
+        "request_timeout": S3_REQUEST_TIMEOUT_SECONDS,
+    }
     for key, argument in (
         ("s3.access-key", "access_key"),
         ("s3.secret-key", "secret_key"),

@@ -37,7 +37,8 @@ def segments_to_upload(
             break
         if segment.next_offset <= end:
             continue
-        if end >= 0 and segment.base_offset != end:
+        # Behind a manifest without segments there is nothing to join to: whatever is the next may begin a new row.
+        if (manifest.segments or chosen) and segment.base_offset != end:
             break
         chosen.append(position)
         end = segment.next_offset

@@ -57,6 +57,7 @@ def test_a_hole_is_refused() -> None:
     manifest = manifest_from_json(REFERENCE)
     with pytest.raises(ValueError, match="does not follow"):
         manifest.with_segment(RemoteSegment("x", 21, 22, 0, 1))
+    assert manifest.without(2).with_segment(RemoteSegment("x", 21, 22, 0, 1)).start_offset == 21
     with pytest.raises(ValueError, match="hole"):
         manifest_from_json(REFERENCE.replace(b'"start_offset":9', b'"start_offset":10'))
 

@@ -46,6 +46,8 @@ def test_an_upload_never_leaves_a_hole() -> None:
 
 def test_upload_goes_on_behind_segments_that_expired_remotely() -> None:
     assert segments_to_upload(SEALED, manifest(highest=20), 30, 5) == [2]
+    # Tiering was off for a while, and what came next has expired locally meanwhile.
+    assert segments_to_upload(SEALED[1:], manifest(highest=5), 30, 5) == [0, 1]
 
 
 def test_local_copies_go_after_upload_but_the_newest_stay() -> None:
