@@ -261,8 +261,13 @@ class LakeSnapshot:
     """A snapshot of a table in the lake, and up to which offset of every bucket it reaches."""
 
     def __init__(self, snapshot_id: int, table_buckets_offset: Mapping[Any, int] | None = None) -> None:
-        self.snapshot_id = snapshot_id
+        self._snapshot_id = snapshot_id
         self._offsets = {public_bucket(bucket): offset for bucket, offset in (table_buckets_offset or {}).items()}
+
+    @property
+    def snapshot_id(self) -> int:
+        """Id of the snapshot."""
+        return self._snapshot_id
 
     @property
     def table_buckets_offset(self) -> dict[TableBucket, int]:
