@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from fluss.client.admin import FlussAdmin
 from fluss.client.awaitable import Closing, runs_in_event_loop
+from fluss.client.metadata import ClientTable
 from fluss.client.session import Session, open_session, open_session_blocking
 from fluss.client.table import FlussTable
 from fluss.client.values import as_table_path
@@ -61,7 +62,7 @@ class BaseConnection:
     def _close_blocking(self) -> None:
         Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS).wait()
 
-    async def _open_table(self, table_path: TablePath | str) -> Any:
+    async def _open_table(self, table_path: TablePath | str) -> ClientTable:
         path = as_table_path(table_path)
         return await self._session.awaitable(self._session.cluster.table(path, fresh=True))
 

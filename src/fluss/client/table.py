@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from fluss.client.writer import AppendWriter
 
 
-class FlussTable:
-    """A table of a connection; obtained with `await conn.get_table(path)`."""
+S = TypeVar("S", bound="BaseTableScan")
+
+
+class BaseTable:
+    """What the two faces of a table share."""
 
     def __init__(self, session: Session, table: ClientTable) -> None:
         self._session = session
@@ -40,10 +43,6 @@ class FlussTable:
     async def new_append_writer(self) -> AppendWriter:
         """Same as `new_append().create_writer()`."""
         return self.new_append().create_writer()
-
-    def new_scan(self) -> TableScan:
-        """A builder for scanners."""
-        return TableScan(self._session, self._table)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -73,6 +72,14 @@ class FlussTable:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._table.path)!r}, {TableInfo(self._table).get_schema()})"
+
+
+class FlussTable(BaseTable):
+    """A table of a connection; obtained with `await conn.get_table(path)`."""
+
+    def new_scan(self) -> TableScan:
+        """A builder for scanners."""
+        return TableScan(self._session, self._table)
 
 
 class TableAppend:
@@ -106,7 +113,29 @@ class BaseTableScan:
         self._table = table
         self._plan = plan or ScanPlan()
 
-    def _with(self, **changes: Any) -> Any:
+    def project(self: S, indices: Sequence[int]) -> S:
+        """Read only these columns, by position, in this order."""
+        return self._with(projection=self._positions(indices))
+
+    def project_by_name(self: S, names: Sequence[str]) -> S:
+        """Read only these columns, by name, in this order."""
+        return self._with(projection=self._named(names))
+
+    def filter(self: S, predicate: Predicate) -> S:
+        """Read only rows that satisfy a condition, e.g. `col("id") >= 200`; the server leaves out what it can."""
+        return self._with(predicate=predicate)
+
+    def limit(self: S, n: int) -> S:
+        """At most this many rows; for `create_bucket_batch_scanner`."""
+        if isinstance(n, bool) or not isinstance(n, int) or n <= 0:
+            raise FlussError(f"a limit is a positive number of rows, got {n!r}")
+        return self._with(limit=n)
+
+    def with_fixed_schema(self: S, fixed_schema: bool) -> S:
+        """Whether batches of older schemas are brought to the table's current columns (default)."""
+        return self._with(fixed_schema=bool(fixed_schema))
+
+    def _with(self: S, **changes: Any) -> S:
         return type(self)(self._session, self._table, replace(self._plan, **changes))
 
     def _positions(self, indices: Sequence[int]) -> tuple[int, ...]:
@@ -128,12 +157,8 @@ class BaseTableScan:
         except KeyError as error:
             raise FlussError(f"table {self._table.path}: {error.args[0]}") from None
 
-    def _limited(self, n: int) -> Any:
-        if isinstance(n, bool) or not isinstance(n, int) or n <= 0:
-            raise FlussError(f"a limit is a positive number of rows, got {n!r}")
-        return self._with(limit=n)
-
-    def _refuse_limit(self) -> None:
+    def _check_log_scan(self) -> None:
+        self._session.check_open()
         if self._plan.limit is not None:
             raise FlussError("log scanners have no limit: use create_bucket_batch_scanner(bucket) with limit()")
 
@@ -147,31 +172,6 @@ class BaseTableScan:
 
 class TableScan(BaseTableScan):
     """Builder for scanners; every step returns a new builder."""
-
-    def project(self, indices: Sequence[int]) -> TableScan:
-        """Read only these columns, by position, in this order."""
-        scan: TableScan = self._with(projection=self._positions(indices))
-        return scan
-
-    def project_by_name(self, names: Sequence[str]) -> TableScan:
-        """Read only these columns, by name, in this order."""
-        scan: TableScan = self._with(projection=self._named(names))
-        return scan
-
-    def filter(self, predicate: Predicate) -> TableScan:
-        """Let the server leave out batches without a matching row; rows that do not match may still come."""
-        scan: TableScan = self._with(predicate=predicate)
-        return scan
-
-    def limit(self, n: int) -> TableScan:
-        """At most this many rows; for `create_bucket_batch_scanner`."""
-        scan: TableScan = self._limited(n)
-        return scan
-
-    def with_fixed_schema(self, fixed_schema: bool) -> TableScan:
-        """Whether batches of older schemas are brought to the table's current columns (default)."""
-        scan: TableScan = self._with(fixed_schema=bool(fixed_schema))
-        return scan
 
     async def create_log_scanner(self) -> LogScanner:
         """A scanner of records, for `poll()`."""
@@ -194,8 +194,7 @@ class TableScan(BaseTableScan):
     def _log_scanner(self, *, records: bool) -> LogScanner:
         from fluss.client.scanner import LogScanner
 
-        self._refuse_limit()
-        self._session.check_open()
+        self._check_log_scan()
         return LogScanner(self._session, self._table, self._plan, records=records)
 
 
