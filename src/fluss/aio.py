@@ -10,39 +10,32 @@ calls of scanners, and `async for` over a scanner.
 
 from __future__ import annotations
 
-from fluss import (
+import fluss as _fluss
+from fluss.client.admin import FlussAdmin
+from fluss.client.admin_calls import ConfigEntry
+from fluss.client.awaitable import Closing
+from fluss.client.connection import CLOSE_TIMEOUT_SECONDS, BaseConnection
+from fluss.client.data_types import DataField, DataTypes
+from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
+from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
+from fluss.client.schemas import Schema, SchemaInfo
+from fluss.client.table import TableAppend
+from fluss.client.table_info import TableInfo
+from fluss.client.values import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     ChangeType,
-    Config,
-    ConfigEntry,
-    DatabaseDescriptor,
-    DatabaseInfo,
-    DataField,
-    DataTypes,
-    ErrorCode,
-    FlussAdmin,
-    FlussError,
-    KvFormat,
     LakeSnapshot,
-    LogFormat,
     OffsetSpec,
     OffsetType,
     PartitionInfo,
     PartitionSpec,
-    Schema,
-    SchemaInfo,
     ServerNode,
-    TableAppend,
     TableBucket,
-    TableDescriptor,
-    TableInfo,
     TablePath,
-    __version__,
-    embedded,
 )
-from fluss.client.awaitable import Closing
-from fluss.client.connection import CLOSE_TIMEOUT_SECONDS, BaseConnection
+from fluss.config import Config
+from fluss.errors import ErrorCode, FlussError
 
 __all__ = [
     "EARLIEST_OFFSET",
@@ -76,6 +69,9 @@ __all__ = [
     "__version__",
     "embedded",
 ]
+
+__version__ = _fluss.__version__
+embedded = _fluss.embedded
 
 
 class FlussConnection(BaseConnection):
