@@ -218,9 +218,7 @@ _PLAIN: dict[str, type[DataType]] = {
     )
 }  # fmt: skip
 _LENGTH: dict[str, type[_LengthType]] = {kind.root: kind for kind in (CharType, BinaryType)}
-_PRECISION: dict[str, type[_PrecisionType]] = {
-    kind.root: kind for kind in (TimeType, TimestampType, TimestampLtzType)
-}
+_PRECISION: dict[str, type[_PrecisionType]] = {kind.root: kind for kind in (TimeType, TimestampType, TimestampLtzType)}
 _SQL_NAMES = {root: root for root in (*_PLAIN, *_LENGTH, "DECIMAL", "ARRAY", "MAP", "ROW")} | {
     "INTEGER": "INT",
     "TIME_WITHOUT_TIME_ZONE": "TIME",

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
+_make_loop: Callable[[], asyncio.AbstractEventLoop]
 try:
     import uvloop
+
+    _make_loop = uvloop.new_event_loop
 except ImportError:
-    uvloop = None
+    _make_loop = asyncio.new_event_loop
 
 logger = logging.getLogger(__name__)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """A fresh loop whose stray errors go to the log, one line each."""
-    loop: asyncio.AbstractEventLoop = asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
+    loop = _make_loop()
     loop.set_exception_handler(_log_stray_error)
     return loop
 
