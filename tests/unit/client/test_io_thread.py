@@ -1,0 +1,124 @@
+"""The I/O thread: hand-over from threads and event loops, errors, cancelling, ending when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from fluss.client import io_thread
+from fluss.client.io_thread import IoThread
+from fluss.errors import ErrorCode, FlussError
+from tests.support.server_process import wait_until
+
+
+async def thread_name() -> str:
+    await asyncio.sleep(0)
+    return threading.current_thread().name
+
+
+async def fail() -> None:
+    raise FlussError("broken", 7)
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+def test_there_is_one_thread_for_all() -> None:
+    assert IoThread.shared() is IoThread.shared()
+    assert IoThread.shared().run(thread_name()) == "fluss-io"
+
+
+def test_results_and_errors_reach_a_blocking_caller() -> None:
+    io = IoThread.shared()
+    with pytest.raises(FlussError, match="broken"):
+        io.run(fail())
+    with pytest.raises(FlussError) as caught:
+        io.run(forever(), timeout=0.02)
+    assert caught.value.error_code == ErrorCode.REQUEST_TIME_OUT
+
+
+def test_results_and_errors_reach_any_event_loop() -> None:
+    io = IoThread.shared()
+
+    async def body() -> None:
+        assert await io.awaitable(thread_name()) == "fluss-io"
+        with pytest.raises(FlussError, match="broken"):
+            await io.awaitable(fail())
+        assert await asyncio.gather(*(io.awaitable(thread_name()) for _ in range(20))) == ["fluss-io"] * 20
+
+    asyncio.run(body())
+    asyncio.run(body())
+
+
+def test_cancelling_reaches_the_work() -> None:
+    io = IoThread.shared()
+    ended = threading.Event()
+
+    async def work() -> None:
+        try:
+            await forever()
+        finally:
+            ended.set()
+
+    async def body() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(io.awaitable(work()), 0.05)
+
+    asyncio.run(body())
+    assert ended.wait(5)
+    ended.clear()
+    io.submit(work()).cancel()  # possibly before it began
+    with pytest.raises(FlussError):
+        io.run(work(), timeout=0.05)
+    assert ended.wait(5)
+
+
+def test_a_loop_that_is_gone_is_no_problem() -> None:
+    io = IoThread.shared()
+    gate = asyncio.Event()
+
+    async def work() -> None:
+        await gate.wait()
+
+    async def body() -> None:
+        io.awaitable(work())
+
+    asyncio.run(body())
+    io.call_soon(gate.set)
+    assert io.run(thread_name()) == "fluss-io"
+
+
+def test_blocking_on_the_own_thread_is_refused() -> None:
+    io = IoThread.shared()
+
+    async def body() -> None:
+        io.run(thread_name())
+
+    with pytest.raises(FlussError, match="own I/O thread"):
+        io.run(body())
+
+
+def test_an_awaitable_needs_an_event_loop() -> None:
+    with pytest.raises(FlussError, match="needs a running event loop"):
+        IoThread.shared().awaitable(thread_name())
+
+
+def test_an_unused_thread_ends_and_a_new_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io_thread, "IDLE_STOP_SECONDS", 0.01)
+    monkeypatch.setattr(io_thread, "_shared", None)
+    first = IoThread.acquired()
+    first.acquire()
+    first.release()
+    assert first.run(thread_name()) == "fluss-io"
+    first.release()
+    wait_until(lambda: not first._thread.is_alive(), "the thread ends")
+    with pytest.raises(FlussError, match="has ended"):
+        first.run(thread_name())
+    second = IoThread.acquired()
+    assert second is not first
+    assert second.run(thread_name()) == "fluss-io"
+    second.stop()
+    assert not second._thread.is_alive()
