@@ -5,25 +5,17 @@ All three get the same options, written for Apache Fluss: a plaintext listener F
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.support.apache_fluss import ApacheFluss, jaas_config
-from tests.support.peers import CHECKOUT, free_ports
+from tests.support.peers import free_ports
+from tests.support.server_process import ServerProcess
 
-START_TIMEOUT_SECONDS = 30.0
 TABLETS = 2
 
 # Small limits, so that a case can reach them.
@@ -67,8 +59,7 @@ class ApacheTarget(Target):
 
     def __init__(self, kind: str) -> None:
         super().__init__(kind)
-        # A killed tablet server may only come back when ZooKeeper has forgotten it.
-        self._cluster = ApacheFluss({**self.config, "zookeeper.client.session-timeout": "4s"})
+        self._cluster = ApacheFluss(self.config)
         self._cluster.__enter__()
 
     def settings(self) -> dict[str, Any]:
@@ -83,9 +74,7 @@ class ApacheTarget(Target):
 
     def ask(self, what: str) -> None:
         assert what in ("crash", "restart"), what
-        self._cluster.kill_tablet()
-        self._cluster.start_tablet()
-        self._cluster.wait_until_ready()
+        self._cluster.restart_tablet()
 
     def stop(self) -> None:
         self._cluster.stop()
@@ -98,7 +87,6 @@ class StandaloneTarget(Target):
         super().__init__(kind)
         self._directory = Path(tempfile.mkdtemp(prefix="fluss-compat-"))
         self._ports = free_ports(2)
-        self._output: list[str] = []
         options = {
             **self.config,
             **_SECURITY,
@@ -110,8 +98,10 @@ class StandaloneTarget(Target):
             "kv.snapshot.interval": "30s",
         }
         text = "".join(f"{key}: {value}\n" for key, value in options.items())
-        (self._directory / "server.yaml").write_text(text)
-        self._start()
+        config = self._directory / "server.yaml"
+        config.write_text(text)
+        data = self._directory / "data"
+        self._server = ServerProcess(data, "--config", str(config), bind=None, tablets=TABLETS)
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -124,55 +114,18 @@ class StandaloneTarget(Target):
         }
 
     def ask(self, what: str) -> None:
-        if what == "crash":
-            children = psutil.Process(self._process.pid).children()
-            assert len(children) == 1 + TABLETS, children
-            for child in children:  # the coordinator dies with the tablets: the harder case
-                os.kill(child.pid, signal.SIGKILL)
+        if what == "crash":  # the coordinator dies with the tablets: the harder case
+            for role in ("coordinator", *(f"tablet-{number}" for number in range(TABLETS))):
+                self._server.kill_role(role)
         elif what == "restart":
-            self._end()
-            self._start()
+            self._server.stop()
+            self._server.start()
         else:
             raise ValueError(what)
 
     def stop(self) -> None:
-        self._end()
+        self._server.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _start(self) -> None:
-        command = [sys.executable, "-m", "fluss.cli.main", "server", "--tablets", str(TABLETS)]
-        command += ["--data", str(self._directory / "data"), "--config", str(self._directory / "server.yaml")]
-        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-        )
-        ready = threading.Event()
-        threading.Thread(target=self._read_output, args=(self._process, ready), daemon=True).start()
-        deadline = time.monotonic() + START_TIMEOUT_SECONDS
-        while not ready.wait(0.05):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self._process.kill()
-                raise RuntimeError("the server did not get ready:\n" + "".join(self._output[-30:]))
-
-    def _read_output(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            self._output.append(line)
-            if "ready" in line:
-                ready.set()
-
-    def _end(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 class EmbeddedTarget(Target):

@@ -124,15 +124,22 @@ class ApacheFluss:
                     raise TimeoutError(f"Apache Fluss is not ready after {timeout_seconds} s\n{self.log_tails()}")
                 time.sleep(0.05)
 
-    def kill_tablet(self) -> None:
-        """End the tablet server without warning."""
-        process = self._processes["tablet"]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    def restart_tablet(self) -> None:
+        """Stop the tablet server and start it again, on the same ports and data.
 
-    def start_tablet(self) -> None:
-        """Start the tablet server again, on the same ports and data."""
+        A clean stop: after a kill a lone replica of 0.9.1 does not serve its old rows again within a minute. It may
+        only come back after the coordinator has missed it, otherwise nobody tells it which buckets it leads.
+        """
+        process = self._processes["tablet"]
+        process.terminate()
+        process.wait()
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while _lists_a_tablet_server(self._coordinator_ports[0]):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the coordinator still lists the tablet server that was stopped")
+            time.sleep(0.05)
         self._launch("tablet", _TABLET, "--configDir", str(self.directory / "tablet"))
+        self.wait_until_ready()
 
     def stop(self) -> None:
         """End all processes and remove the data (unless the directory was given by the caller)."""
