@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,12 @@ DESCRIPTOR = fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int32())]))
 
 def config(address: str, **options: str) -> fluss.Config:
     return fluss.Config({"bootstrap.servers": address, "request-timeout": "20000", **options})
+
+
+async def runs_anew(server: ServerProcess, killed: int) -> bool:
+    """Whether the tablet has a process again."""
+    process = server.process_of("tablet-0")
+    return process is not None and process.pid != killed
 
 
 @pytest.fixture
@@ -79,8 +86,9 @@ def test_a_call_that_needs_a_leader_waits_while_the_tablet_restarts(tmp_path: Pa
             await admin.create_table(PATH, DESCRIPTOR)
             calls = []
             for _ in range(3):
+                killed = server.kill_child(1)
                 calls.append(asyncio.ensure_future(admin.list_offsets(PATH, [0, 1, 2, 3], OffsetSpec.latest())))
-                server.kill_child(1)
+                await eventually(partial(runs_anew, server, killed), "the tablet runs again")
             assert await asyncio.gather(*calls) == [{0: 0, 1: 0, 2: 0, 3: 0}] * 3
 
     with ServerProcess(tmp_path / "data", bind=address) as server:
