@@ -1,0 +1,218 @@
+"""The process inside the pyfluss environment that applies the load.
+
+Reads one JSON line per piece of work from standard input and writes one JSON line with the figures. One driver serves
+one server and lives as long as the benchmark, so that imports, sample data and connections are paid once. Nothing of
+this project is imported here: `fluss` is pyfluss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import socket
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pyarrow as pa
+
+fluss: Any = importlib.import_module("fluss")
+
+WIDE_COLUMNS = 16
+WIDE_ROWS_PER_BATCH = 2_000
+POLL_MS = 1_000
+CONNECT_RETRY_SECONDS = 0.01
+ECHO_ROUNDS = 200
+
+WIDE_SCHEMA = pa.schema(
+    [(f"i{n}", pa.int64()) for n in range(4)]
+    + [(f"f{n}", pa.float64()) for n in range(4)]
+    + [(f"s{n}", pa.string()) for n in range(8)]
+)
+NARROW_SCHEMA = pa.schema(
+    [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64()), ("flag", pa.bool_()), ("count", pa.int32())]
+)
+
+
+def wide_batch(start: int) -> pa.RecordBatch:
+    """Rows of about 0.9 KB: 8 numbers and 8 texts of about 100 characters that compress as logs do."""
+    numbers = range(start, start + WIDE_ROWS_PER_BATCH)
+    columns: list[pa.Array] = [pa.array([n * (c + 1) for n in numbers], pa.int64()) for c in range(4)]
+    columns += [pa.array([n / (c + 3) for n in numbers], pa.float64()) for c in range(4)]
+    for column in range(8):
+        texts = [
+            f"{column}:{n:012d} {(n * 2654435761) % 2**32:08x} user agent and request path of event ".ljust(102, "x")
+            for n in numbers
+        ]
+        columns.append(pa.array(texts))
+    return pa.record_batch(columns, schema=WIDE_SCHEMA)
+
+
+class Driver:
+    """The workloads. Each returns a dict of figures."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._wide = [wide_batch(number * WIDE_ROWS_PER_BATCH) for number in range(8)]
+        self._connection: Any = None
+
+    async def connection(self) -> Any:
+        """The driver's one connection."""
+        if self._connection is None:
+            self._connection = await self._connect()
+        return self._connection
+
+    async def _connect(self) -> Any:
+        return await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": self._bootstrap}))
+
+    async def first_table(self, started_at: float, deadline_seconds: float = 60) -> dict[str, float]:
+        """Try until a table can be created; seconds since `started_at` (a time of the machine's wall clock)."""
+        while True:
+            try:
+                connection = await self._connect()
+                path = fluss.TablePath("fluss", "first")
+                descriptor = fluss.TableDescriptor(fluss.Schema(NARROW_SCHEMA))
+                await connection.get_admin().create_table(path, descriptor)
+                seconds = time.time() - started_at
+                await connection.get_admin().drop_table(path)
+                await connection.close()
+                return {"seconds": seconds}
+            except fluss.FlussError:
+                if time.time() - started_at > deadline_seconds:
+                    raise
+                await asyncio.sleep(CONNECT_RETRY_SECONDS)
+
+    async def create(self, table: str, schema: pa.Schema, compression: str, buckets: int) -> Any:
+        """A fresh table whose buckets have leaders."""
+        admin = (await self.connection()).get_admin()
+        path = fluss.TablePath("fluss", table)
+        await admin.drop_table(path, ignore_if_not_exists=True)
+        properties = {"table.log.arrow.compression.type": compression}
+        descriptor = fluss.TableDescriptor(fluss.Schema(schema), bucket_count=buckets, properties=properties)
+        await admin.create_table(path, descriptor)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                await admin.list_offsets(path, list(range(buckets)), fluss.OffsetSpec.earliest())
+                return await (await self.connection()).get_table(path)
+            except fluss.FlussError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.02)
+
+    async def append_arrow(self, table: str, rows: int, compression: str, buckets: int) -> dict[str, float]:
+        """Arrow batches of 16 columns into a fresh table, until the last is acknowledged."""
+        opened = await self.create(table, WIDE_SCHEMA, compression, buckets)
+        writer = opened.new_append().create_writer()
+        batches = rows // WIDE_ROWS_PER_BATCH
+        started = time.perf_counter()
+        for number in range(batches):
+            writer.write_arrow_batch(self._wide[number % len(self._wide)])
+            await asyncio.sleep(0)
+        await writer.flush()
+        return {"rows": batches * WIDE_ROWS_PER_BATCH, "seconds": time.perf_counter() - started}
+
+    async def append_rows(self, table: str, rows: int, buckets: int) -> dict[str, float]:
+        """Dicts of 5 columns into a fresh table, until the last is acknowledged."""
+        opened = await self.create(table, NARROW_SCHEMA, "ZSTD", buckets)
+        sample = [
+            {"id": n, "name": f"name {n % 1000}", "score": n / 7, "flag": n % 2 == 0, "count": n % 100}
+            for n in range(10_000)
+        ]
+        writer = opened.new_append().create_writer()
+        started = time.perf_counter()
+        for _ in range(rows // len(sample)):
+            for row in sample:
+                writer.append(row)
+            await asyncio.sleep(0)
+        await writer.flush()
+        return {"rows": rows // len(sample) * len(sample), "seconds": time.perf_counter() - started}
+
+    async def scan(self, table: str, rows: int, columns: list[str] | None, buckets: int) -> dict[str, float]:
+        """Poll Arrow batches from the start of a table until all rows have come."""
+        opened = await (await self.connection()).get_table(fluss.TablePath("fluss", table))
+        builder = opened.new_scan()
+        if columns is not None:
+            builder = builder.project_by_name(columns)
+        scanner = await builder.create_record_batch_log_scanner()
+        started = time.perf_counter()
+        scanner.subscribe_buckets(dict.fromkeys(range(buckets), fluss.EARLIEST_OFFSET))
+        seen = 0
+        while seen < rows:
+            seen += sum(batch.batch.num_rows for batch in await scanner.poll_record_batch(POLL_MS))
+        return {"rows": seen, "seconds": time.perf_counter() - started}
+
+    async def lone_rows(self, table: str, times: int) -> dict[str, float]:
+        """One row at a time: until it is acknowledged, and until a scanner that is polling has it."""
+        opened = await self.create(table, NARROW_SCHEMA, "ZSTD", 1)
+        writer = opened.new_append().create_writer()
+        scanner = await opened.new_scan().create_log_scanner()
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        await scanner.poll(100)
+        acknowledged, polled = [], []
+        for number in range(times):
+            waiting = asyncio.ensure_future(self._poll_one(scanner))
+            await asyncio.sleep(0.05)  # the scanner is at the end of the log and waits
+            started = time.perf_counter()
+            handle = writer.append({"id": number, "name": "lone"})
+            await handle.wait()
+            acknowledged.append(time.perf_counter() - started)
+            polled.append(await waiting - started)
+        return {"acknowledged": statistics.median(acknowledged), "polled": statistics.median(polled), "echo": echo()}
+
+    @staticmethod
+    async def _poll_one(scanner: Any) -> float:
+        while not len(await scanner.poll(POLL_MS)):
+            pass
+        return time.perf_counter()
+
+    async def drop(self, table: str) -> dict[str, float]:
+        """Drop a table."""
+        admin = (await self.connection()).get_admin()
+        await admin.drop_table(fluss.TablePath("fluss", table), ignore_if_not_exists=True)
+        return {}
+
+
+def echo() -> float:
+    """Median seconds of a bare 64-byte echo on loopback: what a lone request costs before any server does anything."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            while data := peer.recv(64):
+                peer.sendall(data)
+
+    threading.Thread(target=serve, daemon=True).start()
+    times = []
+    with socket.create_connection(listener.getsockname()) as client, listener:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(ECHO_ROUNDS):
+            started = time.perf_counter()
+            client.sendall(bytes(64))
+            client.recv(64)
+            times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+async def serve(bootstrap: str) -> None:
+    """Work off lines until standard input ends."""
+    driver = Driver(bootstrap)
+    loop = asyncio.get_running_loop()
+    print(json.dumps({"ready": True}), flush=True)
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        message = json.loads(line)
+        workload: Callable[..., Awaitable[dict[str, float]]] = getattr(driver, message.pop("workload"))
+        try:
+            answer: dict[str, Any] = await workload(**message)
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))

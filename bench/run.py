@@ -1,0 +1,197 @@
+"""One command that measures our server and, where it can be had, Apache Fluss, side by side.
+
+Rounds are interleaved (ours, theirs, ours, ...), the first round is thrown away, medians are compared. The page cache
+is warmed before: fresh memory of a virtual machine is an order of magnitude slower than used memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.report import Line, markdown, summary
+from bench.servers import ApacheServer, Driver, OurServer, Server, proportional_memory
+from tests.support.peers import PeerMissingError
+
+WARM_BYTES = 1 << 30
+WARM_CHUNK_BYTES = 1 << 20
+MEMORY_SETTLE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says."""
+
+    rounds: int
+    arrow_rows: int
+    dict_rows: int
+    lone_rows: int
+    starts: int
+    buckets: int
+
+
+@dataclass
+class Figures:
+    """What was measured of one server: by workload the figure of each round."""
+
+    rounds: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, workload: str, figure: float) -> None:
+        """Note a figure of one round."""
+        self.rounds.setdefault(workload, []).append(figure)
+
+    def median(self, workload: str) -> float | None:
+        """The figure to compare."""
+        return statistics.median(self.rounds[workload]) if workload in self.rounds else None
+
+
+def rate(figures: dict[str, float]) -> float:
+    """Rows per second."""
+    return figures["rows"] / figures["seconds"]
+
+
+def one_round(driver: Driver, options: Options, note: Callable[[str, float], None]) -> None:
+    """All workloads once. The Arrow tables are scanned after they were written, then dropped."""
+    shape = {"buckets": options.buckets}
+    two = ["i1", "s3"]
+    for compression, name in (("ZSTD", "zstd"), ("NONE", "plain")):
+        table = f"wide_{name}"
+        written = driver.call("append_arrow", table=table, rows=options.arrow_rows, compression=compression, **shape)
+        note(f"append_arrow_{name}", rate(written))
+        rows = int(written["rows"])
+        note(f"scan_all_{name}", rate(driver.call("scan", table=table, rows=rows, columns=None, **shape)))
+        note(f"scan_two_{name}", rate(driver.call("scan", table=table, rows=rows, columns=two, **shape)))
+        driver.call("drop", table=table)
+    note("append_rows", rate(driver.call("append_rows", table="narrow", rows=options.dict_rows, **shape)))
+    driver.call("drop", table="narrow")
+    lone = driver.call("lone_rows", table="lone", times=options.lone_rows)
+    note("lone_acknowledged", lone["acknowledged"] * 1000)
+    note("lone_polled", lone["polled"] * 1000)
+    note("echo", lone["echo"] * 1000)
+    driver.call("drop", table="lone")
+
+
+def measure_starts(make: list[Callable[[], Server]], options: Options, figures: dict[str, Figures]) -> None:
+    """Start each server a few times on an empty directory, one at a time."""
+    for number in range(options.starts):
+        for factory in make:
+            server = factory()
+            try:
+                seconds = server.start()
+                if number == 0 and options.starts > 1:
+                    continue  # the first start reads programs and libraries from the disk
+                figures[server.name].add("start", seconds)
+            finally:
+                server.stop()
+
+
+def measure_load(make: list[Callable[[], Server]], options: Options, figures: dict[str, Figures]) -> None:
+    """Have all servers up at once and run the rounds, interleaved; memory before and after."""
+    servers = [factory() for factory in make]
+    try:
+        for server in servers:
+            server.start()
+        time.sleep(MEMORY_SETTLE_SECONDS)
+        note_memory(servers, "idle", figures)
+        for number in range(options.rounds + 1):
+            for server in servers:
+                assert server.driver is not None
+                kept = figures[server.name] if number else Figures()
+                one_round(server.driver, options, kept.add)
+                print(f"  round {number} of {options.rounds}: {server.name}", file=sys.stderr, flush=True)
+        note_memory(servers, "loaded", figures)
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def note_memory(servers: list[Server], when: str, figures: dict[str, Figures]) -> None:
+    """Add memory figures of all servers."""
+    for server in servers:
+        memory = proportional_memory(server.process_ids())
+        figures[server.name].add(f"memory_{when}", memory["total"])
+        figures[server.name].add(f"memory_{when}_anonymous", memory["anonymous"])
+
+
+def warm_page_cache(directory: Path) -> None:
+    """Write a gigabyte and delete it, so that the guest owns the memory that the page cache will use."""
+    path = directory / "warm"
+    chunk = os.urandom(WARM_CHUNK_BYTES)
+    with path.open("wb") as handle:
+        for _ in range(WARM_BYTES // WARM_CHUNK_BYTES):
+            handle.write(chunk)
+    path.unlink()
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
+    parser.add_argument("--starts", type=int, default=4, help="starts; the first is thrown away")
+    parser.add_argument("--arrow-rows", type=int, default=400_000)
+    parser.add_argument("--dict-rows", type=int, default=300_000)
+    parser.add_argument("--lone-rows", type=int, default=10)
+    parser.add_argument("--buckets", type=int, default=1)
+    parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
+    parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
+    parser.add_argument("--without-apache", action="store_true")
+    parser.add_argument("--directory", type=Path, help="where the servers keep their data (default: a temporary one)")
+    parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
+    parser.add_argument("--markdown", type=Path, help="write the table here")
+    return parser.parse_args(arguments)
+
+
+def contestants(options: argparse.Namespace, directory: Path) -> tuple[list[Callable[[], Server]], str]:
+    """Factories of the servers, and why there is only one where that is so."""
+    ours: list[Callable[[], Server]] = [lambda: OurServer(directory, options.tablets, options.flush)]
+    if options.without_apache:
+        return ours, "Apache Fluss was not asked for."
+    try:
+        ApacheServer(directory).stop()
+    except PeerMissingError as missing:
+        return ours, str(missing)
+    return [*ours, lambda: ApacheServer(directory)], ""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and print."""
+    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=parsed.directory))
+    options = Options(
+        parsed.rounds, parsed.arrow_rows, parsed.dict_rows, parsed.lone_rows, parsed.starts, parsed.buckets
+    )
+    figures = {"fluss": Figures(), "apache": Figures()}
+    try:
+        make, remark = contestants(parsed, directory)
+        warm_page_cache(directory)
+        measure_starts(make, options, figures)
+        measure_load(make, options, figures)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    lines: list[Line] = summary(figures["fluss"].median, figures["apache"].median)
+    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+    title = f"{machine}; {parsed.tablets} tablet(s), log.flush={parsed.flush}, {parsed.buckets} bucket(s), "
+    title += f"medians of {parsed.rounds} interleaved rounds. {remark}"
+    text = markdown(lines, title)
+    print(text)
+    if parsed.markdown is not None:
+        parsed.markdown.write_text(text + "\n")
+    if parsed.json is not None:
+        raw = {name: kept.rounds for name, kept in figures.items()}
+        parsed.json.write_text(
+            json.dumps({"setting": title, "rounds": raw, "lines": [vars(x) for x in lines]}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()

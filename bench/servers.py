@@ -1,0 +1,165 @@
+"""The two servers under test, and the driver process that each has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.apache_fluss import ApacheFluss
+from tests.support.peers import CHECKOUT, free_ports
+from tests.support.pyfluss_environment import pyfluss_python
+from tests.support.server_process import ServerProcess
+
+
+class Driver:
+    """A `bench/driver.py` process in the pyfluss environment, called one piece of work at a time."""
+
+    def __init__(self, bootstrap: str) -> None:
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        environment.setdefault("RUST_LOG", "off")
+        self._process = subprocess.Popen(
+            [str(pyfluss_python()), str(CHECKOUT / "bench" / "driver.py"), bootstrap],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._read()
+
+    def call(self, workload: str, **arguments: Any) -> dict[str, float]:
+        """Run a workload; its figures."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"workload": workload, **arguments}) + "\n")
+        self._process.stdin.flush()
+        answer = self._read()
+        if "error" in answer:
+            raise RuntimeError(f"{workload}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(20)
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the driver ended with code {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+class Server(ABC):
+    """A server that can be started on an empty directory, with its driver; `start` measures itself."""
+
+    name: str
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=directory))
+        self.bootstrap = ""
+        self.driver: Driver | None = None
+
+    @abstractmethod
+    def _launch(self) -> None:
+        """Start the processes."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End the processes."""
+
+    @abstractmethod
+    def process_ids(self) -> list[int]:
+        """All processes of the server."""
+
+    def start(self) -> float:
+        """Start; seconds until the first table was created.
+
+        The driver is there before the clock starts: it stands for an application, whose imports are its own affair.
+        """
+        self.driver = Driver(self.bootstrap)
+        started_at = time.time()
+        self._launch()
+        return self.driver.call("first_table", started_at=started_at)["seconds"]
+
+    def stop(self) -> None:
+        """End driver and server and remove the data."""
+        if self.driver is not None:
+            self.driver.close()
+        self._end()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class OurServer(Server):
+    """`fluss server` of this checkout."""
+
+    name = "fluss"
+
+    def __init__(self, directory: Path, tablets: int, flush: str) -> None:
+        super().__init__(directory)
+        (port,) = free_ports(1)
+        self.bootstrap = f"127.0.0.1:{port}"
+        self._tablets = tablets
+        self._flush = flush
+        self._server: ServerProcess | None = None
+
+    def _launch(self) -> None:
+        config = {"log.flush": self._flush}
+        data = self.directory / "data"
+        self._server = ServerProcess(data, bind=self.bootstrap, tablets=self._tablets, config=config)
+
+    def _end(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+
+    def process_ids(self) -> list[int]:
+        assert self._server is not None
+        supervisor = psutil.Process(self._server.process.pid)
+        return [supervisor.pid, *(child.pid for child in supervisor.children(recursive=True))]
+
+
+class ApacheServer(Server):
+    """Apache Fluss with the defaults of its Java machine."""
+
+    name = "apache"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._cluster = ApacheFluss(directory=self.directory, java_options=())
+        self.bootstrap = self._cluster.bootstrap_servers
+
+    def _launch(self) -> None:
+        self._cluster.start()
+
+    def _end(self) -> None:
+        self._cluster.stop()
+
+    def process_ids(self) -> list[int]:
+        return self._cluster.process_ids
+
+
+def proportional_memory(process_ids: Iterable[int]) -> dict[str, float]:
+    """Megabytes of all processes together, shared pages counted once (PSS).
+
+    `anonymous` leaves out mapped files: pages of the page cache that the kernel takes back when it needs them.
+    """
+    total = anonymous = 0
+    for process_id in process_ids:
+        for line in Path(f"/proc/{process_id}/smaps_rollup").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key == "Pss":
+                total += int(value.split()[0])
+            elif key == "Pss_Anon":
+                anonymous += int(value.split()[0])
+    return {"total": total / 1024, "anonymous": anonymous / 1024}
