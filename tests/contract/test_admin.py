@@ -105,12 +105,14 @@ def test_errors_of_tables(admin: FlussAdmin, connection: FlussConnection, table_
     assert code_of(admin.drop_table(missing)) == ErrorCode.TABLE_NOT_EXIST
     assert code_of(admin.get_table_info(missing)) == ErrorCode.TABLE_NOT_EXIST
     assert code_of(connection.get_table(missing)) == ErrorCode.TABLE_NOT_EXIST
-    bad = fluss.TableDescriptor(SCHEMA, properties={"table.log.ttl": "soon"})
-    assert code_of(admin.create_table(missing, bad)) in (
-        ErrorCode.INVALID_CONFIG_EXCEPTION,
-        ErrorCode.INVALID_TABLE_EXCEPTION,
-        ErrorCode.UNKNOWN_SERVER_ERROR,  # Apache Fluss lets the parser's own error through
-    )
+    for properties, buckets, code in (
+        ({"table.log.ttl": "soon"}, 1, ErrorCode.INVALID_CONFIG_EXCEPTION),
+        ({"table.nonsense": "1"}, 1, ErrorCode.INVALID_CONFIG_EXCEPTION),
+        ({"table.replication.factor": "3"}, 1, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({}, 2_000_000, ErrorCode.BUCKET_MAX_NUM_EXCEPTION),
+    ):
+        bad = fluss.TableDescriptor(SCHEMA, properties=properties, bucket_count=buckets)
+        assert code_of(admin.create_table(missing, bad)) == code
 
 
 def test_columns_and_properties_can_be_changed(admin: FlussAdmin, target: Target, table_name: str) -> None:
@@ -136,6 +138,36 @@ def test_columns_and_properties_can_be_changed(admin: FlussAdmin, target: Target
         assert caught.value.error_code == ErrorCode.INVALID_ALTER_TABLE_EXCEPTION
 
     asyncio.run(body())
+
+
+def test_changes_that_are_refused(admin: FlussAdmin, table_name: str) -> None:
+    path, missing = TablePath("fluss", table_name), TablePath("fluss", table_name + "_missing")
+    asyncio.run(admin.create_table(path, fluss.TableDescriptor(SCHEMA)))
+    refused = ErrorCode.INVALID_ALTER_TABLE_EXCEPTION
+    assert code_of(admin.alter_table(path, add_columns={"id": pa.int32()})) == refused
+    assert code_of(admin.alter_table(path, set_properties={"table.log.format": "INDEXED"})) == refused
+    assert code_of(admin.alter_table(missing, add_columns={"x": pa.int32()})) == ErrorCode.TABLE_NOT_EXIST
+    asyncio.run(admin.alter_table(missing, add_columns={"x": pa.int32()}, ignore_if_not_exists=True))
+    assert asyncio.run(admin.get_table_info(path)).schema_id == 1
+
+
+def test_where_the_servers_differ(admin: FlussAdmin, target: Target, table_name: str) -> None:
+    """The same list is in docs/client.md."""
+    path = TablePath("fluss", table_name)
+    asyncio.run(admin.create_table(path, fluss.TableDescriptor(SCHEMA)))
+    time_to_live = admin.alter_table(path, set_properties={"table.log.ttl": "2d"})
+    comment = admin.alter_database("fluss", comment="the first database")
+    unknown = admin.alter_cluster_configs({"nonsense": "1"})
+    if target.is_apache:
+        assert code_of(time_to_live) == ErrorCode.INVALID_ALTER_TABLE_EXCEPTION
+        assert code_of(comment) == ErrorCode.UNSUPPORTED_VERSION
+        assert code_of(unknown) == ErrorCode.UNKNOWN_SERVER_ERROR
+    else:
+        asyncio.run(time_to_live)
+        assert asyncio.run(admin.get_table_info(path)).get_properties()["table.log.ttl"] == "2d"
+        asyncio.run(comment)
+        assert asyncio.run(admin.get_database_info("fluss")).get_database_descriptor().comment == "the first database"
+        assert code_of(unknown) == ErrorCode.CONFIG_EXCEPTION
 
 
 def test_partitions(admin: FlussAdmin, table_name: str) -> None:
