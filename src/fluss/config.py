@@ -144,6 +144,9 @@ class Config:
         "writer.dynamic-batch-size.enabled", True, _switch, "adapt the batch size to the load"
     )
     writer_dynamic_batch_size_min = _Option("writer.dynamic-batch-size-min", 262144, _whole(1), "its lower bound")
+    writer_dynamic_create_partition_enabled = _Option(
+        "writer.dynamic-create-partition.enabled", False, _switch, "create a missing partition with its first row"
+    )
     writer_enable_idempotence = _Option(
         "writer.enable-idempotence", True, _switch, "a retried batch is written only once"
     )
