@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from fluss.codec.buffers import ReadableBuffer
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.options import LogOptions
@@ -70,6 +74,41 @@ def test_all_appends_queued_behind_the_failed_one_fail_too(tmp_path: Path) -> No
     log.close()
     assert len(read_all(bench.open())) == stored + 1
     bench.close()
+
+
+class FullOnce(NoSyncFiles):
+    """One write finds the disk full, after waiting for a permission; the next ones find room."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.is_writing = threading.Event()
+        self.may_fail = threading.Event()
+
+    def pwritev(self, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
+        if self.armed:
+            self.armed = False
+            self.is_writing.set()
+            self.may_fail.wait(20)
+            raise OSError(errno.ENOSPC, "full")
+        return super().pwritev(descriptor, buffers, position)
+
+
+def test_appends_accepted_before_the_failure_was_known_are_not_written(tmp_path: Path) -> None:
+    """They carry offsets behind the failed ones. Written, they would be found by a later start."""
+    files = FullOnce()
+    bench = LogBench(tmp_path, files)
+    log = bench.open()
+    bench.append_and_wait(log, batch_of(1))
+    files.armed = True
+    failed = [bench.append(log, batch_of(1))]
+    assert files.is_writing.wait(20)
+    failed += [bench.append(log, batch_of(1)) for _ in range(5)]
+    files.may_fail.set()
+    assert _outcomes(bench, failed) == [70] * 6
+    assert (tmp_path / "log-0" / f"{0:020d}.log").stat().st_size == log.size_bytes
+    assert bench.append_and_wait(log, batch_of(2)).base_offset == 1
+    bench.close()
+    assert [header.base_offset for header, _ in read_all(LogBench(tmp_path, NoSyncFiles()).open())] == [0, 1]
 
 
 def test_a_repetition_of_a_failed_batch_fails_with_it(tmp_path: Path) -> None:

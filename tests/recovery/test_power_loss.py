@@ -160,6 +160,6 @@ def test_rows_that_recovery_shows_survive_the_next_power_loss(tmp_path: Path) ->
     assert reader.open().high_watermark == 15
     for seed in range(20):
         files.after_power_loss(second / str(seed), random.Random(seed))
-        assert LogBench(second / str(seed), NoSyncFiles()).open().high_watermark == 15
+        assert len(read_all(LogBench(second / str(seed), NoSyncFiles()).open())) == 5
     bench.close()
     reader.close()

@@ -88,6 +88,7 @@ def test_an_interrupted_removal_is_finished_at_the_next_start(tmp_path: Path) ->
         recovered = LogBench(after, NoSyncFiles()).open()
         assert recovered.high_watermark == 20
         assert recovered.local_start_offset in (0, log.local_start_offset)
+        assert recovered.segments[0].base_offset == recovered.local_start_offset
         assert [h.base_offset for h, _ in read_all(recovered)] == list(range(recovered.local_start_offset, 20, 2))
 
 
