@@ -25,6 +25,8 @@ MAX_BUFFERS_PER_WRITE = 1024
 MAX_SHARED_PARENT_DIRECTORIES = 4
 # Errors that mean "no room", which passes when somebody makes room; everything else is a broken disk.
 FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+# macOS has no fdatasync.
+_fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
 class FileSystem:
@@ -57,7 +59,7 @@ class FileSystem:
         os.ftruncate(descriptor, size)
 
     def fdatasync(self, descriptor: int) -> None:
-        os.fdatasync(descriptor)
+        _fdatasync(descriptor)
 
     def sync_directory(self, path: str) -> None:
         """Make created, renamed and removed names of a directory durable."""
