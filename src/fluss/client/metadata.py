@@ -106,6 +106,10 @@ class MetadataCache:
         for bucket in [bucket for bucket, leader in self._leaders.items() if leader == node_id]:
             del self._leaders[bucket]
 
+    def forget_partition(self, path: TablePath, partition_name: str) -> None:
+        """The next question about the partition goes to a server: it may have been dropped and created again."""
+        self._partition_ids.get(path, {}).pop(partition_name, None)
+
     def forget_table(self, path: TablePath) -> None:
         table = self._tables.pop(path, None)
         self._partition_ids.pop(path, None)

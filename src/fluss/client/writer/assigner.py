@@ -1,0 +1,193 @@
+"""Which bucket of which partition gets a row.
+
+With bucket keys, a hash of the key columns decides (`fluss.codec.bucketing`, as the Java client has it, by the
+table's lake format). Without, rows stick to one bucket until `batch_bytes` went there and then move to another one
+(sticky), or go round all buckets one by one (round_robin). Every partition has an assigner of its own. Whole record
+batches are divided at once; the order of the rows of a bucket stays.
+
+`Router` may be used by several threads at once: the little state of keyless assigners is behind a lock.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.client.metadata import ClientTable
+from fluss.codec.bucketing import BUCKETS_OF_LAKE_FORMAT
+from fluss.codec.keys import KeyEncoding, KeyPlan, encode_keys, key_plan
+from fluss.codec.partition_names import check_partition_value, partition_names, split_partition_name
+from fluss.codec.row_values import RowValueError
+from fluss.errors import ErrorCode, FlussError
+
+LAKE_FORMAT_PROPERTY = "table.datalake.format"
+# Assigners of partitions that were not written for longest are forgotten; they would only choose a bucket anew.
+MAX_PARTITION_ASSIGNERS = 10_000
+
+Buckets = Callable[[str | None], Sequence[int]]
+Indices = Any
+
+
+class Routed(NamedTuple):
+    """Rows for one bucket."""
+
+    partition_name: str | None
+    bucket_id: int
+    rows: Any
+
+
+class StickyAssigner:
+    """All rows to one bucket until enough went there, then to another one, chosen at random."""
+
+    def __init__(self, batch_bytes: int) -> None:
+        self._batch_bytes = batch_bytes
+        self._bucket: int | None = None
+        self._used_bytes = 0
+
+    def assign(self, rows: int, size_bytes: int, available: Callable[[], Sequence[int]]) -> int:
+        """One bucket for all these rows."""
+        if self._bucket is None or self._used_bytes >= self._batch_bytes:
+            buckets = available()
+            others = [bucket for bucket in buckets if bucket != self._bucket] or buckets
+            self._bucket = random.choice(others)
+            self._used_bytes = 0
+        self._used_bytes += size_bytes
+        return self._bucket
+
+
+class RoundRobinAssigner:
+    """Row after row to the next bucket."""
+
+    def __init__(self) -> None:
+        self._next = random.getrandbits(31)
+
+    def assign(self, rows: int, available: Sequence[int]) -> Indices:
+        """The bucket of every row."""
+        numbers = (self._next + np.arange(rows)) % len(available)
+        self._next = (self._next + rows) & 0x7FFFFFFF
+        return np.asarray(available, np.int32)[numbers]
+
+
+def bucket_key_plan(table: ClientTable) -> KeyPlan | None:
+    """How the bucket keys of a log table are hashed; None for a table without."""
+    descriptor = table.descriptor
+    if not descriptor.bucket_keys:
+        return None
+    lake_format = table.property(LAKE_FORMAT_PROPERTY)
+    return key_plan((), descriptor.partition_keys, descriptor.bucket_keys, lake_format)
+
+
+def required_columns(table: ClientTable) -> tuple[str, ...]:
+    """Columns that must not be null because they decide where a row goes, whatever their type says."""
+    plan = bucket_key_plan(table)
+    nulls_have_no_key = plan is not None and plan.bucket_encoding in (KeyEncoding.COMPACTED, KeyEncoding.ICEBERG)
+    return (*table.descriptor.partition_keys, *(table.descriptor.bucket_keys if nulls_have_no_key else ()))
+
+
+class Router:
+    """Divides record batches of one table. `available(partition name)` are the buckets to choose from without a key."""
+
+    def __init__(self, table: ClientTable, assigner: str, batch_bytes: int, available: Buckets) -> None:
+        schema, descriptor = table.schema, table.descriptor
+        self._table = table
+        self._plan = bucket_key_plan(table)
+        self._key_positions = [schema.position(name) for name in (self._plan.bucket_columns if self._plan else ())]
+        self._key_types = [schema.data_types[position] for position in self._key_positions]
+        self._partition_positions = [schema.position(name) for name in descriptor.partition_keys]
+        self._partition_types = [schema.data_types[position] for position in self._partition_positions]
+        self._sticky = assigner == "sticky"
+        self._batch_bytes = batch_bytes
+        self._available = available
+        self._lock = threading.Lock()
+        self._assigners: dict[str | None, StickyAssigner | RoundRobinAssigner] = {}
+
+    def route(self, batch: Any) -> list[Routed]:
+        """The rows of a batch by partition and bucket. `FlussError` for rows that cannot have one."""
+        if not batch.num_rows:
+            return []
+        try:
+            if not self._partition_positions:
+                return self._route_partition(None, batch)
+            return [piece for name, rows in self._by_partition(batch) for piece in self._route_partition(name, rows)]
+        except RowValueError as error:
+            raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
+
+    def _by_partition(self, batch: Any) -> list[tuple[str, Any]]:
+        columns = [batch.column(position) for position in self._partition_positions]
+        names = partition_names(columns, self._partition_types).dictionary_encode()
+        distinct: list[str] = names.dictionary.to_pylist()
+        for name in distinct:
+            self._check_name(name)
+        if len(distinct) == 1:
+            return [(distinct[0], batch)]
+        return [(distinct[number], rows) for number, rows in _split(batch, np.asarray(names.indices), len(distinct))]
+
+    def _check_name(self, name: str) -> None:
+        """A value that no partition can have would be asked for in vain."""
+        try:
+            for text in split_partition_name(name, self._table.descriptor.partition_keys).values():
+                check_partition_value(text, creating=False)
+        except ValueError as error:
+            text = f"partition {name!r} of table {self._table.path} cannot exist: {error}"
+            raise FlussError(text, ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION) from None
+
+    def _route_partition(self, name: str | None, batch: Any) -> list[Routed]:
+        bucket_count = self._table.bucket_count
+        if bucket_count == 1:
+            if self._plan is not None:
+                self._hash(batch)  # refuses nulls as with more buckets
+            return [Routed(name, 0, batch)]
+        if self._plan is not None:
+            buckets = self._hash(batch)
+        else:
+            with self._lock:
+                assigner = self._assigner(name)
+                if isinstance(assigner, StickyAssigner):
+                    bucket = assigner.assign(batch.num_rows, batch.nbytes, lambda: self._available(name))
+                    return [Routed(name, bucket, batch)]
+                buckets = assigner.assign(batch.num_rows, self._available(name))
+        return [Routed(name, bucket, rows) for bucket, rows in _split(batch, buckets, bucket_count)]
+
+    def _hash(self, batch: Any) -> Indices:
+        assert self._plan is not None
+        columns = [batch.column(position) for position in self._key_positions]
+        keys = encode_keys(columns, self._key_types, self._plan.bucket_encoding, batch.num_rows)
+        return BUCKETS_OF_LAKE_FORMAT[self._plan.bucketing](keys, self._table.bucket_count, "java")
+
+    def _assigner(self, name: str | None) -> StickyAssigner | RoundRobinAssigner:
+        assigner = self._assigners.pop(name, None)
+        if assigner is None:
+            assigner = StickyAssigner(self._batch_bytes) if self._sticky else RoundRobinAssigner()
+            if len(self._assigners) >= MAX_PARTITION_ASSIGNERS:
+                del self._assigners[next(iter(self._assigners))]
+        self._assigners[name] = assigner  # the newest is last
+        return assigner
+
+
+def _split(batch: Any, numbers: Indices, count: int) -> list[tuple[int, Any]]:
+    """The rows of each number, in their order: one stable sort and one gather for all of them."""
+    sizes = np.bincount(numbers, minlength=count)
+    present = np.flatnonzero(sizes)
+    if len(present) == 1:
+        return [(int(present[0]), batch)]
+    small = np.uint8 if count <= 256 else np.uint16 if count <= 65536 else np.uint32
+    order = np.argsort(numbers.astype(small), kind="stable")
+    sorted_rows = _take(batch, order)
+    ends = np.cumsum(sizes)
+    return [
+        (int(number), sorted_rows.slice(int(ends[number] - sizes[number]), int(sizes[number]))) for number in present
+    ]
+
+
+def _take(batch: Any, order: Indices) -> Any:
+    try:
+        return batch.take(pa.array(order))
+    except pa.ArrowNotImplementedError:  # older releases cannot gather every nested type in a batch
+        columns = [pc.take(column, pa.array(order)) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -1,0 +1,59 @@
+"""What to do about the answer to a batch: a pure function, so that every rule can be tested on its own.
+
+The rules are those of both reference clients, with one difference: a batch that the server refuses because it does not
+know the writer any more (code 31 for exactly the next sequence, or 33) was not written; if no earlier attempt of it
+ended in doubt, it is sent again under a new writer id instead of being lost.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from fluss.errors import ErrorCode
+
+RETRIED_CODES = frozenset({1, 3, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 72})
+# The leader may be another one now.
+STALE_METADATA_CODES = frozenset({1, 12, 21, 36, 44})
+# Nobody knows whether the server wrote the batch.
+DOUBTFUL_CODES = frozenset({1, 3, 10, 25, 26, 28})
+MAX_WRITER_RESETS_PER_BATCH = 3
+
+
+class Reaction(Enum):
+    """RESET and FAIL_AND_RESET also drop the writer id, so that sequences start again at 0."""
+
+    DONE = "done"
+    RETRY = "retry"
+    RESET = "reset"
+    FAIL = "fail"
+    FAIL_AND_RESET = "fail and reset"
+
+
+def react(
+    code: int,
+    sequence: int,
+    acknowledged: int,
+    *,
+    idempotent: bool,
+    in_doubt: bool,
+    attempts: int,
+    retries: int,
+    resets: int,
+) -> Reaction:
+    """`sequence` of the batch and the highest acknowledged one of its bucket (-1: none); `in_doubt` if an earlier
+    attempt may have been written; `attempts` so far, this one counted."""
+    if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_EXCEPTION):
+        return Reaction.DONE
+    out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
+    if idempotent and sequence <= acknowledged and (out_of_order or code in RETRIED_CODES):
+        return Reaction.DONE  # only the answer was lost: a bucket takes batches in order
+    if out_of_order and sequence != acknowledged + 1:
+        return Reaction.RETRY  # one before it has not arrived
+    if out_of_order or code == ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION:
+        if in_doubt or resets >= MAX_WRITER_RESETS_PER_BATCH:
+            return Reaction.FAIL_AND_RESET
+        return Reaction.RESET
+    if code in RETRIED_CODES and attempts <= retries:
+        return Reaction.RETRY
+    # What the server did with a batch in doubt is unknown, so the numbers behind it are too.
+    return Reaction.FAIL_AND_RESET if in_doubt or code in RETRIED_CODES else Reaction.FAIL

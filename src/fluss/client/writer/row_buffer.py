@@ -1,0 +1,334 @@
+"""Rows of one writer on their way from `append` to the sender.
+
+Rows wait as values in one flat list. A *taker* cuts off all whole rows as a chunk and converts it to record batches
+by bucket. A full list is taken by the appending thread, which converts it and so feels the load; a partial one is
+taken by the I/O thread, at once when nothing of this writer is on its way, else when that is acknowledged, and at the
+latest after `writer.batch-timeout-ms`. So a lone row leaves at once and rows gather only under load.
+
+Invariants:
+- `flat` is never replaced, and a row is added to it by one `+=` of all its values: rows are never split, and
+  appending takes no lock (locks are per chunk).
+- `handle` is the open chunk, or None while somebody takes. A generated `append` reads it, adds the row and looks
+  again: if a taker came between, the row is in one of the chunks since then, and `raced` returns a handle over all of
+  them.
+- A taken chunk gets its place in `_order` under the lock, and is handed to the sender only when all chunks before it
+  were: rows leave in the order of their appends although several threads convert at once.
+- `idle` is True only when nothing waits and nothing is on its way; the next append kicks the I/O thread. `drain` sets
+  it and then looks at `flat` again, so that no row is forgotten.
+
+Who may call what: `append` (through the generated function), `write_batch`, `begin_flush` any thread but the I/O
+thread; `drain` and `_on_settled` the I/O thread only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fluss.client.io_thread import IoThread
+from fluss.client.metadata import ClientTable
+from fluss.client.writer.arrow_input import ArrowInput
+from fluss.client.writer.assigner import Router, required_columns
+from fluss.client.writer.bucket_queue import Piece
+from fluss.client.writer.columns import ColumnMaker
+from fluss.client.writer.encoding import TableEncoder
+from fluss.client.writer.handles import Chunk, ChunkSpan, WriteResultHandle
+from fluss.client.writer.row_function import RowRules, make_append
+from fluss.errors import FlussError
+from fluss.model.paths import TableBucket
+
+if TYPE_CHECKING:
+    from fluss.client.writer.sender import Sender
+
+FIRST_CHUNK_ROWS = 64
+# Measured: rows of five columns convert fastest in chunks of 4,096 to 16,384.
+MAX_CHUNK_ROWS = 16_384
+# Rows of at least this size are encoded by the thread that wrote them; smaller ones may still be merged by the sender.
+MIN_CALLER_ENCODED_BYTES = 64 * 1024
+MAX_REMEMBERED_FAILURES = 16
+
+
+class RowBuffer:
+    """Made by `AppendWriter`."""
+
+    def __init__(self, io: IoThread, sender: Sender, table: ClientTable) -> None:
+        config = sender.config
+        name = str(table.path)
+        required = required_columns(table)
+        self.table = table
+        self.arrow_input = ArrowInput(name, table.schema, required)
+        self.encoder = TableEncoder(table, config.writer_request_max_size)
+        self._io = io
+        self._sender = sender
+        self._batch_bytes = config.writer_batch_size
+        self._timeout_seconds = config.writer_batch_timeout_ms / 1000
+        self._room_seconds = config.writer_buffer_wait_timeout_ms / 1000
+        self._rules = RowRules(name, table.schema, required)
+        self._columns = ColumnMaker(table.schema)
+        self._width = len(table.schema.columns)
+        self._router = Router(table, config.writer_bucket_no_key_assigner, self._batch_bytes, self._available)
+        self._lock = threading.Lock()
+        self._order: deque[Chunk] = deque()
+        self._unsettled: deque[Chunk] = deque()
+        self._failed: deque[Chunk] = deque(maxlen=MAX_REMEMBERED_FAILURES)
+        self._row_limit = FIRST_CHUNK_ROWS
+        self._large_bytes = 0
+        self._unreported: Chunk | None = None
+        self._closed: FlussError | None = None
+        self._drain_scheduled = False
+        self._timer: Any = None
+        # What the generated function works on; see row_function.RowSink.
+        self.flat: list[Any] = []
+        self.limit = self._row_limit * self._width
+        self.handle: Chunk | None = Chunk(0, self._on_settled)
+        self.idle = True
+        self.append: Callable[[Any], WriteResultHandle] = make_append(self._rules, self)
+        sender.register(self)
+
+    # ---- called by the generated append ----
+
+    def make_room(self) -> None:
+        """The list is full, or something must be said to the caller."""
+        self._raise_unreported()
+        self._io.check_usable()
+        if self._is_full():
+            self._sender.memory.wait_for_room(self._room_seconds)
+            if self._is_full():  # nobody else took it meanwhile
+                self._take_and_convert(wake=True)
+        self._set_limit()
+
+    def settled(self) -> Chunk:
+        """The open chunk, when somebody is taking."""
+        with self._lock:
+            assert self.handle is not None
+            return self.handle
+
+    def raced(self, handle: Chunk) -> WriteResultHandle:
+        """A handle for a row that was added while chunks were taken, `handle` the first one it can be in."""
+        with self._lock:
+            chunks = [chunk for chunk in (*self._failed, *self._unsettled) if chunk.number >= handle.number]
+            if self.flat and self.handle is not None:
+                chunks.append(self.handle)
+        return chunks[0] if len(chunks) == 1 else ChunkSpan(chunks)
+
+    def kick(self) -> None:
+        """Wake the I/O thread for the first row after a pause."""
+        self.idle = False
+        try:
+            self._io.call_soon(self.drain)
+        except FlussError:
+            self.idle = True
+            raise
+
+    def add_large(self, size_bytes: int) -> None:
+        """A row with much more than the usual bytes came: the list is full sooner."""
+        self._large_bytes += size_bytes
+        if self._large_bytes >= self._batch_bytes:
+            self.limit = 0
+
+    # ---- the other writes ----
+
+    def write_batch(self, batch: Any) -> WriteResultHandle:
+        """Send the rows of an Arrow batch behind everything appended before."""
+        self._raise_unreported()
+        self._io.check_usable()
+        batch = self.arrow_input.conform(batch)
+        step = max(1, batch.num_rows * self._batch_bytes // max(1, batch.nbytes))
+        chunks: list[Chunk] = []
+        for start in range(0, batch.num_rows, step):
+            self._sender.memory.wait_for_room(self._room_seconds)
+            part = batch.slice(start, step) if step < batch.num_rows else batch
+            with self._lock:
+                taken = self._cut_rows()
+                chunk = self._cut_chunk()
+            if taken is not None:
+                self._convert(*taken, encode=True)
+            self._fill(chunk, lambda part=part: part, encode=True)  # type: ignore[misc]
+            self._wake()
+            chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else ChunkSpan(chunks)
+
+    def begin_flush(self) -> Sequence[Chunk]:
+        """Send what waits; returns what must be settled for the flush to be done."""
+        self._io.check_usable()
+        self._take_and_convert(wake=True)
+        with self._lock:
+            chunks = list(self._unsettled)
+            if self._unreported is not None:
+                chunks.append(self._unreported)
+                self._unreported = None
+        self._set_limit()
+        return chunks
+
+    async def room(self) -> None:
+        """Wait in a coroutine until an append will not have to."""
+        await self._sender.memory.room()
+
+    def close(self, error: FlussError) -> None:
+        """Later writes raise `error`."""
+        self._closed = error
+        self._set_limit()
+
+    # ---- taking and converting ----
+
+    def _is_full(self) -> bool:
+        return len(self.flat) >= self._row_limit * self._width or self._large_bytes >= self._batch_bytes
+
+    def _set_limit(self) -> None:
+        """0 makes the next append come to `make_room`."""
+        if self._closed is not None or self._unreported is not None or self._large_bytes >= self._batch_bytes:
+            self.limit = 0
+        else:
+            self.limit = self._row_limit * self._width
+
+    def _raise_unreported(self) -> None:
+        if self._closed is not None:
+            raise FlussError(self._closed.message, self._closed.error_code)
+        with self._lock:
+            chunk, self._unreported = self._unreported, None
+        if chunk is not None:
+            self._set_limit()
+            if not chunk.reported and chunk.error is not None:
+                chunk.reported = True
+                raise FlussError(f"an earlier write failed: {chunk.error.message}", chunk.error.error_code)
+
+    def _cut_chunk(self) -> Chunk:
+        """Close the open chunk and open the next one. Lock held."""
+        chunk = self.handle
+        assert chunk is not None
+        self._order.append(chunk)
+        self._unsettled.append(chunk)
+        self.handle = Chunk(chunk.number + 1, self._on_settled)
+        return chunk
+
+    def _cut_rows(self) -> tuple[Chunk, list[Any]] | None:
+        """All rows of the list as a chunk, None if there are none. Lock held."""
+        open_chunk = self.handle
+        self.handle = None  # first: appends in between notice
+        rows = self.flat[:]
+        del self.flat[: len(rows)]
+        self.handle = open_chunk
+        if not rows:
+            return None
+        self._large_bytes = 0
+        return self._cut_chunk(), rows
+
+    def _take_and_convert(self, *, wake: bool) -> None:
+        with self._lock:
+            taken = self._cut_rows()
+        if taken is not None:
+            self._convert(*taken, encode=wake)
+            if wake:
+                self._wake()
+
+    def _convert(self, chunk: Chunk, rows: list[Any], *, encode: bool) -> None:
+        self._fill(chunk, lambda: self._columns.record_batch(rows, self._rules.saw_null), encode=encode)
+        if chunk.pieces:
+            size_bytes = sum(piece.size_bytes for piece in chunk.pieces)
+            mean_bytes = max(1, size_bytes * self._width // len(rows))
+            self._row_limit = max(FIRST_CHUNK_ROWS, min(MAX_CHUNK_ROWS, self._batch_bytes // mean_bytes))
+        self._set_limit()
+
+    def _fill(self, chunk: Chunk, make_batch: Callable[[], Any], *, encode: bool) -> None:
+        """Rows to pieces. Whatever happens, the chunk becomes ready: those behind it wait for it."""
+        pieces: list[Piece] = []
+        error: FlussError | None = None
+        try:
+            for name, bucket_id, rows in self._router.route(make_batch()):
+                piece = Piece(chunk, self.encoder, name, bucket_id, rows)
+                if encode and piece.size_bytes >= MIN_CALLER_ENCODED_BYTES:
+                    piece.data = list(self.encoder.encode_parts(rows))
+                    piece.rows = None
+                pieces.append(piece)
+            self._sender.memory.add(sum(piece.size_bytes for piece in pieces))
+        except FlussError as caught:
+            error = caught
+        except Exception as caught:
+            error = FlussError(f"rows for table {self.table.path} could not be converted: {caught!r}")
+        except BaseException:
+            error = FlussError(f"writing rows to table {self.table.path} was interrupted")
+            raise
+        finally:
+            chunk.make_ready([] if error is not None else pieces, error)
+
+    def _available(self, partition_name: str | None) -> Sequence[int]:
+        """Buckets with a known leader, all if none has; a look at the cache without waiting for anybody."""
+        cluster, table = self._sender.cluster, self.table
+        partition_id = None
+        if partition_name is not None:
+            partition_id = cluster.metadata.partition_id(table.path, partition_name)
+        buckets = range(table.bucket_count)
+        led = [
+            bucket
+            for bucket in buckets
+            if cluster.leader_node(TableBucket(table.table_id, partition_id, bucket)) is not None
+        ]
+        return led or buckets
+
+    def _wake(self) -> None:
+        self.idle = False
+        if self._drain_scheduled:
+            return  # it has not begun yet, so it will see what was made ready before
+        self._drain_scheduled = True
+        try:
+            self._io.call_soon(self.drain)
+        except FlussError:
+            self._drain_scheduled = False
+            raise
+
+    # ---- on the I/O thread ----
+
+    def drain(self) -> None:
+        """Hand over what is ready, take what may go, and fall idle when there is nothing."""
+        self._drain_scheduled = False
+        self._sender.busy.add(self)
+        self._hand_over()
+        if self.flat and not self._unsettled:
+            self._take_and_convert(wake=False)
+            self._hand_over()
+        self._sender.send()
+        if self.flat or self._unsettled:
+            if self.flat and self._timer is None:
+                self._timer = self._io.loop.call_later(self._timeout_seconds, self._time_is_up)
+            return
+        self.idle = True
+        if self.flat:  # a row came before it could see that nobody is at work
+            self.idle = False
+            self._io.loop.call_soon(self.drain)
+        else:
+            self._sender.busy.discard(self)
+
+    def _time_is_up(self) -> None:
+        """Rows have waited long enough for others to be acknowledged."""
+        self._timer = None
+        if self.flat:
+            self._take_and_convert(wake=False)
+        self.drain()
+
+    def _hand_over(self) -> None:
+        ready: list[Chunk] = []
+        with self._lock:
+            while self._order and self._order[0].ready:
+                ready.append(self._order.popleft())
+        for chunk in ready:
+            pieces, chunk.pieces = chunk.pieces, []
+            for piece in pieces:
+                self._sender.add(piece)
+            if not pieces:
+                chunk.release(chunk.error)
+
+    def _on_settled(self, chunk: Chunk) -> None:
+        with self._lock:
+            while self._unsettled and self._unsettled[0].settled:
+                self._unsettled.popleft()
+            if chunk.error is not None:
+                self._failed.append(chunk)
+                if not chunk.reported:
+                    self._unreported = self._unreported or chunk
+        if chunk.error is not None:
+            self._set_limit()
+        if not self._drain_scheduled:
+            self._drain_scheduled = True
+            self._io.loop.call_soon(self.drain)
