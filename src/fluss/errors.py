@@ -113,6 +113,9 @@ class FlussError(Exception):
         """Whether the same call may succeed later without a change by the caller."""
         return self.error_code in RETRIABLE_CODES
 
+    def __reduce__(self) -> tuple[type[FlussError], tuple[str, int]]:
+        return type(self), (self.message, self.error_code)  # without it, a pickled error would lose its code
+
     def __str__(self) -> str:
         return f"{self.message} (error code {self.error_code})"
 

@@ -12,7 +12,6 @@ from fluss.client.session import Session, open_session, open_session_blocking
 from fluss.client.table import FlussTable
 from fluss.client.values import as_table_path
 from fluss.config import Config
-from fluss.errors import FlussError
 from fluss.model.paths import TablePath
 
 # A close waits for every appended row. The writer gives up on its own when its retries or time-outs end.
@@ -39,9 +38,7 @@ class BaseConnection:
 
     @classmethod
     def open(cls: type[C], config: Config | None = None) -> C:
-        """The same without `await`, for threads without an event loop."""
-        if runs_in_event_loop():
-            raise FlussError("inside a coroutine, use `await FlussConnection.create(config)`")
+        """The same without `await`: blocks until it is connected."""
         return cls(open_session_blocking(Config() if config is None else config))
 
     @property

@@ -2,12 +2,13 @@
 
 No I/O here. An answer replaces the servers and merges everything else; a bucket has a leader only when the answer
 names one that is among its tablet servers. Entries go when a call shows that they are wrong (`forget_*`), and at most
-`MAX_CACHED_TABLES` tables are kept, the ones not asked for longest go first.
+`MAX_CACHED_TABLES` tables with `MAX_CACHED_PARTITIONS_PER_TABLE` partitions each are kept, the oldest go first.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,9 @@ from fluss.model.schema import Schema
 from fluss.protocol import fluss_api_pb2 as pb
 
 MAX_CACHED_TABLES = 10_000
+MAX_CACHED_PARTITIONS_PER_TABLE = 10_000
+
+_NO_LEADERS: dict[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ class MetadataCache:
         self.tablets: dict[int, ServerNode] = {}
         self._tables: OrderedDict[TablePath, ClientTable] = OrderedDict()
         self._partition_ids: dict[TablePath, dict[str, int]] = {}
-        self._leaders: dict[TableBucket, int] = {}
+        # (table id, partition id or None) -> bucket id -> node id
+        self._leaders: dict[tuple[int, int | None], dict[int, int]] = {}
 
     # ---- reading ----
 
@@ -89,7 +94,7 @@ class MetadataCache:
 
     def leader(self, bucket: TableBucket) -> ServerNode | None:
         """The tablet server that leads a bucket, as far as known."""
-        node_id = self._leaders.get(bucket)
+        node_id = self._leaders.get(bucket[:2], _NO_LEADERS).get(bucket.bucket_id)
         return None if node_id is None else self.tablets.get(node_id)
 
     def nodes(self) -> list[ServerNode]:
@@ -99,12 +104,13 @@ class MetadataCache:
     # ---- forgetting ----
 
     def forget_leader(self, bucket: TableBucket) -> None:
-        self._leaders.pop(bucket, None)
+        self._leaders.get(bucket[:2], {}).pop(bucket.bucket_id, None)
 
     def forget_server(self, node_id: int) -> None:
         """No bucket is led by this server any more, until an answer says so again."""
-        for bucket in [bucket for bucket, leader in self._leaders.items() if leader == node_id]:
-            del self._leaders[bucket]
+        for leaders in self._leaders.values():
+            for bucket_id in [bucket_id for bucket_id, leader in leaders.items() if leader == node_id]:
+                del leaders[bucket_id]
 
     def forget_partition(self, path: TablePath, partition_name: str) -> None:
         """The next question about the partition goes to a server: it may have been dropped and created again."""
@@ -112,10 +118,10 @@ class MetadataCache:
 
     def forget_table(self, path: TablePath) -> None:
         table = self._tables.pop(path, None)
-        self._partition_ids.pop(path, None)
+        partition_ids = self._partition_ids.pop(path, {})
         if table is not None:
-            for bucket in [bucket for bucket in self._leaders if bucket.table_id == table.table_id]:
-                del self._leaders[bucket]
+            for partition_id in (None, *partition_ids.values()):
+                self._leaders.pop((table.table_id, partition_id), None)
 
     # ---- merging ----
 
@@ -133,8 +139,12 @@ class MetadataCache:
             paths_by_id[table.table_id] = table.path
         for partition in answer.partition_metadata:
             path = paths_by_id.get(partition.table_id)
-            if path is not None:
-                self._partition_ids.setdefault(path, {})[partition.partition_name] = partition.partition_id
+            if path is None:
+                continue  # nobody could ask for it, and nothing would ever forget it
+            known = self._partition_ids.setdefault(path, {})
+            known[partition.partition_name] = partition.partition_id
+            if len(known) > MAX_CACHED_PARTITIONS_PER_TABLE:
+                self._leaders.pop((partition.table_id, known.pop(next(iter(known)))), None)
             self._merge_leaders(partition.table_id, partition.partition_id, partition.bucket_metadata)
         if unreadable is not None:
             raise unreadable
@@ -166,13 +176,13 @@ class MetadataCache:
         self._merge_leaders(entry.table_id, None, entry.bucket_metadata)
         return table
 
-    def _merge_leaders(self, table_id: int, partition_id: int | None, buckets: object) -> None:
-        for bucket in buckets:  # type: ignore[attr-defined]
-            key = TableBucket(table_id, partition_id, bucket.bucket_id)
+    def _merge_leaders(self, table_id: int, partition_id: int | None, buckets: Iterable[pb.PbBucketMetadata]) -> None:
+        leaders = self._leaders.setdefault((table_id, partition_id), {})
+        for bucket in buckets:
             if bucket.HasField("leader_id") and bucket.leader_id in self.tablets:
-                self._leaders[key] = bucket.leader_id
+                leaders[bucket.bucket_id] = bucket.leader_id
             else:
-                self._leaders.pop(key, None)
+                leaders.pop(bucket.bucket_id, None)
 
 
 def _node(node: pb.PbServerNode, server_type: str) -> ServerNode:

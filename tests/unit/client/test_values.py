@@ -107,3 +107,8 @@ def test_servers_and_partitions() -> None:
     assert (info.get_partition_id(), info.get_partition_name()) == (3, "US")
     assert info.get_partition_spec().get_spec_map() == {"region": "US"}
     assert hash(info) == hash(fluss.PartitionInfo(3, "US"))
+
+
+def test_an_error_keeps_its_code_when_it_travels() -> None:
+    error = pickle.loads(pickle.dumps(FlussError("gone", 7)))
+    assert (error.message, error.error_code, str(error)) == ("gone", 7, "gone (error code 7)")
