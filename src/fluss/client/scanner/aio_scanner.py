@@ -1,0 +1,104 @@
+"""The awaitable scanners of `fluss.aio`: the shape of pyfluss 1.0, with other tasks running while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from fluss.client.scanner.base_scanner import BaseLogScanner, pandas_of, polars_of
+from fluss.client.scanner.decode_pool import decode_pool
+from fluss.client.scanner.limit_scan import BaseBatchScanner
+from fluss.client.scanner.log_scanner import ITERATION_POLL_MS
+from fluss.client.scanner.materialize import ScanRecord
+from fluss.client.scanner.records import RecordBatch, ScanRecords
+
+A = TypeVar("A", bound="AioLogScanner")
+
+
+class AioLogScanner(BaseLogScanner):
+    """Reads a log as it grows; `async for` iterates without end."""
+
+    async def poll(self, timeout_ms: int) -> ScanRecords:
+        """Records that are there, or the first that come within `timeout_ms`; empty when none come."""
+        self._need_records()
+        return ScanRecords(await self._core.poll_async(self._max_poll_records, timeout_ms))
+
+    async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
+        """Arrow batches with their bucket and offsets; empty when none come within `timeout_ms`."""
+        self._need_batches("poll_record_batch")
+        return [RecordBatch(rows) for rows in await self._core.poll_async(None, timeout_ms)]
+
+    async def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
+        """Same as `poll_record_batch(timeout_ms)`."""
+        return await self.poll_record_batch(timeout_ms)
+
+    async def poll_arrow(self, timeout_ms: int) -> Any:
+        """A `pyarrow.Table` of what is there; without rows when none come within `timeout_ms`."""
+        self._need_batches("poll_arrow")
+        return self._table_of(await self._core.poll_async(None, timeout_ms))
+
+    async def to_arrow(self) -> Any:
+        """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`."""
+        self._need_batches("to_arrow")
+        subscriptions = await self._core.session.awaitable(self._core.begin_bounded())
+        rows = []
+        try:
+            while (taken := await self._core.next_bounded_async(subscriptions)) is not None:
+                rows += taken
+        finally:
+            self._core.end_bounded(subscriptions)
+        return self._table_of(rows)
+
+    async def to_pandas(self) -> Any:
+        """The same as a `pandas.DataFrame`."""
+        table = await self.to_arrow()
+        return await asyncio.get_running_loop().run_in_executor(decode_pool(), pandas_of, table)
+
+    async def to_polars(self) -> Any:
+        """The same as a `polars.DataFrame`."""
+        table = await self.to_arrow()
+        return await asyncio.get_running_loop().run_in_executor(decode_pool(), polars_of, table)
+
+    async def __aiter__(self) -> AsyncIterator[ScanRecord | RecordBatch]:
+        while True:
+            found: Any
+            if self._records:
+                found = await self.poll(ITERATION_POLL_MS)
+            else:
+                found = await self.poll_record_batch(ITERATION_POLL_MS)
+            for item in found:
+                yield item
+
+    async def __aenter__(self: A) -> A:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self.close()
+
+
+class AioBatchScanner(BaseBatchScanner):
+    """The last rows of one bucket, read once."""
+
+    async def next_batch(self) -> RecordBatch | None:
+        """The rows on the first call, then None."""
+        return None if self._is_spent() else await self._session.awaitable(self._scan())
+
+    async def collect_all_batches(self) -> list[RecordBatch]:
+        """All that is left: one batch or none."""
+        batch = await self.next_batch()
+        return [] if batch is None else [batch]
+
+    async def to_arrow(self) -> Any:
+        """All that is left as a `pyarrow.Table`."""
+        return self._table_of(await self.collect_all_batches())
+
+    async def to_pandas(self) -> Any:
+        """All that is left as a `pandas.DataFrame`."""
+        return pandas_of(await self.to_arrow())

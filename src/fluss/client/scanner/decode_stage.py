@@ -1,0 +1,158 @@
+"""Between fetching and the user: record bytes wait here, are decoded in order, and go to the `ReadyQueue`.
+
+Runs on the I/O thread, except for the decoding of larger chunks, which happens on the decoding threads, one chunk of a
+bucket at a time. Bytes come from answers to fetches and from remote segments alike.
+
+Bounds: `is_full` at `MAX_RAW_BYTES` of undecoded bytes; decoding stops while the `ReadyQueue` has no room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from fluss.client.cluster import Cluster
+from fluss.client.scanner.decode_pool import decode_pool
+from fluss.client.scanner.decoder import BatchDecoder, Decoded, walk
+from fluss.client.scanner.fetch_rules import Reaction, request_reaction
+from fluss.client.scanner.ready_queue import ReadyQueue
+from fluss.client.scanner.subscription import RawChunk, Subscription
+from fluss.client.scanner.table_schemas import fetch_schema
+from fluss.codec.log_batch import CorruptBatch
+from fluss.errors import ErrorCode, FlussError
+
+MAX_RAW_BYTES = 32 * 1024 * 1024
+# Smaller chunks are decoded on the I/O thread: handing them over would take longer.
+INLINE_DECODE_BYTES = 16 * 1024
+
+
+class DecodeStage:
+    """`on_progress` is called when decoding made room, with what went wrong if something did."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        decoder: BatchDecoder,
+        queue: ReadyQueue,
+        on_progress: Callable[[FlussError | None], None],
+    ) -> None:
+        self._cluster = cluster
+        self._decoder = decoder
+        self._queue = queue
+        self._on_progress = on_progress
+        self._raw_bytes = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more bytes should be fetched now."""
+        return self._raw_bytes >= MAX_RAW_BYTES
+
+    def close(self) -> None:
+        """Forget what is decoded now."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def add(
+        self, subscription: Subscription, records: memoryview, *, projected: bool, filtered_end: int | None = None
+    ) -> int:
+        """Queue bytes for decoding and move the fetch offset behind them. Returns the bytes of whole batches."""
+        try:
+            walked = walk(records)
+        except CorruptBatch as error:
+            text = f"{subscription.bucket} of {self._decoder.table.path}: {error}"
+            self.fail(subscription, FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION))
+            return len(records)
+        if walked.next_offset is None:
+            return 0
+        chunk = RawChunk(
+            records[: walked.end], subscription.fetch_offset, projected, filtered_end, frozenset(walked.schema_ids)
+        )
+        subscription.fetch_offset = max(subscription.fetch_offset, walked.next_offset, filtered_end or 0)
+        subscription.raw.append(chunk)
+        subscription.raw_bytes += walked.end
+        self._raw_bytes += walked.end
+        if subscription.full_rows and all(map(self._decoder.has_wire_columns, walked.schema_ids)):
+            subscription.full_rows = False  # the rows that could not be projected are behind us
+        self.decode_waiting(subscription)
+        return walked.end
+
+    def discard(self, subscription: Subscription | None) -> None:
+        """Forget the bytes of a bucket, and stop reading its remote segments."""
+        if subscription is None:
+            return
+        self._raw_bytes -= subscription.raw_bytes
+        subscription.raw.clear()
+        subscription.raw_bytes = 0
+        if subscription.remote_task is not None:
+            subscription.remote_task.cancel()
+        if subscription.room is not None:
+            subscription.room.set()
+
+    def fail(self, subscription: Subscription, error: FlussError) -> None:
+        """The next poll raises it; the bucket rests until then."""
+        subscription.waits_for_user = True
+        self._queue.put(subscription, [Decoded(None, subscription.fetch_offset, error=error)])
+
+    def progressed(self) -> None:
+        """Somebody else finished work for a bucket."""
+        self._on_progress(None)
+
+    def decode_waiting(self, subscription: Subscription) -> None:
+        """Decode small chunks here and now; hand a larger one to the decoding threads, one per bucket at a time."""
+        while subscription.raw and not subscription.decoding and self._queue.has_room():
+            chunk = subscription.raw.popleft()
+            size = len(chunk.view)
+            subscription.raw_bytes -= size
+            self._raw_bytes -= size
+            if subscription.room is not None:
+                subscription.room.set()
+            unknown = [schema_id for schema_id in chunk.schema_ids if not self._decoder.knows(schema_id)]
+            if size <= INLINE_DECODE_BYTES and not unknown:
+                steps = self._decode_and_put(subscription, chunk)
+                self._after_decoding(subscription, steps)
+                continue
+            subscription.decoding = True
+            task = asyncio.get_running_loop().create_task(self._decode_later(subscription, chunk, unknown))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _decode_later(self, subscription: Subscription, chunk: RawChunk, unknown: list[int]) -> None:
+        loop = asyncio.get_running_loop()
+        steps: list[Decoded] = []
+        trouble: FlussError | None = None
+        try:
+            for schema_id in unknown:
+                self._decoder.learn(schema_id, await fetch_schema(self._cluster, self._decoder.table.path, schema_id))
+            steps = await loop.run_in_executor(decode_pool(), self._decode_and_put, subscription, chunk)
+        except FlussError as error:  # no schema: a lost connection is tried again, anything else is for the user
+            trouble = error
+            if request_reaction(error.error_code) is Reaction.RAISE:
+                steps = [Decoded(None, chunk.position, error=error)]
+                self._queue.put(subscription, steps)
+            else:
+                self._go_back(subscription, chunk.position)
+                subscription.pause()
+        finally:
+            subscription.decoding = False
+        self._after_decoding(subscription, steps)
+        self._on_progress(trouble)
+
+    def _decode_and_put(self, subscription: Subscription, chunk: RawChunk) -> list[Decoded]:
+        """Also on a decoding thread: the user gets the rows without another turn of the I/O thread."""
+        steps = self._decoder.decode(
+            chunk.view, chunk.position, subscription.bucket, projected=chunk.projected, filtered_end=chunk.filtered_end
+        )
+        self._queue.put(subscription, steps)
+        return steps
+
+    def _after_decoding(self, subscription: Subscription, steps: list[Decoded]) -> None:
+        if steps and steps[-1].error is not None and subscription.active:
+            self._go_back(subscription, steps[-1].next_offset)
+            subscription.waits_for_user = True
+
+    def _go_back(self, subscription: Subscription, offset: int) -> None:
+        """Fetch again from `offset`; what was read behind it is dropped."""
+        self.discard(subscription)
+        subscription.fetch_offset = offset

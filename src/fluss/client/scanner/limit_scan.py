@@ -1,0 +1,128 @@
+"""Limit scans: the last rows of one bucket in one question.
+
+A server returns whole batches, so that the rows are cut here: the last `limit` of them. Creating a scanner asks
+nothing; the first read does, once. An error leaves the scanner spent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.client.metadata import ClientTable
+from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.base_scanner import pandas_of
+from fluss.client.scanner.decoder import BatchDecoder, walk
+from fluss.client.scanner.log_rows import LogRows
+from fluss.client.scanner.records import RecordBatch
+from fluss.client.scanner.table_schemas import fetch_schema
+from fluss.client.session import Session
+from fluss.client.values import TableBucket
+from fluss.codec.log_batch import CorruptBatch
+from fluss.errors import ErrorCode, FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
+
+
+class BaseBatchScanner:
+    """Reads at most `limit` rows of a bucket, once."""
+
+    def __init__(self, session: Session, table: ClientTable, plan: ScanPlan, bucket: TableBucket) -> None:
+        if plan.limit is None:
+            raise FlussError("a scan of one bucket needs a limit: new_scan().limit(n).create_bucket_batch_scanner(b)")
+        if plan.predicate is not None:
+            raise FlussError("a filter cannot be combined with limit(): the server counts rows before it filters")
+        if table.has_primary_key:
+            raise FlussError(
+                f"table {table.path} has a primary key: limit scans are for log tables",
+                ErrorCode.INVALID_TABLE_EXCEPTION,
+            )
+        session.check_open()
+        self._session = session
+        self._table = table
+        self._limit = plan.limit
+        self._bucket = bucket
+        self._decoder = BatchDecoder(table, plan)
+        self._spent = False
+
+    @property
+    def bucket(self) -> TableBucket:
+        """The bucket that is read."""
+        return self._bucket
+
+    def _is_spent(self) -> bool:
+        spent, self._spent = self._spent, True
+        return spent
+
+    async def _scan(self) -> RecordBatch | None:
+        """On the I/O thread."""
+        cluster, path = self._session.cluster, self._table.path
+        request = pb.LimitScanRequest(
+            table_id=self._bucket.table_id,
+            partition_id=self._bucket.partition_id,
+            bucket_id=self._bucket.bucket_id,
+            limit=self._limit,
+        )
+        connection = await cluster.leader(self._bucket, path)
+        answer = await connection.call(ApiKey.LIMIT_SCAN, request)
+        if answer.HasField("error_code") and answer.error_code:
+            raise FlussError(answer.error_message or f"{self._bucket} of {path} cannot be scanned", answer.error_code)
+        records = memoryview(answer.records)
+        try:
+            walked = walk(records)
+        except CorruptBatch as error:
+            raise FlussError(f"{self._bucket} of {path}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from None
+        for schema_id in walked.schema_ids:
+            if not self._decoder.knows(schema_id):
+                self._decoder.learn(schema_id, await fetch_schema(cluster, path, schema_id))
+        return self._last_rows(records)
+
+    def _last_rows(self, records: memoryview) -> RecordBatch | None:
+        found: list[LogRows] = []
+        for step in self._decoder.decode(records, 0, self._bucket, projected=False):
+            if step.error is not None:
+                raise step.error
+            if step.rows is not None:
+                found.append(step.rows)
+        if not found:
+            return None
+        surplus = sum(map(len, found)) - self._limit
+        while surplus > 0 and surplus >= len(found[0]):
+            surplus -= len(found.pop(0))
+        if surplus > 0:
+            found[0] = found[0].slice(surplus, len(found[0]))
+        if len(found) == 1:
+            return RecordBatch(found[0])
+        table = pa.concat_tables([pa.Table.from_batches([rows.rows]) for rows in found], promote_options="default")
+        rows = table.combine_chunks().to_batches()[0]
+        return RecordBatch(LogRows(self._bucket, rows, found[0].offset_of(0), found[-1].timestamp))
+
+    def _table_of(self, batches: list[RecordBatch]) -> Any:
+        if not batches:
+            return self._decoder.output_schema.empty_table()
+        return pa.Table.from_batches([batch.batch for batch in batches])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(bucket={self._bucket})"
+
+
+class BatchScanner(BaseBatchScanner):
+    """The last rows of one bucket, read once; calls block."""
+
+    def next_batch(self) -> RecordBatch | None:
+        """The rows on the first call, then None."""
+        return None if self._is_spent() else self._session.run(self._scan())
+
+    def collect_all_batches(self) -> list[RecordBatch]:
+        """All that is left: one batch or none."""
+        batch = self.next_batch()
+        return [] if batch is None else [batch]
+
+    def to_arrow(self) -> Any:
+        """All that is left as a `pyarrow.Table`."""
+        return self._table_of(self.collect_all_batches())
+
+    def to_pandas(self) -> Any:
+        """All that is left as a `pandas.DataFrame`."""
+        return pandas_of(self.to_arrow())

@@ -1,0 +1,90 @@
+"""Offsets of many buckets, also of several partitions, at once. Runs on the I/O thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from fluss.client.cluster import Cluster
+from fluss.client.values import TableBucket
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TablePath
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
+
+EARLIEST, LATEST, TIMESTAMP = 0, 1, 2
+ATTEMPTS = 5
+FIRST_RETRY_SECONDS = 0.05
+_FOLLOWER_NONE = -1
+_MOVED = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.REQUEST_TIME_OUT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
+        ErrorCode.LEADER_NOT_AVAILABLE_EXCEPTION,
+    }
+)
+
+
+async def list_bucket_offsets(
+    cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket], kind: int, timestamp_ms: int | None = None
+) -> dict[TableBucket, int]:
+    """One offset per bucket; asks all leaders at the same time, and again where a leader has moved."""
+    found: dict[TableBucket, int] = {}
+    missing = list(buckets)
+    for attempt in range(ATTEMPTS):
+        trouble = await _ask(cluster, path, missing, kind, timestamp_ms, found)
+        missing = [bucket for bucket in missing if bucket not in found]
+        if not missing:
+            return found
+        if trouble is None or trouble.error_code not in _MOVED or attempt == ATTEMPTS - 1:
+            break
+        for bucket in missing:
+            cluster.invalidate(bucket)
+        await asyncio.sleep(FIRST_RETRY_SECONDS * 2**attempt)
+    raise trouble or FlussError(f"no offset of {missing[0]} in the answer", ErrorCode.CORRUPT_MESSAGE)
+
+
+async def _ask(
+    cluster: Cluster,
+    path: TablePath,
+    buckets: Sequence[TableBucket],
+    kind: int,
+    timestamp_ms: int | None,
+    found: dict[TableBucket, int],
+) -> FlussError | None:
+    groups: dict[tuple[int, int | None], tuple[Any, list[TableBucket]]] = {}
+    for bucket in buckets:
+        connection = await cluster.leader(bucket, path)
+        groups.setdefault((id(connection), bucket.partition_id), (connection, []))[1].append(bucket)
+    calls = [
+        connection.call(ApiKey.LIST_OFFSETS, _request(group, kind, timestamp_ms))
+        for connection, group in groups.values()
+    ]
+    trouble: FlussError | None = None
+    for (_, group), answer in zip(groups.values(), await asyncio.gather(*calls, return_exceptions=True), strict=True):
+        if isinstance(answer, FlussError):
+            trouble = answer
+            continue
+        if isinstance(answer, BaseException):
+            raise answer
+        by_id = {bucket.bucket_id: bucket for bucket in group}
+        for entry in answer.buckets_resp:
+            if entry.HasField("error_code") and entry.error_code:
+                trouble = FlussError(entry.error_message or "the offset cannot be listed", entry.error_code)
+            elif entry.HasField("offset") and entry.bucket_id in by_id:
+                found[by_id[entry.bucket_id]] = entry.offset
+    return trouble
+
+
+def _request(buckets: Sequence[TableBucket], kind: int, timestamp_ms: int | None) -> pb.ListOffsetsRequest:
+    return pb.ListOffsetsRequest(
+        follower_server_id=_FOLLOWER_NONE,
+        offset_type=kind,
+        table_id=buckets[0].table_id,
+        partition_id=buckets[0].partition_id,
+        bucket_id=[bucket.bucket_id for bucket in buckets],
+        startTimestamp=timestamp_ms,
+    )
