@@ -22,6 +22,16 @@ if _TYPE_CHECKING:
     from fluss.client.data_types import DataField, DataTypes
     from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
     from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
+    from fluss.client.scanner import (
+        BatchScanner,
+        ColumnRef,
+        LogScanner,
+        Predicate,
+        RecordBatch,
+        ScanRecord,
+        ScanRecords,
+        col,
+    )
     from fluss.client.schemas import Schema, SchemaInfo
     from fluss.client.table import FlussTable, TableAppend, TableScan
     from fluss.client.table_info import TableInfo
@@ -38,13 +48,17 @@ if _TYPE_CHECKING:
         TableBucket,
         TablePath,
     )
+    from fluss.client.writer import AppendWriter, WriteResultHandle
     from fluss.config import Config
     from fluss.server.embedded import EmbeddedCluster
 
 __all__ = [
     "EARLIEST_OFFSET",
     "LATEST_OFFSET",
+    "AppendWriter",
+    "BatchScanner",
     "ChangeType",
+    "ColumnRef",
     "Config",
     "ConfigEntry",
     "DataField",
@@ -59,10 +73,15 @@ __all__ = [
     "KvFormat",
     "LakeSnapshot",
     "LogFormat",
+    "LogScanner",
     "OffsetSpec",
     "OffsetType",
     "PartitionInfo",
     "PartitionSpec",
+    "Predicate",
+    "RecordBatch",
+    "ScanRecord",
+    "ScanRecords",
     "Schema",
     "SchemaInfo",
     "ServerNode",
@@ -72,7 +91,9 @@ __all__ = [
     "TableInfo",
     "TablePath",
     "TableScan",
+    "WriteResultHandle",
     "__version__",
+    "col",
     "embedded",
 ]
 
@@ -84,6 +105,16 @@ _HOMES = {
     "fluss.client.data_types": ("DataField", "DataTypes"),
     "fluss.client.databases": ("DatabaseDescriptor", "DatabaseInfo"),
     "fluss.client.descriptors": ("KvFormat", "LogFormat", "TableDescriptor"),
+    "fluss.client.scanner": (
+        "BatchScanner",
+        "ColumnRef",
+        "LogScanner",
+        "Predicate",
+        "RecordBatch",
+        "ScanRecord",
+        "ScanRecords",
+        "col",
+    ),
     "fluss.client.schemas": ("Schema", "SchemaInfo"),
     "fluss.client.table": ("FlussTable", "TableAppend", "TableScan"),
     "fluss.client.table_info": ("TableInfo",),
@@ -100,6 +131,7 @@ _HOMES = {
         "TableBucket",
         "TablePath",
     ),
+    "fluss.client.writer": ("AppendWriter", "WriteResultHandle"),
     "fluss.config": ("Config",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

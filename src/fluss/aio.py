@@ -18,8 +18,11 @@ from fluss.client.connection import CLOSE_TIMEOUT_SECONDS, BaseConnection
 from fluss.client.data_types import DataField, DataTypes
 from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
 from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
+from fluss.client.scanner import AioBatchScanner as BatchScanner
+from fluss.client.scanner import AioLogScanner as LogScanner
+from fluss.client.scanner import ColumnRef, Predicate, RecordBatch, ScanRecord, ScanRecords, col
 from fluss.client.schemas import Schema, SchemaInfo
-from fluss.client.table import TableAppend
+from fluss.client.table import BaseTable, BaseTableScan, TableAppend, check_bucket
 from fluss.client.table_info import TableInfo
 from fluss.client.values import (
     EARLIEST_OFFSET,
@@ -34,13 +37,18 @@ from fluss.client.values import (
     TableBucket,
     TablePath,
 )
+from fluss.client.writer import AppendWriter, WriteResultHandle
 from fluss.config import Config
 from fluss.errors import ErrorCode, FlussError
+from fluss.model import paths
 
 __all__ = [
     "EARLIEST_OFFSET",
     "LATEST_OFFSET",
+    "AppendWriter",
+    "BatchScanner",
     "ChangeType",
+    "ColumnRef",
     "Config",
     "ConfigEntry",
     "DataField",
@@ -51,13 +59,19 @@ __all__ = [
     "FlussAdmin",
     "FlussConnection",
     "FlussError",
+    "FlussTable",
     "KvFormat",
     "LakeSnapshot",
     "LogFormat",
+    "LogScanner",
     "OffsetSpec",
     "OffsetType",
     "PartitionInfo",
     "PartitionSpec",
+    "Predicate",
+    "RecordBatch",
+    "ScanRecord",
+    "ScanRecords",
     "Schema",
     "SchemaInfo",
     "ServerNode",
@@ -66,7 +80,10 @@ __all__ = [
     "TableDescriptor",
     "TableInfo",
     "TablePath",
+    "TableScan",
+    "WriteResultHandle",
     "__version__",
+    "col",
     "embedded",
 ]
 
@@ -77,6 +94,40 @@ embedded = _fluss.embedded
 class FlussConnection(BaseConnection):
     """A connection to a cluster: `await FlussConnection.create(config)`, best in an `async with` block."""
 
+    async def get_table(self, table_path: paths.TablePath | str) -> FlussTable:
+        """A table for reading and writing. Code 7 if it does not exist."""
+        return FlussTable(self._session, await self._open_table(table_path))
+
     async def close(self) -> None:
         """Write what was appended, then close."""
         await Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
+
+
+class FlussTable(BaseTable):
+    """A table of a connection; obtained with `await connection.get_table(path)`."""
+
+    def new_scan(self) -> TableScan:
+        """A builder for scanners."""
+        return TableScan(self._session, self._table)
+
+
+class TableScan(BaseTableScan):
+    """Builder for scanners; every step returns a new builder."""
+
+    async def create_log_scanner(self) -> LogScanner:
+        """A scanner of records, for `poll()` and `async for`."""
+        self._check_log_scan()
+        return LogScanner(self._session, self._table, self._plan, records=True)
+
+    async def create_record_batch_log_scanner(self) -> LogScanner:
+        """A scanner of Arrow batches, for `poll_arrow()`, `poll_record_batch()`, `to_arrow()` and `to_pandas()`."""
+        self._check_log_scan()
+        return LogScanner(self._session, self._table, self._plan, records=False)
+
+    async def create_batch_scanner(self) -> LogScanner:
+        """Same as `create_record_batch_log_scanner()`."""
+        return await self.create_record_batch_log_scanner()
+
+    def create_bucket_batch_scanner(self, bucket: paths.TableBucket) -> BatchScanner:
+        """A scanner of the last rows of one bucket; needs `limit()`."""
+        return BatchScanner(self._session, self._table, self._plan, check_bucket(self._table, bucket))

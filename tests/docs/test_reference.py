@@ -72,9 +72,7 @@ def test_every_name_is_there_with_its_parameters(member: Member) -> None:
         if each.name not in names:
             assert each.default is not inspect.Parameter.empty, f"{each.name} is not documented, so it needs a default"
     if member.is_awaited and member.name != "get_admin":
-        function = getattr(owner, member.name)
-        result = typing.get_type_hints(function, vars(sys.modules[function.__module__])).get("return")
-        assert inspect.iscoroutinefunction(function) or hasattr(result, "__await__"), "the document awaits it"
+        assert is_awaitable(getattr(owner, member.name)), "the document awaits it"
 
 
 def test_every_configuration_key_reads_and_writes_its_property() -> None:

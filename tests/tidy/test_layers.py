@@ -19,7 +19,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "server": frozenset({"model", "codec", "protocol"}),
     "cli": frozenset({"__init__", "client", "server", "model"}),
     "__init__": frozenset({"server", "client", "config"}),
-    "aio": frozenset({"__init__", "client", "config"}),
+    "aio": frozenset({"__init__", "client", "config", "model"}),
 }
 
 # Codecs and protocol are pure: bytes in, values out.
