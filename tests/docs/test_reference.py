@@ -38,6 +38,14 @@ def actual_parameters(member: Member) -> list[inspect.Parameter]:
     return found if is_bound or is_static else found[1:]
 
 
+def is_awaitable(function: Any) -> bool:
+    """A coroutine function, or one whose result is declared to be awaitable."""
+    if inspect.iscoroutinefunction(function):
+        return True
+    result = typing.get_type_hints(function, vars(sys.modules[function.__module__])).get("return")
+    return hasattr(result, "__await__")
+
+
 @pytest.mark.skipif(
     not MEMBERS, reason="document 002 is not there: set FLUSS_DOCUMENTS to the folder with the documents"
 )
