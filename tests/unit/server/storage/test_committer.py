@@ -166,6 +166,62 @@ def test_a_defect_while_writing_stops_one_bucket_and_not_the_thread(tmp_path: Pa
     bench.close()
 
 
+class DefectiveSyncs(NoSyncFiles):
+    """A sync of one bucket's log raises what no disk raises."""
+
+    def __init__(self) -> None:
+        self._defective: set[int] = set()
+
+    def open_write(self, path: str) -> int:
+        descriptor = super().open_write(path)
+        if "log-0/" in path and path.endswith(".log"):
+            self._defective.add(descriptor)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        self._defective.discard(descriptor)
+        super().close(descriptor)
+
+    def fdatasync(self, descriptor: int) -> None:
+        if descriptor in self._defective:
+            raise ValueError("a defect")
+
+
+@pytest.mark.parametrize("buckets", [1, 5])
+@pytest.mark.parametrize("flush", ["always", "interval"])
+def test_a_defect_while_syncing_stops_one_bucket_and_not_the_thread(tmp_path: Path, flush: str, buckets: int) -> None:
+    """One dirty bucket is synced by the commit thread itself, several by its helpers."""
+    bench = LogBench(tmp_path, DefectiveSyncs(), "always" if flush == "always" else "interval", flush_interval_ms=1)
+    logs = [bench.open(f"log-{number}") for number in range(buckets)]
+    for _ in range(4):  # more often than there are helpers
+        outcomes: list[FlussError | None] = []
+        taking = [log for log in logs if not log.writer.stopped]
+        for log in taking:
+            bench.append(log, batch_of(1)).add_durable(outcomes.append)
+        bench.settle()
+        assert len(outcomes) == len(taking)
+    bench.loop.run_until(lambda: logs[0].writer.stopped)
+    bench.settle()
+    with pytest.raises(FlussError) as caught:
+        bench.append(logs[0], batch_of(1))
+    assert caught.value.error_code == ErrorCode.STORAGE_EXCEPTION
+    assert "a defect" in caught.value.message
+    assert [len(read_all(log)) for log in logs[1:]] == [4] * (buckets - 1)
+    bench.close()
+
+
+def test_work_that_fails_between_groups_does_not_end_the_thread(tmp_path: Path) -> None:
+    bench = LogBench(tmp_path, NoSyncFiles())
+    log = bench.open()
+
+    def fail() -> None:
+        raise ValueError("a defect")
+
+    bench.committer._enqueue(fail)
+    bench.append_and_wait(log, batch_of(1))
+    bench.close()
+
+
 def test_flush_modes_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"log\.flush must be"):
         LogBench(tmp_path, flush="never")  # type: ignore[arg-type]

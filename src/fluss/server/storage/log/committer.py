@@ -213,7 +213,11 @@ class Committer:
             if group:
                 self._commit(group)
             for call in calls:
-                call()
+                try:
+                    call()
+                except Exception:
+                    # Whatever it was, the thread has to go on: everybody waits for it.
+                    _logger.exception("work between two groups of log writes failed")
             now = time.monotonic()
             if self._unsynced and self.flush == "interval" and now >= self._next_flush_at:
                 self._sync(list(self._unsynced))
@@ -286,11 +290,7 @@ class Committer:
         try:
             return log.writer.write(appends)
         except Exception as error:
-            # A defect must not take the thread, and with it every bucket, down.
-            _logger.exception("writing a bucket log failed")
-            log.writer.stopped = True
-            text = f"writing failed: {error!r}; the bucket takes no more writes until the server is restarted"
-            return [], WriteFailure(FlussError(text, ErrorCode.STORAGE_EXCEPTION), appends[0], True)
+            return [], _stop_after_defect(log, "writing", error, appends[0])
 
     def _sync(self, logs: list[BucketLog]) -> None:
         """Sync buckets outside of a group and tell them how far they are durable now."""
@@ -316,7 +316,10 @@ class Committer:
         failures: list[tuple[BucketLog, WriteFailure]] = []
 
         def sync_one(log: BucketLog) -> None:
-            failure = log.writer.sync()
+            try:
+                failure = log.writer.sync()
+            except Exception as error:
+                failure = _stop_after_defect(log, "syncing", error, None)
             if failure is not None:
                 failures.append((log, failure))
 
@@ -336,6 +339,14 @@ class Committer:
             if oldest.writer.is_dirty:
                 self._sync([oldest])
             oldest.writer.close()
+
+
+def _stop_after_defect(log: BucketLog, what: str, error: Exception, first: Append | None) -> WriteFailure:
+    """A defect must not take the thread, and with it every bucket, down: it stops the bucket that it hit."""
+    _logger.exception("%s a bucket log failed", what)
+    log.writer.stopped = True
+    text = f"{what} failed: {error!r}; the bucket takes no more writes until the server is restarted"
+    return WriteFailure(FlussError(text, ErrorCode.STORAGE_EXCEPTION), first, True)
 
 
 def _report_written(written: list[tuple[BucketLog, list[Append]]]) -> None:

@@ -13,12 +13,15 @@ Everything here is called by the commit thread only, except `mark_closed`. Rules
 
 from __future__ import annotations
 
+import logging
 import os
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem, is_disk_full, make_directories, write_all
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.segment import Segment
+
+_logger = logging.getLogger(__name__)
 
 
 class WriteFailure(Exception):  # noqa: N818 - it is a result that travels to the loop thread
@@ -177,9 +180,14 @@ class LogWriter:
         self._written_end = self._synced_end
 
     def close(self) -> None:
-        if self.is_open:
-            self._files.close(self._descriptor)
-            self._descriptor = -1
+        """Give the descriptor back. What counts was synced before, so an error here is only worth a line."""
+        if not self.is_open:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        try:
+            self._files.close(descriptor)
+        except OSError as error:
+            _logger.warning("closing a log file in %s failed: %s", self._directory, error)
 
 
 def _stop_error(what: str) -> FlussError:
