@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
 from tests.support.apache_fluss import ApacheFluss, jaas_config
 from tests.support.peers import free_ports
 from tests.support.server_process import ServerProcess
+from tests.support.wire import WireClient
 
 TABLETS = 2
 
@@ -24,6 +27,7 @@ CONFIG: Mapping[str, Mapping[str, str]] = {
     "plain": _LIMITS,
     # 120 bytes: every batch rolls a segment.
     "remote": {**_LIMITS, "log.segment.file-size": "120b", "remote.log.task-interval-duration": "1s"},
+    "guarded": {**_LIMITS, "authorizer.enabled": "true"},
     "own": _LIMITS,
 }
 _SECURITY = {
@@ -36,7 +40,7 @@ _SECURITY = {
 
 
 class Target(ABC):
-    """One running server of one kind ("plain", "remote" or "own")."""
+    """One running server of one kind: a key of `CONFIG`."""
 
     def __init__(self, kind: str) -> None:
         self.config = CONFIG[kind]
@@ -46,8 +50,21 @@ class Target(ABC):
         """What cases need to know."""
 
     @abstractmethod
+    def disturb(self, how: str) -> None:
+        """Let the server go away and come back: "crash" or "restart"."""
+
     def ask(self, what: str) -> None:
-        """Do what a case wants: "crash" or "restart"."""
+        """Do what a case wants: disturb the server, or what pyfluss has no call for.
+
+        "crash", "restart", "add_column DATABASE TABLE COLUMN", "grant USER OPERATION DATABASE TABLE"
+        """
+        words = what.split()
+        if words[0] == "add_column":
+            _add_column(self.settings()["bootstrap"], *words[1:])
+        elif words[0] == "grant":
+            _grant(self.settings()["bootstrap"], *words[1:])
+        else:
+            self.disturb(what)
 
     @abstractmethod
     def stop(self) -> None:
@@ -72,8 +89,8 @@ class ApacheTarget(Target):
             "remote_directory": str(self._cluster.directory / "remote"),
         }
 
-    def ask(self, what: str) -> None:
-        assert what in ("crash", "restart"), what
+    def disturb(self, how: str) -> None:
+        assert how in ("crash", "restart"), how
         self._cluster.restart_tablet()
 
     def stop(self) -> None:
@@ -113,15 +130,15 @@ class StandaloneTarget(Target):
             "remote_directory": str(self._directory / "remote"),
         }
 
-    def ask(self, what: str) -> None:
-        if what == "crash":  # the coordinator dies with the tablets: the harder case
+    def disturb(self, how: str) -> None:
+        if how == "crash":  # the coordinator dies with the tablets: the harder case
             for role in ("coordinator", *(f"tablet-{number}" for number in range(TABLETS))):
                 self._server.kill_role(role)
-        elif what == "restart":
+        elif how == "restart":
             self._server.stop()
             self._server.start()
         else:
-            raise ValueError(what)
+            raise ValueError(how)
 
     def stop(self) -> None:
         self._server.stop()
@@ -154,12 +171,39 @@ class EmbeddedTarget(Target):
             "remote_directory": str(self._directory / "remote"),
         }
 
-    def ask(self, what: str) -> None:
-        raise ValueError(f"an embedded server cannot {what}")
+    def disturb(self, how: str) -> None:
+        raise ValueError(f"an embedded server cannot {how}")
 
     def stop(self) -> None:
         self._cluster.close()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _add_column(bootstrap: str, database: str, table: str, column: str) -> None:
+    """Add a nullable STRING column at the end."""
+    request = pb.AlterTableRequest(ignore_if_not_exists=False)
+    request.table_path.database_name = database
+    request.table_path.table_name = table
+    request.add_columns.add(column_name=column, data_type_json=b'{"type":"STRING"}', column_position_type=0)
+    with WireClient.connect(bootstrap) as client:
+        client.call(ApiKey.ALTER_TABLE, request)
+
+
+def _grant(bootstrap: str, user: str, operation: str, database: str, table: str) -> None:
+    """Allow a user an operation on a table, through the internal listener, where everything is allowed."""
+    operations = {"READ": 3, "WRITE": 4, "DESCRIBE": 8}
+    request = pb.CreateAclsRequest()
+    request.acl.add(
+        resource_name=f"{database}.{table}",
+        resource_type=4,
+        principal_name=user,
+        principal_type="User",
+        host="*",
+        operation_type=operations[operation],
+        permission_type=2,
+    )
+    with WireClient.connect(bootstrap) as client:
+        client.call(ApiKey.CREATE_ACLS, request)
 
 
 TARGETS: Mapping[str, type[Target]] = {

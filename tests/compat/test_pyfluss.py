@@ -45,8 +45,8 @@ def all_cases() -> list[Case]:
 def runs_on(case: Case, target: str) -> bool:
     """Whether a case belongs into this test run on this target."""
     if target == "apache":
-        return APACHE == "all" or (APACHE != "off" and case.peer and case.server == "plain")
-    return target == "standalone" or case.server == "plain"
+        return (APACHE == "all" and case.apache) or (APACHE != "off" and case.peer and case.server == "plain")
+    return target == "standalone" or case.server in ("plain", "guarded")
 
 
 def parameters() -> list[ParameterSet]:

@@ -26,12 +26,16 @@ CaseBody = Callable[["Context"], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Case:
-    """A registered case: `server` names the kind of server it needs, `peer` puts it into the short run on Apache."""
+    """A registered case: `server` names the kind of server it needs, `peer` puts it into the short run on Apache.
+
+    `apache` is False for the few cases that the peer does not pass itself.
+    """
 
     name: str
     body: CaseBody
     server: str
     peer: bool
+    apache: bool
 
 
 _registry: dict[str, Case] = {}
@@ -42,16 +46,17 @@ def registered() -> Mapping[str, Case]:
     return _registry
 
 
-def case(server: str = "plain", peer: bool = False) -> Callable[[CaseBody], CaseBody]:
+def case(server: str = "plain", peer: bool = False, apache: bool = True) -> Callable[[CaseBody], CaseBody]:
     """Register an async function as a case.
 
-    `server`: "plain" (shared by many cases), "remote" (tiny segments, uploaded every second) or "own" (may be stopped).
+    `server`: "plain" (shared by many cases), "remote" (tiny segments, uploaded every second), "guarded" (checks
+    permissions) or "own" (may be stopped).
     """
 
     def register(body: CaseBody) -> CaseBody:
         module = body.__module__.rpartition(".")[2]
         name = f"{module}:{body.__name__}"
-        _registry[name] = Case(name, body, server, peer)
+        _registry[name] = Case(name, body, server, peer, apache)
         return body
 
     return register

@@ -205,3 +205,34 @@ async def rows_wait_for_their_partition(context: Context) -> None:
     scanner = await (await context.table(path)).new_scan().create_log_scanner()
     scanner.subscribe_partition(partition, 0, fluss.EARLIEST_OFFSET)
     assert [record.row["id"] for record in await poll_records(scanner, 1)] == [1]
+
+
+@case(peer=True)
+async def automatic_partitions(context: Context) -> None:
+    """Partitions of this year and the next are there soon after the table; theirs are names like any other."""
+    properties = {
+        "table.auto-partition.enabled": "true",
+        "table.auto-partition.time-unit": "year",
+        "table.auto-partition.time-zone": "UTC",
+        "table.auto-partition.num-precreate": "2",
+    }
+    path = await context.create(ONE_KEY, partition_keys=["region"], properties=properties)
+    year = datetime.datetime.now(datetime.timezone.utc).year
+    deadline = time.monotonic() + 15
+    while await names(context, path) != [str(year), str(year + 1)]:
+        assert time.monotonic() < deadline, await names(context, path)
+        await asyncio.sleep(0.05)
+    await context.wait_for_leaders(path, 1, str(year))
+    await context.append(path, [{"id": 1, "region": str(year)}])
+    latest = fluss.OffsetSpec.latest()
+    assert await (await context.admin()).list_partition_offsets(path, str(year), [0], latest) == {0: 1}
+    info = await (await context.admin()).get_table_info(path)
+    assert info.get_properties() == {**properties, "table.replication.factor": "1"}
+
+
+@case()
+async def automatic_partitions_need_their_key(context: Context) -> None:
+    """Code 15 with several partition keys and no `table.auto-partition.key`."""
+    properties = {"table.auto-partition.enabled": "true"}
+    table = fluss.TableDescriptor(fluss.Schema(TWO_KEYS), partition_keys=["dt", "region"], properties=properties)
+    await raises(15, (await context.admin()).create_table(context.path(), table), "table.auto-partition.key")

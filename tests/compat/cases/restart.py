@@ -97,7 +97,7 @@ async def crash_while_writing(context: Context) -> None:
     await write_and_check(context, "crash")
 
 
-@case(server="own")
+@case(server="own", apache=False)  # 0.9.1 with one replica: the flush of the writer beside the scanner never ends
 async def crash_while_polling(context: Context) -> None:
     """kill -9 of the tablet servers under a scanner."""
     await poll_and_check(context, "crash")
@@ -109,7 +109,7 @@ async def restart_while_writing(context: Context) -> None:
     await write_and_check(context, "restart")
 
 
-@case(server="own")
+@case(server="own", apache=False)
 async def restart_while_polling(context: Context) -> None:
     """A stop and start of the whole server under a scanner."""
     await poll_and_check(context, "restart")

@@ -267,3 +267,34 @@ async def two_scanners_of_one_table(context: Context) -> None:
     await context.append(path, rows(6, 8))
     assert [record.offset for record in await poll_records(second, 8)] == list(range(8))
     assert [record.offset for record in await poll_records(first, 2)] == [6, 7]
+
+
+@case()
+async def a_reader_holds_its_scanner(context: Context) -> None:
+    """While a batch reader is open its scanner takes no new subscription."""
+    path = await context.create(SCHEMA)
+    for start in range(0, 1_000, 200):
+        await context.append(path, rows(start, start + 200))
+    scanner = await context.scanner(path, batches=True)
+    reader = scanner.to_arrow_batch_reader()
+    first = await asyncio.to_thread(reader.read_next_batch)
+    assert first.num_rows > 0
+
+    async def subscribe() -> None:
+        scanner.subscribe(0, 0)
+
+    await raises(-2, subscribe(), "RecordBatchLogReader is active")
+    await asyncio.to_thread(reader.read_all)
+    again = await context.scanner(path, batches=True)
+    assert (await again.to_arrow()).num_rows == 1_000
+
+
+@case()
+async def scanner_kinds_do_not_mix(context: Context) -> None:
+    """Record calls on batch scanners and batch calls on record scanners are refused by the client."""
+    path = await three_batches(context)
+    records, batches = await context.scanner(path), await context.scanner(path, batches=True)
+    await raises(-2, batches.poll(100))
+    await raises(-2, records.poll_arrow(100))
+    await raises(-2, records.poll_record_batch(100))
+    await raises(-2, records.to_arrow())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.compat.cases.kit import Context, case, fluss
+from tests.compat.cases.kit import Context, case, fluss, raises
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())])
 
@@ -163,3 +163,49 @@ async def two_writers_on_one_connection(context: Context) -> None:
     await asyncio.gather(*(writer.flush() for writer in writers))
     for path in paths:
         assert [row["id"] for row in await context.read_rows(path, 50)] == list(range(50))
+
+
+@case()
+async def round_robin_buckets(context: Context) -> None:
+    """The other way of pyfluss to choose buckets for rows without a key."""
+    path = await context.create(SCHEMA, bucket_count=4)
+    connection = await context.connect(writer_bucket_no_key_assigner="round_robin")
+    writer = (await connection.get_table(path)).new_append().create_writer()
+    for number in range(40):
+        writer.append({"id": number})
+    await writer.flush()
+    offsets = await (await context.admin()).list_offsets(path, [0, 1, 2, 3], fluss.OffsetSpec.latest())
+    assert sum(offsets.values()) == 40
+    assert min(offsets.values()) > 0
+
+
+@case(apache=False)  # the peer fails the whole request, which pyfluss repeats without end
+async def an_unknown_acknowledgement_level(context: Context) -> None:
+    """Code 18, and the writer of another connection goes on."""
+    path = await context.create(SCHEMA)
+    connection = await fluss.FlussConnection.create(odd_config(context))
+    writer = (await connection.get_table(path)).new_append().create_writer()
+    await raises(18, writer.append({"id": 1}).wait())
+    await connection.close()
+    await context.append(path, [{"id": 2}])
+    assert await context.read_rows(path, 1) == [{"id": 2, "name": None, "score": None}]
+
+
+def odd_config(context: Context) -> Any:
+    """acks that do not exist; pyfluss lets them through without idempotence."""
+    config = fluss.Config({"bootstrap.servers": context.bootstrap})
+    config.writer_acks = "7"
+    config.writer_enable_idempotence = False
+    return config
+
+
+@case()
+async def names_of_all_kinds(context: Context) -> None:
+    """Upper case, digits, dashes; columns have no rule for their characters."""
+    schema = pa.schema([("Größe in m²", pa.float64()), ("a b", pa.int32()), ("$", pa.string())])
+    path = await context.create(schema, "T-1_x")
+    row = {"Größe in m²": 1.5, "a b": 2, "$": "x"}
+    await context.append(path, [row])
+    assert await context.read_rows(path, 1) == [row]
+    assert await context.read_rows(path, 1, project_by_name=["$", "Größe in m²"]) == [{"$": "x", "Größe in m²": 1.5}]
+    assert await (await context.admin()).list_tables(context.database) == ["T-1_x"]
