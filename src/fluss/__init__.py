@@ -22,6 +22,7 @@ if _TYPE_CHECKING:
     from fluss.client.data_types import DataField, DataTypes
     from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
     from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
+    from fluss.client.facade import Database, connect
     from fluss.client.scanner import (
         BatchScanner,
         ColumnRef,
@@ -63,6 +64,7 @@ __all__ = [
     "ConfigEntry",
     "DataField",
     "DataTypes",
+    "Database",
     "DatabaseDescriptor",
     "DatabaseInfo",
     "ErrorCode",
@@ -94,6 +96,7 @@ __all__ = [
     "WriteResultHandle",
     "__version__",
     "col",
+    "connect",
     "embedded",
 ]
 
@@ -104,6 +107,7 @@ _HOMES = {
     "fluss.client.connection": ("FlussConnection",),
     "fluss.client.data_types": ("DataField", "DataTypes"),
     "fluss.client.databases": ("DatabaseDescriptor", "DatabaseInfo"),
+    "fluss.client.facade": ("Database", "connect"),
     "fluss.client.descriptors": ("KvFormat", "LogFormat", "TableDescriptor"),
     "fluss.client.scanner": (
         "BatchScanner",

@@ -227,6 +227,10 @@ class Config:
         twin._values.update(self._values)
         return twin
 
+    def explicit(self) -> dict[str, Any]:
+        """The options that were set, by property name."""
+        return dict(self._values)
+
     def to_dict(self) -> dict[str, str]:
         """All options with their keys, as texts; the password is in it."""
         return {option.key: _as_text(getattr(self, option.name)) for option in _OPTIONS.values()}

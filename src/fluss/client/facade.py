@@ -1,0 +1,304 @@
+"""`fluss.connect`: tables for scripts and notebooks, without event loops.
+
+    with fluss.connect("127.0.0.1:9123") as db:
+        db.append("events", [{"id": 1, "name": "Alice"}])
+        print(db.scan("events").to_pandas())
+
+Every call blocks until it is done, also in a notebook, whose own event loop goes on afterwards. It stands on the same
+session, writers and scanners as the rest of the client; writers are kept open per table. A `Database` may be used by
+several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from fluss.client.admin_calls import REMOVE_VALUE as _REMOVE
+from fluss.client.admin_calls import SET_VALUE as _SET
+from fluss.client.admin_calls import AdminCalls, NewColumns, config_changes, new_columns
+from fluss.client.connection import FlussConnection
+from fluss.client.descriptors import TableDescriptor
+from fluss.client.schemas import Schema
+from fluss.client.table import FlussTable
+from fluss.client.table_info import TableInfo
+from fluss.client.values import EARLIEST_OFFSET, PartitionInfo, TableBucket, TablePath, as_table_path
+from fluss.config import Config
+from fluss.errors import FlussError
+from fluss.model import paths
+
+if TYPE_CHECKING:
+    from fluss.client.scanner import Predicate, RecordBatch
+    from fluss.client.writer import AppendWriter
+
+DEFAULT_DATABASE = "fluss"
+MAX_OPEN_WRITERS = 1000
+FOLLOW_POLL_MS = 500
+"""How long `follow` waits for rows before it looks for an interrupt."""
+
+Table = paths.TablePath | str
+Rows = Any
+
+
+def connect(
+    bootstrap_servers: str | Config | None = None,
+    *,
+    database: str = DEFAULT_DATABASE,
+    username: str | None = None,
+    password: str | None = None,
+    **options: Any,
+) -> Database:
+    """Connect to a cluster: `fluss.connect("host:9123")`. Options are those of `Config`, by property name."""
+    if isinstance(bootstrap_servers, Config):
+        config = bootstrap_servers.copy()
+    else:
+        config = Config({} if bootstrap_servers is None else {"bootstrap.servers": bootstrap_servers})
+    if username is not None or password is not None:
+        options = {
+            "security_protocol": "sasl",
+            "security_sasl_username": username,
+            "security_sasl_password": password,
+            **options,
+        }
+    for name, value in Config(options).explicit().items():
+        setattr(config, name, value)
+    return Database(FlussConnection.open(config), database)
+
+
+class Database:
+    """Tables of one database, by name; `"other.table"` or a `TablePath` names a table of another one."""
+
+    def __init__(self, connection: FlussConnection, database: str = DEFAULT_DATABASE) -> None:
+        self._connection = connection
+        self._session = connection._session
+        self._calls = AdminCalls(self._session.cluster)
+        self._database = database
+        self._writers: dict[TablePath, AppendWriter] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def connection(self) -> FlussConnection:
+        """The connection, for everything that is not here."""
+        return self._connection
+
+    # ---- what there is ----
+
+    def databases(self) -> list[str]:
+        """Names of all databases."""
+        return self._session.run(self._calls.list_databases())
+
+    def tables(self, database: str | None = None) -> list[str]:
+        """Names of the tables of this or another database."""
+        return self._session.run(self._calls.list_tables(database or self._database))
+
+    def info(self, table: Table) -> TableInfo:
+        """What is known about a table."""
+        return self._session.run(self._calls.get_table_info(self._path(table)))
+
+    def partitions(self, table: Table) -> list[PartitionInfo]:
+        """The partitions of a table."""
+        return self._session.run(self._calls.list_partition_infos(self._path(table), None))
+
+    # ---- changing it ----
+
+    def create_database(self, name: str, *, ignore_if_exists: bool = True) -> None:
+        """Create a database."""
+        self._session.run(self._calls.create_database(name, None, ignore_if_exists))
+
+    def create_table(
+        self,
+        table: Table,
+        schema: Schema | pa.Schema | TableDescriptor,
+        *,
+        ignore_if_exists: bool = False,
+        primary_keys: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Create a table from a schema; options are those of `TableDescriptor`, e.g. `bucket_count=4`."""
+        if isinstance(schema, pa.Schema):
+            schema = Schema(schema, primary_keys)
+        elif primary_keys:
+            raise FlussError("primary_keys goes with a pyarrow schema; a fluss.Schema has its own")
+        descriptor = schema if isinstance(schema, TableDescriptor) else TableDescriptor(schema, **options)
+        self._session.run(self._calls.create_table(self._path(table), descriptor, ignore_if_exists))
+
+    def alter_table(
+        self,
+        table: Table,
+        *,
+        add_columns: NewColumns | None = None,
+        set_properties: Mapping[str, str] | None = None,
+        remove_properties: Iterable[str] | None = None,
+    ) -> None:
+        """Add columns, or change properties."""
+        changes = config_changes(_SET, set_properties) + config_changes(_REMOVE, remove_properties)
+        call = self._calls.alter_table(self._path(table), changes, new_columns(add_columns), False)
+        self._session.run(call)
+        self._forget_writer(table)
+
+    def drop_table(self, table: Table, *, ignore_if_not_exists: bool = False) -> None:
+        """Drop a table and its data."""
+        self._forget_writer(table)
+        self._session.run(self._calls.drop_table(self._path(table), ignore_if_not_exists))
+
+    def create_partition(
+        self, table: Table, partition_spec: Mapping[str, str], *, ignore_if_exists: bool = False
+    ) -> None:
+        """Create a partition, e.g. `{"region": "US"}`."""
+        self._session.run(self._calls.create_partition(self._path(table), partition_spec, ignore_if_exists))
+
+    # ---- rows ----
+
+    def append(self, table: Table, rows: Rows) -> None:
+        """Append rows and wait until they are durable.
+
+        `rows` is a dict for one row, an iterable of rows (dicts, or lists or tuples in column order), a pyarrow Table
+        or RecordBatch, or a pandas or polars DataFrame. A row of an iterable that does not fit raises; the rows before
+        it are written.
+        """
+        writer = self._writer(table)
+        try:
+            _write(writer, rows)
+            writer.flush().result()
+        except FlussError:
+            self._forget_writer(table)  # the table may have been made anew
+            raise
+
+    def scan(
+        self,
+        table: Table,
+        columns: Sequence[str] | None = None,
+        *,
+        where: Predicate | None = None,
+        start_offset: int = EARLIEST_OFFSET,
+        since: Any = None,
+    ) -> pa.Table:
+        """All rows of a log table up to now, as a pyarrow Table.
+
+        `columns` by name, `where` a condition such as `col("id") >= 200`, `since` a time (milliseconds or an aware
+        datetime) to start from.
+        """
+        with self._scanner(table, columns, where, start_offset, since) as scanner:
+            return scanner.to_arrow()
+
+    def head(self, table: Table, limit: int = 10, columns: Sequence[str] | None = None) -> pa.Table:
+        """A few of the newest rows of a table: up to `limit` of its first bucket that has some."""
+        opened = self._open(table)
+        scan = opened.new_scan().limit(limit)
+        if columns is not None:
+            scan = scan.project_by_name(columns)
+        result: pa.Table | None = None
+        for bucket in self._buckets(opened):
+            result = scan.create_bucket_batch_scanner(bucket).to_arrow()
+            if result.num_rows:
+                break
+        return opened.arrow_schema.empty_table() if result is None else result
+
+    def follow(
+        self,
+        table: Table,
+        columns: Sequence[str] | None = None,
+        *,
+        where: Predicate | None = None,
+        start_offset: int = EARLIEST_OFFSET,
+        since: Any = None,
+    ) -> Iterator[RecordBatch]:
+        """Batches of a log table as they come, without end; stop iterating to stop reading."""
+        with self._scanner(table, columns, where, start_offset, since) as scanner:
+            while True:
+                yield from scanner.poll_record_batch(FOLLOW_POLL_MS)
+
+    # ---- life ----
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection._close_blocking()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        self.close()
+        return False
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._connection.is_closed else ""
+        return f"Database({self._session.config.bootstrap_servers!r}, {self._database!r}{state})"
+
+    # ---- inside ----
+
+    def _path(self, table: Table) -> TablePath:
+        if isinstance(table, str) and "." not in table:
+            return TablePath(self._database, table)
+        return as_table_path(table)
+
+    def _open(self, table: Table) -> FlussTable:
+        path = self._path(table)
+        return FlussTable(self._session, self._session.run(self._session.cluster.table(path, fresh=True)))
+
+    def _writer(self, table: Table) -> AppendWriter:
+        path = self._path(table)
+        with self._lock:
+            writer = self._writers.get(path)
+            if writer is None:
+                if len(self._writers) >= MAX_OPEN_WRITERS:
+                    self._writers.pop(next(iter(self._writers)))
+                writer = self._writers[path] = self._open(path).new_append().create_writer()
+            return writer
+
+    def _forget_writer(self, table: Table) -> None:
+        with self._lock:
+            self._writers.pop(self._path(table), None)
+
+    def _scanner(
+        self, table: Table, columns: Sequence[str] | None, where: Predicate | None, start_offset: int, since: Any
+    ) -> Any:
+        from fluss.client.scanner import LogScanner
+        from fluss.client.table import TableScan
+
+        opened = self._open(table)
+        scan: TableScan = opened.new_scan()
+        if columns is not None:
+            scan = scan.project_by_name(columns)
+        if where is not None:
+            scan = scan.filter(where)
+        scanner: LogScanner = scan._log_scanner(records=False)
+        if since is not None:
+            scanner.from_timestamp(since)
+        else:
+            scanner.subscribe_all(start_offset)
+        return scanner
+
+    def _buckets(self, table: FlussTable) -> Iterator[TableBucket]:
+        info = table.get_table_info()
+        partition_ids: list[int | None] = [None]
+        if info.is_partitioned():
+            partition_ids = [partition.partition_id for partition in self.partitions(info.table_path)]
+        for partition_id in partition_ids:
+            for bucket_id in range(info.num_buckets):
+                yield TableBucket.with_partition(info.table_id, partition_id, bucket_id)
+
+
+def _write(writer: AppendWriter, rows: Rows) -> None:
+    """Hand rows of any accepted form over to a writer."""
+    if isinstance(rows, pa.Table):
+        writer.write_arrow(rows)
+    elif isinstance(rows, pa.RecordBatch):
+        writer.write_arrow_batch(rows)
+    elif isinstance(rows, Mapping):
+        writer.append(dict(rows))
+    elif hasattr(rows, "to_arrow"):  # polars
+        writer.write_arrow(rows.to_arrow())
+    elif hasattr(rows, "iloc"):  # pandas
+        writer.write_pandas(rows)
+    elif isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+        raise FlussError(f"append takes rows as dicts, tuples, Arrow or a DataFrame, got {type(rows).__name__}")
+    else:
+        for row in rows:
+            writer.append(row)
