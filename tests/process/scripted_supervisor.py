@@ -1,7 +1,8 @@
 """A supervisor whose children do as they are told: `python -m tests.process.scripted_supervisor MODE DIR`.
 
 Each child appends a line to DIR/<role>.starts. Modes: `serve` (ready at once, until SIGTERM), `stubborn` (ignores
-SIGTERM), `crash` (never ready), `refuse` (exit code for "cannot start").
+SIGTERM; the supervisor is soon out of patience), `deaf` (the same with a patient supervisor), `crash` (never ready),
+`refuse` (exit code for "cannot start").
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def main(mode: str, directory: Path) -> int:
         if mode == "crash":
             raise RuntimeError("scripted")
         stopped = threading.Event()
-        signal.signal(signal.SIGTERM, lambda number, frame: None if mode == "stubborn" else stopped.set())
+        signal.signal(signal.SIGTERM, lambda number, frame: None if mode in ("stubborn", "deaf") else stopped.set())
         report_ready()
         threading.Thread(target=lambda: os.read(life_line, 1) or os._exit(70), daemon=True).start()
         stopped.wait()

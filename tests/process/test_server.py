@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fluss.cli.server import ENOUGH_OPEN_FILES
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol.api_keys import ApiKey
 from tests.support.log_workload import create_table, leaders
@@ -83,6 +85,21 @@ def test_processes_have_names_and_few_threads(server: ServerProcess) -> None:
     assert psutil.Process(server.process.pid).num_threads() == 1
     for role in ("coordinator", "tablet-0", "tablet-1"):
         assert server.process_of(role) is not None
+
+
+def test_the_limit_on_open_files_is_raised_as_far_as_it_goes(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))
+    try:
+        server = ServerProcess(tmp_path / "data")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    with server:
+        tablet = server.process_of("tablet-0")
+        assert tablet is not None
+        hard = before[1]
+        expected = ENOUGH_OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+        assert tablet.rlimit(psutil.RLIMIT_NOFILE)[0] == expected
 
 
 def test_tables_and_ports_survive_a_clean_stop_and_a_kill(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
+from fluss.server.supervisor import SAME_STOP_REQUEST_SECONDS
 from tests.support.server_process import wait_until
 
 
@@ -100,6 +102,21 @@ def test_children_that_ignore_the_stop_are_killed_after_the_deadline(tmp_path: P
         assert process.returncode == 0
         assert "a, b did not stop in time and will be killed" in errors
     assert not any(psutil.pid_exists(starts(tmp_path, role)[0]) for role in "ab")
+
+
+def test_signals_that_come_together_are_one_request_and_a_later_one_is_impatience(tmp_path: Path) -> None:
+    """Tools like ``timeout`` signal the process and then its group; a person presses Ctrl-C again."""
+    with scripted("deaf", tmp_path) as process:
+        read_ready(process)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        second_request_at = time.monotonic() + 2 * SAME_STOP_REQUEST_SECONDS
+        wait_until(lambda: time.monotonic() >= second_request_at, "the signals are no longer the same request")
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "a, b did not stop in time and will be killed" in errors
 
 
 def test_the_death_of_the_supervisor_ends_its_children(tmp_path: Path) -> None:

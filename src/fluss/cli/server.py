@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Where the hard limit on open files is none at all, the soft one is raised to this.
+ENOUGH_OPEN_FILES = 65_536
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -63,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     log_dir = Path(options.log_dir) if options.log_dir else None
     set_up_logging("supervisor", options.log_level, log_dir)
     config = ServerConfig.load(options.config, _overrides(options))
+    _raise_open_files_limit()
     return _supervise(config, lambda role: set_up_logging(role, options.log_level, log_dir))
 
 
@@ -70,6 +73,20 @@ def _keep_libraries_from_starting_threads() -> None:
     """A process with threads must not fork. NumPy's and pyarrow's libraries start some when they are loaded."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+
+
+def _raise_open_files_limit() -> None:
+    """Every connection and every open segment is a descriptor, and shells often allow 1,024; children inherit this."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ENOUGH_OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (ValueError, OSError) as error:
+        logger.warning("this process may open %d files, and that cannot be raised to %d: %s", soft, wanted, error)
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, str]:

@@ -38,6 +38,8 @@ RESTART_DELAY_LONGEST_SECONDS = 2.0
 # A child that served for a shorter time than this before it died waits like one that never served.
 HEALTHY_LIFE_SECONDS = 0.5
 STOP_DEADLINE_SECONDS = 30.0
+# Some programs signal the process and then its whole group: only a later request means that somebody is impatient.
+SAME_STOP_REQUEST_SECONDS = 0.5
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HANDLED_SIGNALS = (*_STOP_SIGNALS, signal.SIGCHLD)
@@ -77,6 +79,7 @@ class Supervisor:
         self._stop_deadline_seconds = stop_deadline_seconds
         self._announced = False
         self._stop_requests = 0
+        self._stop_requested_at = 0.0
         self._failed = False
         self._selector = selectors.DefaultSelector()
         self._life_line_read, self._life_line_write = os.pipe()
@@ -103,8 +106,12 @@ class Supervisor:
         return EXIT_FAILED if self._failed else 0
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
-        if number in _STOP_SIGNALS:
+        if number not in _STOP_SIGNALS:
+            return
+        now = time.monotonic()
+        if self._stop_requests == 0 or now - self._stop_requested_at >= SAME_STOP_REQUEST_SECONDS:
             self._stop_requests += 1
+            self._stop_requested_at = now
 
     def _start_due(self) -> None:
         now = time.monotonic()
