@@ -94,7 +94,7 @@ def _maker(arrow_type: Any) -> Callable[[Any], list[Any]] | None:
     if types.is_string(arrow_type):
         return _texts
     if types.is_date32(arrow_type):
-        return lambda column: _in_range(_raw(column, np.int32).astype("M8[D]"), column)
+        return _dates
     if types.is_timestamp(arrow_type):
         return functools.partial(_timestamps, unit=arrow_type.unit, zoned=arrow_type.tz is not None)
     if types.is_time(arrow_type):
@@ -134,17 +134,21 @@ def _without_nulls(raw: Any, column: Any) -> Any:
     return raw
 
 
-def _in_range(moments: Any, column: Any) -> list[Any]:
-    values: list[Any] = moments.tolist()
-    if column.null_count:
-        moments = moments[column.is_valid().to_numpy(zero_copy_only=False)]
-    # NumPy gives plain numbers for moments that datetime cannot hold; all or none of a list.
-    if len(moments) and not (moments.min() >= _LOWEST and moments.max() <= _HIGHEST):
-        raise _out_of_range(column.type)
-    return values
+def _check_range(raw: Any, unit: str, arrow_type: Any) -> None:
+    """Python's calendar has the years 1 to 9999; NumPy would give plain numbers for anything else."""
+    low, high = _RANGES[unit]
+    if len(raw) and not (raw.min() >= low and raw.max() <= high):
+        raise _out_of_range(arrow_type)
 
 
-_LOWEST, _HIGHEST = np.datetime64("0001-01-01"), np.datetime64("9999-12-31T23:59:59.999999")
+_LAST_MOMENT = np.datetime64("9999-12-31T23:59:59.999999")
+_RANGES = {
+    unit: (
+        np.datetime64("0001-01-01").astype(f"M8[{unit}]").astype(np.int64),
+        _LAST_MOMENT.astype(f"M8[{unit}]").astype(np.int64),
+    )
+    for unit in ("D", "s", "ms", "us")
+}
 
 
 def _out_of_range(arrow_type: Any) -> FlussError:
@@ -154,13 +158,19 @@ def _out_of_range(arrow_type: Any) -> FlussError:
     )
 
 
+def _dates(column: Any) -> list[Any]:
+    raw = _without_nulls(_raw(column, np.int32), column)
+    _check_range(raw, "D", column.type)
+    return raw.astype("M8[D]").tolist()  # type: ignore[no-any-return]
+
+
 def _timestamps(column: Any, *, unit: str, zoned: bool) -> list[Any]:
     raw = _without_nulls(_raw(column, np.int64), column)
     if unit == "ns":
         raw, unit = raw // 1_000, "us"
+    _check_range(raw, unit, column.type)
     if not zoned:
-        return _in_range(raw.view(f"M8[{unit}]"), column)
-    _in_range(raw[[int(raw.argmin()), int(raw.argmax())]].view(f"M8[{unit}]") if len(raw) else raw, pa.nulls(0))
+        return raw.view(f"M8[{unit}]").tolist()  # type: ignore[no-any-return]
     epoch = _EPOCH_UTC
     return [epoch + delta for delta in raw.view(f"m8[{unit}]").tolist()]
 
@@ -219,8 +229,7 @@ def _structs(column: Any) -> list[Any]:
     names = [column.type.field(index).name for index in range(column.type.num_fields)]
     if not names:
         return [{} for _ in range(len(column))]
-    # `field` ignores the slice of its parent.
-    children = [column_values(column.field(index).slice(column.offset, len(column))) for index in range(len(names))]
+    children = [column_values(column.field(index)) for index in range(len(names))]
     return [dict(zip(names, values, strict=True)) for values in zip(*children, strict=True)]
 
 
