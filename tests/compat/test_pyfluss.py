@@ -19,6 +19,7 @@ from _pytest.mark import ParameterSet
 from tests.compat import cases as case_package
 from tests.compat.cases.kit import Case, registered
 from tests.compat.targets import TARGETS
+from tests.support.apache_fluss import library
 from tests.support.peers import PeerMissingError
 from tests.support.pyfluss_environment import (
     CASE_TIMEOUT_SECONDS,
@@ -60,6 +61,17 @@ def parameters() -> list[ParameterSet]:
     return found
 
 
+def missing_peer(target: str) -> str | None:
+    """Fetch what a target needs; why it cannot be had, or None."""
+    try:
+        pyfluss_python()
+        if target == "apache":
+            library()
+    except PeerMissingError as missing:
+        return str(missing)
+    return None
+
+
 class Runs:
     """The server and the worker of the tests that run now; both are replaced when a test needs another server.
 
@@ -70,22 +82,20 @@ class Runs:
     def __init__(self, wanted: list[tuple[Server, str]]) -> None:
         self._wanted = wanted
         self._server: Server | None = None
-        self._missing: str | None = None
+        # Fetching may take minutes on a fresh checkout: here and not in the first test, whose time is limited.
+        self._missing = {target: missing_peer(target) for target in {server[0] for server, _ in wanted}}
         self._open = ExitStack()
         self._results: dict[str, Future[CaseResult]] = {}
 
     def result(self, server: Server, name: str) -> CaseResult:
         """How the case ended; waits for it."""
+        reason = self._missing[server[0]]
+        if reason is not None:
+            pytest.skip(reason)
         if server != self._server:
             self.close()
+            self._start(server)
             self._server = server
-            self._missing = None
-            try:
-                self._start(server)
-            except PeerMissingError as missing:
-                self._missing = str(missing)
-        if self._missing is not None:
-            pytest.skip(self._missing)
         return self._results[name].result(timeout=OWN_SERVER_TIMEOUT_SECONDS + REPORT_GRACE_SECONDS)
 
     def close(self) -> None:
@@ -96,7 +106,6 @@ class Runs:
     def _start(self, server: Server) -> None:
         target, kind = server
         own = kind.startswith("own ")
-        pyfluss_python()
         running = TARGETS[target]("own" if own else kind)
         self._open.callback(running.stop)
         worker = self._open.enter_context(PyflussWorker(running.ask))

@@ -15,7 +15,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 PEERS = CHECKOUT / ".peers"
 
-FETCH_TIMEOUT_SECONDS = 600
+FETCH_TIMEOUT_SECONDS = 300
 
 
 class PeerMissingError(Exception):
