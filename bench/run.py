@@ -16,14 +16,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from bench.report import Line, markdown, summary
 from bench.servers import ApacheServer, Driver, OurServer, Server, proportional_memory
 from tests.support.peers import PeerMissingError
 
-WARM_BYTES = 1 << 30
+WARM_MEGABYTES = 1024
 WARM_CHUNK_BYTES = 1 << 20
 MEMORY_SETTLE_SECONDS = 5.0
 
@@ -38,6 +38,7 @@ class Options:
     lone_rows: int
     starts: int
     buckets: int
+    settle_seconds: float
 
 
 @dataclass
@@ -101,7 +102,7 @@ def measure_load(make: list[Callable[[], Server]], options: Options, figures: di
     try:
         for server in servers:
             server.start()
-        time.sleep(MEMORY_SETTLE_SECONDS)
+        time.sleep(options.settle_seconds)
         note_memory(servers, "idle", figures)
         for number in range(options.rounds + 1):
             for server in servers:
@@ -123,12 +124,12 @@ def note_memory(servers: list[Server], when: str, figures: dict[str, Figures]) -
         figures[server.name].add(f"memory_{when}_anonymous", memory["anonymous"])
 
 
-def warm_page_cache(directory: Path) -> None:
-    """Write a gigabyte and delete it, so that the guest owns the memory that the page cache will use."""
+def warm_page_cache(directory: Path, megabytes: int) -> None:
+    """Write a file and delete it, so that the guest owns the memory that the page cache will use."""
     path = directory / "warm"
     chunk = os.urandom(WARM_CHUNK_BYTES)
     with path.open("wb") as handle:
-        for _ in range(WARM_BYTES // WARM_CHUNK_BYTES):
+        for _ in range(megabytes):
             handle.write(chunk)
     path.unlink()
 
@@ -146,6 +147,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
     parser.add_argument("--without-apache", action="store_true")
     parser.add_argument("--directory", type=Path, help="where the servers keep their data (default: a temporary one)")
+    parser.add_argument("--settle-seconds", type=float, default=MEMORY_SETTLE_SECONDS, help="before memory is read")
+    parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     return parser.parse_args(arguments)
@@ -167,13 +170,11 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure and print."""
     parsed = parse(sys.argv[1:] if arguments is None else arguments)
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=parsed.directory))
-    options = Options(
-        parsed.rounds, parsed.arrow_rows, parsed.dict_rows, parsed.lone_rows, parsed.starts, parsed.buckets
-    )
+    options = Options(**{option.name: getattr(parsed, option.name) for option in fields(Options)})
     figures = {"fluss": Figures(), "apache": Figures()}
     try:
         make, remark = contestants(parsed, directory)
-        warm_page_cache(directory)
+        warm_page_cache(directory, parsed.warm_megabytes)
         measure_starts(make, options, figures)
         measure_load(make, options, figures)
     finally:
