@@ -219,10 +219,11 @@ def _lists(column: Any) -> list[Any]:
 
 
 def _maps(column: Any) -> list[Any]:
+    """Lists of (key, value) pairs, as pyfluss and Arrow have them: keys may be lists or rows, which no dict takes."""
     bounds, first = _bounds(column)
     keys = column_values(column.keys.slice(first, bounds[-1]))
     items = column_values(column.items.slice(first, bounds[-1]))
-    return [dict(zip(keys[start:stop], items[start:stop], strict=True)) for start, stop in pairwise(bounds)]
+    return [list(zip(keys[start:stop], items[start:stop], strict=True)) for start, stop in pairwise(bounds)]
 
 
 def _structs(column: Any) -> list[Any]:

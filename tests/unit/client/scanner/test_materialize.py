@@ -49,16 +49,14 @@ COLUMNS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.decimal128(38, 10), [decimal.Decimal("1234567890123456789012345678.0123456789")]),
     (pa.list_(pa.int32()), [[], [1, None, 3]]),
     (pa.list_(pa.timestamp("ns")), [[dt.datetime(2024, 1, 1)], []]),
-    (pa.map_(pa.string(), pa.int64()), [{}, {"a": 1, "b": None}]),
-    (pa.map_(pa.date32(), pa.list_(pa.string())), [{dt.date(2024, 1, 1): ["x"]}]),
+    (pa.map_(pa.string(), pa.int64()), [[], [("a", 1), ("b", None)]]),
+    (pa.map_(pa.date32(), pa.list_(pa.string())), [[(dt.date(2024, 1, 1), ["x"])]]),
     (pa.struct([("a", pa.int32()), ("b", pa.timestamp("us", "UTC"))]), [{"a": 1, "b": None}, {"a": None, "b": None}]),
     (pa.struct([("a", pa.struct([("b", pa.list_(pa.date32()))]))]), [{"a": {"b": [dt.date(2020, 1, 1)]}}]),
 ]  # fmt: skip
 
 
 def array_of(arrow_type: pa.DataType, values: list[Any]) -> Any:
-    if pa.types.is_map(arrow_type):
-        values = [value if value is None else list(value.items()) for value in values]
     return pa.array(values, arrow_type)
 
 
