@@ -81,7 +81,7 @@ class AppendWriter:
         self.write_arrow(self._buffer.arrow_input.from_pandas(df))
 
     def flush(self) -> PendingResult:
-        """Wait for everything written so far: `await writer.flush()`, or `writer.flush().result()` without event loop."""
+        """Wait for everything written so far: `await writer.flush()`, or block with `writer.flush().result()`."""
         return PendingResult(self._buffer.begin_flush(), "flush()")
 
     async def ready(self) -> None:

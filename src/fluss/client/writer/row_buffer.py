@@ -2,8 +2,9 @@
 
 Rows wait as values in one flat list. A *taker* cuts off all whole rows as a chunk and converts it to record batches
 by bucket. A full list is taken by the appending thread, which converts it and so feels the load; a partial one is
-taken by the I/O thread, at once when nothing of this writer is on its way, else when that is acknowledged, and at the
-latest after `writer.batch-timeout-ms`. So a lone row leaves at once and rows gather only under load.
+taken by the I/O thread, at once when nothing of this writer is on its way, else when that is acknowledged; if that
+takes longer than `writer.batch-timeout-ms`, rows stop waiting for it. So a lone row leaves at once and rows gather only
+under load.
 
 Invariants:
 - `flat` is never replaced, and a row is added to it by one `+=` of all its values: rows are never split, and
@@ -290,8 +291,8 @@ class RowBuffer:
             self._hand_over()
         self._sender.send()
         if self.flat or self._unsettled:
-            if self.flat and self._timer is None:
-                self._timer = self._io.loop.call_later(self._timeout_seconds, self._time_is_up)
+            if self._timer is None:
+                self._watch()
             return
         self.idle = True
         if self.flat:  # a row came before it could see that nobody is at work
@@ -300,12 +301,17 @@ class RowBuffer:
         else:
             self._sender.busy.discard(self)
 
-    def _time_is_up(self) -> None:
-        """Rows have waited long enough for others to be acknowledged."""
+    def _watch(self) -> None:
+        """Look again later whether the oldest chunk is still on its way: then rows must not wait for it any longer."""
+        oldest = self._unsettled[0] if self._unsettled else None
+        self._timer = self._io.loop.call_later(self._timeout_seconds, self._time_is_up, oldest)
+
+    def _time_is_up(self, oldest: Chunk | None) -> None:
         self._timer = None
-        if self.flat:
+        if self.flat and (oldest is None or not oldest.settled):
             self._take_and_convert(wake=False)
-        self.drain()
+        if not self.idle:
+            self.drain()
 
     def _hand_over(self) -> None:
         ready: list[Chunk] = []

@@ -126,7 +126,10 @@ class RowRules:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # numbers of thousands of digits, classes with a broken __repr__
+        return f"something of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 

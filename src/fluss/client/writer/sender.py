@@ -60,7 +60,8 @@ class Sender:
         self._queues: dict[_QueueKey, BucketQueue] = {}
         self._unsent: dict[_QueueKey, BucketQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
         self._closed: FlussError | None = None
 
     def register(self, writer: RowBuffer) -> None:
@@ -214,13 +215,13 @@ class Sender:
 
     def _send_later(self, seconds: float) -> None:
         """One timer, for the earliest."""
-        loop = asyncio.get_running_loop()
-        when = loop.time() + seconds
+        when = self._now() + seconds
         if self._timer is not None:
-            if self._timer.when() <= when and not self._timer.cancelled():
+            if self._timer_at <= when:
                 return
             self._timer.cancel()
-        self._timer = loop.call_later(seconds, self._time_is_up)
+        self._timer_at = when
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
 
     def _time_is_up(self) -> None:
         self._timer = None

@@ -1,0 +1,84 @@
+"""Reads back what a writer wrote: every batch of a bucket, straight from FETCH_LOG answers, without the scanner."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+import fluss
+from fluss.client.cluster import Cluster
+from fluss.codec.arrow_batch import decode_arrow_batch
+from fluss.codec.arrow_types import to_arrow_schema
+from fluss.codec.log_batch import BatchHeader, check_crc, iter_batches
+from fluss.codec.row_columns import RowFormat
+from fluss.codec.row_log_batch import decode_row_batch
+from fluss.model.paths import TableBucket, TablePath
+from fluss.protocol import fluss_api_pb2 as pb
+
+READ_DEADLINE_SECONDS = 60.0
+MAX_FETCH_BYTES = 8 * 1024 * 1024
+
+
+class StoredBatch(NamedTuple):
+    """One batch of a bucket."""
+
+    header: BatchHeader
+    rows: Any
+
+
+def read_batches(
+    connection: fluss.FlussConnection, path: TablePath, bucket_id: int = 0, partition: str | None = None
+) -> list[StoredBatch]:
+    """All batches of a bucket up to its high watermark, checksums verified."""
+    session = connection._session
+    return session.run(_read(session.cluster, path, bucket_id, partition), READ_DEADLINE_SECONDS)
+
+
+def read_rows(
+    connection: fluss.FlussConnection, path: TablePath, bucket_id: int = 0, partition: str | None = None
+) -> list[dict[str, Any]]:
+    """All rows of a bucket in their order."""
+    batches = [batch.rows for batch in read_batches(connection, path, bucket_id, partition)]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def read_table(connection: fluss.FlussConnection, path: TablePath, bucket_count: int) -> list[dict[str, Any]]:
+    """All rows of a table that is not partitioned, bucket after bucket."""
+    return [row for bucket_id in range(bucket_count) for row in read_rows(connection, path, bucket_id)]
+
+
+async def _read(cluster: Cluster, path: TablePath, bucket_id: int, partition: str | None) -> list[StoredBatch]:
+    table = await cluster.table(path)
+    partition_id = None if partition is None else await cluster.partition_id(path, partition)
+    bucket = TableBucket(table.table_id, partition_id, bucket_id)
+    server = await cluster.leader(bucket, path)
+    log_format = table.property("table.log.format", "ARROW")
+    batches: list[StoredBatch] = []
+    offset = 0
+    while True:
+        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=MAX_FETCH_BYTES, max_wait_ms=0, min_bytes=1)
+        entry = request.tables_req.add(table_id=table.table_id, projection_pushdown_enabled=False)
+        entry.buckets_req.add(
+            partition_id=partition_id, bucket_id=bucket_id, fetch_offset=offset, max_fetch_bytes=MAX_FETCH_BYTES
+        )
+        answer = await server.fetch(request)
+        result = answer.message.tables_resp[0].buckets_resp[0]
+        assert not result.error_code, result.error_message
+        records = bytes(answer.records[0] or b"")
+        before = offset
+        for position, header in iter_batches(records):
+            assert check_crc(records, position, header), "a stored batch has a wrong checksum"
+            if header.base_offset < offset:
+                continue
+            assert header.base_offset == offset, "offsets have a gap"
+            if log_format == "ARROW":
+                rows, _ = decode_arrow_batch(records, to_arrow_schema(table.schema), position)
+            else:
+                rows, _ = decode_row_batch(records, table.schema, RowFormat(log_format), position)
+            assert isinstance(rows, pa.RecordBatch)
+            batches.append(StoredBatch(header, rows))
+            offset = header.next_offset
+        if offset == before:
+            assert offset == result.high_watermark
+            return batches

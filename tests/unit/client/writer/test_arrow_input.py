@@ -1,0 +1,116 @@
+"""Arrow tables and data frames of users, brought into the form of a table."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fluss.client.writer.arrow_input import ArrowInput
+from fluss.errors import FlussError
+from fluss.model.schema import Column, Schema
+from fluss.model.types import (
+    ArrayType,
+    IntType,
+    MapType,
+    RowField,
+    RowType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+)
+
+SCHEMA = Schema(
+    (
+        Column("id", IntType(nullable=False)),
+        Column("name", StringType()),
+        Column("tags", ArrayType(IntType())),
+        Column("at", TimestampType(3)),
+        Column("seen", TimestampLtzType(6)),
+    )
+)
+INPUT = ArrowInput("db.t", SCHEMA)
+
+
+def conform(**columns: Any) -> Any:
+    return INPUT.conform(pa.record_batch(columns))
+
+
+def test_a_batch_in_the_tables_form_is_not_copied() -> None:
+    batch = pa.RecordBatch.from_pylist([{"id": 1}], schema=INPUT.arrow_schema)
+    assert INPUT.conform(batch) is batch
+
+
+def test_columns_are_found_by_name_and_cast() -> None:
+    batch = conform(
+        name=pa.array(["a", "b"], pa.large_string()).dictionary_encode(),
+        id=pa.array([1, 2], pa.int64()),
+        tags=pa.array([[1], None], pa.large_list(pa.int64())),
+    )
+    assert batch.schema.types == INPUT.arrow_schema.types
+    assert batch.to_pylist()[0] == {"id": 1, "name": "a", "tags": [1], "at": None, "seen": None}
+
+
+def test_nested_field_names_do_not_matter() -> None:
+    schema = Schema(
+        (
+            Column("m", MapType(StringType(), IntType())),
+            Column("r", RowType((RowField("a", IntType()), RowField("b", ArrayType(StringType()))))),
+        )
+    )
+    batch = pa.record_batch(
+        {
+            "m": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())),
+            "r": pa.array([{"a": 1, "b": ["x"]}], pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])),
+        }
+    )
+    assert ArrowInput("db.t", schema).conform(batch).to_pylist() == batch.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"id": [1], "age": [2]}, "it has no column 'age'; its columns are id, name, tags, at, seen"),
+        ({"id": [2**40]}, "column 'id' expects INT NOT NULL"),
+        ({"id": [1.5]}, "column 'id' expects INT NOT NULL"),
+        ({"id": ["x"]}, "column 'id' expects INT NOT NULL"),
+        ({"id": pa.array([None], pa.int32())}, "column 'id' (INT NOT NULL) must not be null"),
+        ({"name": ["x"]}, "column 'id' (INT NOT NULL) must not be null"),
+        ({"id": [1], "at": pa.array([1], pa.timestamp("us"))}, "would lose data"),
+        ({"id": [1], "at": pa.array([1], pa.timestamp("ms", "UTC"))}, "column 'at' has no time zone"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_column_and_type(columns: Any, reason: str) -> None:
+    with pytest.raises(FlussError) as caught:
+        conform(**columns)
+    assert reason in caught.value.message
+
+
+def test_other_things_than_arrow_are_refused() -> None:
+    with pytest.raises(FlussError, match=r"pyarrow\.RecordBatch, got dict"):
+        INPUT.conform({"id": 1})
+    with pytest.raises(FlussError, match=r"pyarrow\.Table, got list"):
+        INPUT.batches([])
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([1])], ["id", "id"])
+    with pytest.raises(FlussError, match="is there twice"):
+        INPUT.conform(twice)
+
+
+def test_data_frames_need_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(FlussError, match=r"pip install 'flusspy\[pandas\]'"):
+        INPUT.from_pandas(object())
+
+
+def test_data_frames_are_converted() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is an optional dependency")
+    frame = pandas.DataFrame({"name": ["a", None], "id": [1, 2]}, index=[7, 8])
+    table = INPUT.from_pandas(frame)
+    rows = [row for batch in INPUT.batches(table) for row in INPUT.conform(batch).to_pylist()]
+    assert [(row["id"], row["name"]) for row in rows] == [(1, "a"), (2, None)]
+    with pytest.raises(FlussError, match="no column 'x'"):
+        INPUT.from_pandas(pandas.DataFrame({"x": [1]}))
+    with pytest.raises(FlussError, match="cannot be converted"):
+        INPUT.from_pandas(pandas.DataFrame({"id": ["x"]}))

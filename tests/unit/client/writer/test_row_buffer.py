@@ -1,0 +1,319 @@
+"""Rows from many threads into chunks: none lost, none split, none under a wrong handle, all in order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fluss.client.io_thread import IoThread
+from fluss.client.metadata import ClientTable
+from fluss.client.writer.bucket_queue import Piece
+from fluss.client.writer.handles import PendingResult, WriteResultHandle
+from fluss.client.writer.memory import MemoryBudget
+from fluss.client.writer.row_buffer import RowBuffer
+from fluss.codec.arrow_batch import decode_arrow_batch
+from fluss.codec.arrow_types import to_arrow_schema
+from fluss.config import Config
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.descriptor import TableDescriptor
+from fluss.model.paths import TablePath
+from fluss.model.schema import Column, Schema
+from fluss.model.types import BigIntType, IntType, StringType
+
+SCHEMA = Schema((Column("writer", IntType()), Column("number", BigIntType()), Column("text", StringType())))
+TABLE = ClientTable(TablePath("db", "t"), 1, 1, TableDescriptor(SCHEMA, bucket_count=1), 0, 0)
+DEADLINE_SECONDS = 20.0
+
+
+class FakeSender:
+    """Keeps pieces until `acknowledge`, or settles them in the next step of the loop."""
+
+    def __init__(self, io: IoThread, *, automatic: bool = True, **options: str) -> None:
+        self.config = Config(options)
+        self.memory = MemoryBudget(self.config.writer_buffer_memory_size)
+        self.busy: set[RowBuffer] = set()
+        self.cluster = None
+        self.automatic = automatic
+        self.error: FlussError | None = None
+        self.waiting: list[Piece] = []
+        self.written: list[tuple[int, int]] = []
+        self.chunk_of: dict[tuple[int, int], int] = {}
+        self._io = io
+
+    def register(self, writer: RowBuffer) -> None: ...
+
+    def add(self, piece: Piece) -> None:
+        batches = [piece.rows]
+        if piece.data is not None:
+            batches = [decode_arrow_batch(data, to_arrow_schema(SCHEMA))[0] for data in piece.data]
+        for batch in batches:
+            for row in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                self.written.append(row)
+                self.chunk_of[row] = piece.chunk.number
+        self.waiting.append(piece)
+
+    def send(self) -> None:
+        if self.automatic and self.waiting:
+            self._io.loop.call_soon(self.acknowledge)
+
+    def acknowledge(self) -> None:
+        pieces, self.waiting = self.waiting, []
+        for piece in pieces:
+            self.memory.release(piece.size_bytes)
+            piece.chunk.release(self.error)
+
+    def acknowledge_soon(self) -> None:
+        self._io.call_soon(self.acknowledge)
+
+
+@pytest.fixture
+def io() -> Iterator[IoThread]:
+    io = IoThread.acquired()
+    yield io
+    io.release()
+
+
+def make(io: IoThread, *, automatic: bool = True, **options: str) -> tuple[RowBuffer, FakeSender]:
+    sender = FakeSender(io, automatic=automatic, **options)
+    return RowBuffer(io, sender, TABLE), sender  # type: ignore[arg-type]
+
+
+def wait(handle: WriteResultHandle) -> None:
+    handle.wait().result(DEADLINE_SECONDS)
+
+
+def flush(buffer: RowBuffer) -> None:
+    PendingResult(buffer.begin_flush(), "flush()").result(DEADLINE_SECONDS)
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_lone_row_leaves_at_once(io: IoThread) -> None:
+    buffer, sender = make(io, **{"writer.batch-timeout-ms": "600000"})
+    for number in range(20):
+        wait(buffer.append((0, number, "x")))
+    assert sender.written == [(0, number) for number in range(20)]
+    until(lambda: buffer.idle)
+    assert not sender.busy
+    assert sender.memory.used_bytes == 0
+
+
+def test_rows_gather_while_others_are_on_their_way(io: IoThread) -> None:
+    buffer, sender = make(io, automatic=False, **{"writer.batch-timeout-ms": "600000"})
+    first = buffer.append((0, 0, "x"))
+    until(lambda: sender.waiting)
+    others = [buffer.append((0, number, "x")) for number in range(1, 30)]
+    assert len(set(map(id, others))) == 1
+    assert not first.is_done
+    assert len(sender.waiting) == 1
+    sender.acknowledge_soon()
+    wait(first)
+    until(lambda: sender.waiting)
+    assert len(sender.waiting) == 1
+    assert len(sender.written) == 30
+    sender.acknowledge_soon()
+    wait(others[0])
+
+
+def test_a_partial_chunk_does_not_wait_for_ever_behind_others(io: IoThread) -> None:
+    buffer, sender = make(io, automatic=False, **{"writer.batch-timeout-ms": "20"})
+    buffer.append((0, 0, "x"))
+    until(lambda: len(sender.waiting) == 1)
+    buffer.append((0, 1, "x"))
+    until(lambda: len(sender.waiting) == 2)  # the first one is still not acknowledged
+    sender.acknowledge_soon()
+
+
+@pytest.mark.parametrize("switch_seconds", [0.005, 1e-6])
+def test_threads_append_and_take_at_once(io: IoThread, switch_seconds: float) -> None:
+    producers, rows = 3, 20_000 if switch_seconds > 1e-3 else 6_000
+    buffer, sender = make(io)
+    handles: dict[tuple[int, int], WriteResultHandle] = {}
+    stop = threading.Event()
+
+    def produce(name: int) -> None:
+        for number in range(rows):
+            handles[name, number] = buffer.append((name, number, "x"))
+
+    def take() -> None:
+        while not stop.is_set():
+            buffer.begin_flush()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(switch_seconds)
+    try:
+        takers = [threading.Thread(target=take) for _ in range(2)]
+        threads = [threading.Thread(target=produce, args=(name,)) for name in range(producers)]
+        for thread in (*takers, *threads):
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stop.set()
+        for thread in takers:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    flush(buffer)
+    assert len(sender.written) == producers * rows
+    for name in range(producers):
+        numbers = [number for writer, number in sender.written if writer == name]
+        assert numbers == list(range(rows)), "rows of a thread lost their order, or were lost"
+    for row, handle in handles.items():
+        assert sender.chunk_of[row] in [chunk.number for chunk in handle._chunks()], "a row under a wrong handle"
+        assert handle.is_done
+
+
+def test_tasks_of_several_loops_wait_at_once(io: IoThread) -> None:
+    buffer, sender = make(io)
+
+    async def one(name: int, number: int) -> None:
+        await buffer.append((name, number, "x")).wait()
+
+    async def many(name: int) -> None:
+        await asyncio.gather(*(one(name, number) for number in range(500)))
+
+    threads = [threading.Thread(target=lambda name=name: asyncio.run(many(name))) for name in range(3)]  # type: ignore[misc]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_SECONDS)
+    assert sorted(sender.written) == [(name, number) for name in range(3) for number in range(500)]
+
+
+def test_arrow_batches_keep_their_place_between_rows(io: IoThread) -> None:
+    buffer, sender = make(io)
+    expected = []
+    for start in range(0, 3_000, 3):
+        buffer.append((0, start, "x"))
+        batch = pa.record_batch({"number": [start + 1, start + 2], "writer": pa.array([0, 0], pa.int64())})
+        handle = buffer.write_batch(batch)
+        expected += [(0, start), (0, start + 1), (0, start + 2)]
+    wait(handle)
+    flush(buffer)
+    assert sender.written == expected
+
+
+def test_a_large_batch_is_cut_and_has_one_handle(io: IoThread) -> None:
+    buffer, sender = make(io, automatic=False, **{"writer.batch-size": "4000"})
+    batch = pa.record_batch({"number": range(1_000), "writer": [0] * 1_000, "text": ["x"] * 1_000})
+    handle = buffer.write_batch(batch)
+    until(lambda: len(sender.written) == 1_000)
+    assert len(sender.waiting) >= 4
+    assert not handle.is_done
+    sender.acknowledge_soon()
+    wait(handle)
+    assert [number for _, number in sender.written] == list(range(1_000))
+    wait(buffer.write_batch(batch.slice(0, 0)))  # no rows: nothing to wait for
+
+
+def test_an_error_is_told_by_the_handle_or_flush_or_the_next_append(io: IoThread) -> None:
+    buffer, sender = make(io)
+    sender.error = FlussError("no partition", ErrorCode.PARTITION_NOT_EXISTS)
+    with pytest.raises(FlussError, match="no partition") as caught:
+        wait(buffer.append((0, 0, "x")))
+    assert caught.value.error_code == ErrorCode.PARTITION_NOT_EXISTS
+    until(lambda: buffer.idle)
+    buffer.append((0, 1, "x"))  # told already
+    with pytest.raises(FlussError, match="no partition"):
+        flush(buffer)
+    until(lambda: buffer.idle)
+    handle = buffer.append((0, 2, "x"))
+    until(lambda: handle.is_done and buffer.idle)
+    with pytest.raises(FlussError, match="an earlier write failed: no partition"):
+        buffer.append((0, 3, "x"))
+    sender.error = None
+    wait(buffer.append((0, 4, "x")))
+    flush(buffer)
+    assert (0, 3) not in sender.written
+    assert "no partition" in repr(handle)
+
+
+def test_appends_wait_for_room(io: IoThread) -> None:
+    buffer, sender = make(io, automatic=False, **{"writer.buffer.memory-size": "5000", "writer.batch-size": "2000"})
+    done = threading.Event()
+
+    def produce() -> None:
+        for number in range(5_000):
+            buffer.append((0, number, "some text"))
+        done.set()
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    most = 0
+    while not done.is_set():
+        until(lambda: sender.waiting or done.is_set())
+        most = max(most, sender.memory.used_bytes)
+        sender.acknowledge_soon()
+    thread.join()
+    sender.automatic = True
+    sender.acknowledge_soon()
+    flush(buffer)
+    assert most < 5_000 + 2 * 4_000  # the limit and a batch of either thread
+    assert [number for _, number in sender.written] == list(range(5_000))
+
+
+def test_waiting_for_room_ends(io: IoThread) -> None:
+    options = {"writer.buffer.memory-size": "2000", "writer.batch-size": "1000", "writer.buffer.wait-timeout-ms": "50"}
+    buffer, sender = make(io, automatic=False, **options)
+    accepted = 0
+    with pytest.raises(FlussError, match=r"writer\.buffer\.memory-size"):
+        for number in range(10_000):
+            buffer.append((0, number, "some text"))
+            accepted += 1
+
+    async def ready() -> None:
+        waiting = asyncio.create_task(buffer.room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        sender.acknowledge_soon()
+        await asyncio.wait_for(waiting, DEADLINE_SECONDS)
+
+    asyncio.run(ready())
+    sender.automatic = True
+    flush(buffer)
+    assert [number for _, number in sender.written] == list(range(accepted))
+
+
+def test_large_rows_fill_a_chunk_sooner(io: IoThread) -> None:
+    buffer, sender = make(io, automatic=False, **{"writer.batch-size": "20000", "writer.batch-timeout-ms": "600000"})
+    buffer.append((0, 0, "x"))
+    until(lambda: sender.waiting)
+    for number in range(1, 8):
+        buffer.append((0, number, "y" * 9_000))
+    until(lambda: len(sender.waiting) >= 3)
+    sender.automatic = True
+    sender.acknowledge_soon()
+    flush(buffer)
+
+
+def test_a_closed_buffer_refuses_rows(io: IoThread) -> None:
+    buffer, _ = make(io)
+    wait(buffer.append((0, 0, "x")))
+    buffer.close(FlussError("the writer is closed"))
+    for _ in range(2):
+        with pytest.raises(FlussError, match="the writer is closed"):
+            buffer.append((0, 1, "x"))
+    with pytest.raises(FlussError, match="the writer is closed"):
+        buffer.write_batch(pa.record_batch({"number": [1]}))
+
+
+def test_an_unused_result_is_pointed_out(io: IoThread) -> None:
+    buffer, _ = make(io)
+    with pytest.warns(RuntimeWarning, match=r"wait\(\) was neither awaited"):
+        buffer.append((0, 0, "x")).wait()
+    with pytest.raises(FlussError, match="not acknowledged") as caught:
+        buffer, _ = make(io, automatic=False)
+        buffer.append((0, 0, "x")).wait().result(0.01)
+    assert caught.value.error_code == ErrorCode.REQUEST_TIME_OUT
