@@ -105,6 +105,9 @@ def test_errors_of_tables(admin: FlussAdmin, connection: FlussConnection, table_
     assert code_of(admin.drop_table(missing)) == ErrorCode.TABLE_NOT_EXIST
     assert code_of(admin.get_table_info(missing)) == ErrorCode.TABLE_NOT_EXIST
     assert code_of(connection.get_table(missing)) == ErrorCode.TABLE_NOT_EXIST
+    for keys in ({"bucket_keys": ["nope"]}, {"partition_keys": ["nope"]}):
+        bad = fluss.TableDescriptor(SCHEMA, **keys)  # type: ignore[arg-type]
+        assert code_of(admin.create_table(missing, bad)) == ErrorCode.INVALID_TABLE_EXCEPTION
     for properties, buckets, code in (
         ({"table.log.ttl": "soon"}, 1, ErrorCode.INVALID_CONFIG_EXCEPTION),
         ({"table.nonsense": "1"}, 1, ErrorCode.INVALID_CONFIG_EXCEPTION),
@@ -234,8 +237,8 @@ def test_offsets_of_empty_tables_in_all_spellings(admin: FlussAdmin, table_name:
 def test_errors_of_offsets(admin: FlussAdmin, table_name: str) -> None:
     path = TablePath("fluss", table_name)
     asyncio.run(admin.create_table(path, fluss.TableDescriptor(SCHEMA, bucket_count=1)))
-    unknown = admin.list_offsets(path, [5], OffsetSpec.latest())
-    assert code_of(unknown) == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+    assert code_of(admin.list_offsets(path, [5], OffsetSpec.latest())) == ErrorCode.CLIENT_ERROR
+    assert code_of(admin.list_offsets(path, [], OffsetSpec.latest())) == ErrorCode.CLIENT_ERROR
     future = admin.list_offsets(path, [0], OffsetSpec.timestamp(2**52))
     assert code_of(future) == ErrorCode.INVALID_TIMESTAMP_EXCEPTION
     missing = admin.list_offsets(TablePath("fluss", table_name + "_missing"), [0], OffsetSpec.latest())

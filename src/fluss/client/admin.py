@@ -260,6 +260,8 @@ def _buckets(bucket_ids: Sequence[int]) -> list[int]:
     if isinstance(bucket_ids, int):
         raise FlussError(f"bucket_ids is a list of bucket numbers, got {bucket_ids!r}; write [{bucket_ids!r}]")
     buckets = list(bucket_ids)
+    if not buckets:
+        raise FlussError("bucket_ids is empty: which buckets?")
     if not all(isinstance(bucket, int) for bucket in buckets):
         raise FlussError(f"bucket_ids is a list of bucket numbers, got {bucket_ids!r}")
     return buckets

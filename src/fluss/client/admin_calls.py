@@ -187,10 +187,7 @@ class AdminCalls:
         partition_id = None if partition_name is None else await self._cluster.partition_id(path, partition_name)
         for bucket_id in bucket_ids:
             if not 0 <= bucket_id < table.bucket_count:
-                raise FlussError(
-                    f"table {path} has no bucket {bucket_id}: its {table.bucket_count} buckets start at 0",
-                    ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
-                )
+                raise FlussError(f"table {path} has no bucket {bucket_id}, only 0 to {table.bucket_count - 1}")
         offsets: dict[int, int] = {}
         missing = [TableBucket(table.table_id, partition_id, bucket_id) for bucket_id in dict.fromkeys(bucket_ids)]
         for attempt in range(OFFSET_ATTEMPTS):

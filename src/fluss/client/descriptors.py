@@ -9,7 +9,7 @@ from enum import Enum
 import pyarrow as pa
 
 from fluss.client.schemas import Schema
-from fluss.errors import FlussError
+from fluss.errors import ErrorCode, FlussError
 from fluss.model import descriptor as wire
 from fluss.model.properties import KV_FORMAT, LOG_FORMAT
 
@@ -56,7 +56,7 @@ class TableDescriptor:
             settings[KV_FORMAT] = _format_name("kv_format", KvFormat, kv_format)
         if bucket_count is not None and (isinstance(bucket_count, bool) or not isinstance(bucket_count, int)):
             raise FlussError(f"bucket_count is a whole number, got {bucket_count!r}")
-        self._inner = _checked(
+        self._inner = _completed(
             wire.TableDescriptor(
                 schema._inner,
                 comment,
@@ -251,8 +251,15 @@ def _texts(what: str, values: Mapping[str, object] | None) -> dict[str, str]:
     return texts
 
 
-def _checked(descriptor: wire.TableDescriptor) -> wire.TableDescriptor:
+def _completed(descriptor: wire.TableDescriptor) -> wire.TableDescriptor:
+    """With the bucket keys of a primary-key table filled in.
+
+    Keys that are no columns are left to the server, which refuses them with code 15 when the table is created: that is
+    where programs written for pyfluss expect the error.
+    """
     try:
         return wire.table_descriptor_from_json(wire.dump_json(wire.table_descriptor_to_json(descriptor)))
     except ValueError as error:
-        raise FlussError(f"this table cannot be created: {error}") from None
+        if descriptor.has_primary_key:
+            raise FlussError(f"this table cannot be created: {error}", ErrorCode.INVALID_TABLE_EXCEPTION) from None
+        return descriptor
