@@ -85,7 +85,7 @@ def parse_memory_size(text: str) -> int:
 
 def parse_boolean(text: str) -> bool:
     """`true` or `false` in any case."""
-    lowered = text.strip().lower()
+    lowered = text.lower()
     if lowered not in ("true", "false"):
         raise ValueError(f"{text!r} is not a boolean; use true or false")
     return lowered == "true"
@@ -102,7 +102,7 @@ def parse_long(text: str) -> int:
 
 
 def _whole_number(text: str, highest: int) -> int:
-    if re.fullmatch(r"[+-]?[0-9]+", text.strip()) is None:
+    if re.fullmatch(r"[+-]?[0-9]+", text) is None:
         raise ValueError(f"{text!r} is not a whole number")
     number = int(text)
     if not -highest - 1 <= number <= highest:
@@ -121,7 +121,7 @@ def enum_parser(values: Sequence[str]) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         try:
-            return by_lower[text.strip().lower()]
+            return by_lower[text.lower()]
         except KeyError:
             raise ValueError(f"{text!r} is not one of {', '.join(values)}") from None
 

@@ -216,6 +216,9 @@ async def invalid_properties(context: Context) -> None:
     for key, value in bad.items():
         await raises(39, admin.create_table(context.path(), descriptor(properties={key: value})), key)
     await raises(39, admin.create_table(context.path(), descriptor(properties={"table.log.ttl": "5"})), "table.log.ttl")
+    blanks = {"table.log.format": "ARROW ", "table.auto-partition.enabled": " false"}
+    for key, value in blanks.items():
+        await raises(39, admin.create_table(context.path(), descriptor(properties={key: value})), key)
     level = {"table.log.arrow.compression.zstd.level": "99"}
     await raises(39, admin.create_table(context.path(), descriptor(properties=level)), "99")
     engine = {"table.merge-engine": "first_row"}
