@@ -14,6 +14,8 @@ import logging
 from collections.abc import Generator
 from typing import Any, TypeVar
 
+from fluss.errors import ErrorCode, FlussError
+
 _Self = TypeVar("_Self", bound="AwaitsToItself")
 
 logger = logging.getLogger(__name__)
@@ -39,12 +41,25 @@ class Closing:
 
     def __await__(self) -> Generator[Any, None, None]:
         self._awaited = True
-        return asyncio.wait_for(asyncio.wrap_future(self._future), self._timeout).__await__()
+        return self._wait().__await__()
+
+    async def _wait(self) -> None:
+        try:
+            await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._future)), self._timeout)
+        except asyncio.TimeoutError:
+            raise self._too_long() from None
 
     def wait(self) -> None:
         """Block until it is done; raises what went wrong, e.g. rows that could not be written."""
         self._awaited = True
-        self._future.result(self._timeout)
+        try:
+            self._future.result(self._timeout)
+        except concurrent.futures.TimeoutError:
+            raise self._too_long() from None
+
+    def _too_long(self) -> FlussError:
+        text = f"the connection is not closed after {self._timeout:.0f} seconds: rows are still waiting to be written"
+        return FlussError(text, ErrorCode.REQUEST_TIME_OUT)
 
     def __del__(self) -> None:
         if self._awaited:
