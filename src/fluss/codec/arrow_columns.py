@@ -276,6 +276,9 @@ def list_array(data_type: DataType, offsets: Int64s, values: Any) -> Any:
 
 def map_array(data_type: MapType, offsets: Int64s, keys: Any, values: Any) -> Any:
     """The MAP column of flattened keys and values."""
+    # Asking for the count also makes it known: pyarrow before 26 ends the process over keys whose count is not.
+    if keys.null_count:
+        raise RowValueError(f"{data_type} cannot hold a null key")
     arrow_type = to_arrow_type(data_type)
     entry_type = pa.struct([arrow_type.key_field, arrow_type.item_field])
     entries = pa.Array.from_buffers(entry_type, len(keys), [None], children=[keys, values])

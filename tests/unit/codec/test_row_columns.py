@@ -230,3 +230,9 @@ def test_nulls_only(table: tuple[list[t.DataType], list[list[Any]]]) -> None:
         encoded = ENCODE_COLUMNS[row_format](columns, types, 4)
         assert ENCODE_COLUMNS[row_format](untyped, types, 4).equals(encoded)
         assert all(a.equals(b) for a, b in zip(decoded(encoded, types, row_format), columns, strict=True))
+
+
+def test_a_map_with_a_null_key_is_refused() -> None:
+    data_type = t.MapType(t.StringType(), t.IntType())
+    with pytest.raises(RowValueError, match="cannot hold a null key"):
+        column_from_values([[("a", 1)], [(None, 2)]], data_type)
