@@ -8,14 +8,18 @@ process id) is only for messages. Called by the supervisor before it forks, or b
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import logging
 import os
 import time
 from pathlib import Path
 from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
+
+logger = logging.getLogger(__name__)
 
 LOCK_FILE_NAME = "LOCK"
 PORTS_FILE_NAME = "ports.json"
@@ -54,8 +58,11 @@ class DataDirectory:
         if self.read_ports() == ports:
             return
         new = self.path / f"{PORTS_FILE_NAME}.new"
-        new.write_text(json.dumps(ports, indent=1, sort_keys=True) + "\n")
-        new.replace(self.path / PORTS_FILE_NAME)
+        try:
+            new.write_text(json.dumps(ports, indent=1, sort_keys=True) + "\n")
+            new.replace(self.path / PORTS_FILE_NAME)
+        except OSError as error:
+            logger.warning("the ports are not remembered for the next start: %s", error)
 
 
 def _open_locked(path: Path) -> int:
@@ -77,8 +84,9 @@ def _open_locked(path: Path) -> int:
                 ErrorCode.INVALID_CONFIG_EXCEPTION,
             )
         time.sleep(ORPHANS_POLL_SECONDS)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    with contextlib.suppress(OSError):  # A full disk: the lock holds without its text.
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
 
 

@@ -3,7 +3,8 @@
 Theory. All handlers are synchronous: each checks, writes one transaction and answers when it is on disk, so requests
 are served in the order in which they arrive and no two changes interleave. `run_background` runs beside them in the
 same event loop: partitions that follow the clock, expired offsets and leases. Start: the default database is made if
-there is none, and the coordinator epoch grows.
+there is none, and the coordinator epoch grows. On a full disk neither is possible and the coordinator starts all the
+same: readers need it, and changes are refused one by one until there is room.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from fluss.errors import FlussError
+from fluss.errors import ErrorCode, FlussError
 from fluss.model.names import DEFAULT_DATABASE
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.catalog import Catalog
+from fluss.server.catalog import Catalog, CatalogStore
 from fluss.server.config import ServerConfig
 from fluss.server.coordinator.alter_table import AlterTableApi
 from fluss.server.coordinator.auto_partition import AutoPartitioner
@@ -44,7 +45,7 @@ class CoordinatorService:
         self._config = config
         self._catalog = catalog
         self._clock = clock
-        self.epoch = catalog.store.next_coordinator_epoch()
+        self.epoch = _next_epoch(catalog.store)
         catalog.store.create_first_database(DEFAULT_DATABASE, clock())
         catalog.refresh()
         self._shared = SharedApis(config, catalog, topology, clock)
@@ -110,3 +111,14 @@ class CoordinatorService:
 
     def close(self) -> None:
         """Nothing is open here: the process that made the catalog closes it."""
+
+
+def _next_epoch(store: CatalogStore) -> int:
+    """A new epoch; where the disk has no room for it, the last one again."""
+    try:
+        return store.next_coordinator_epoch()
+    except FlussError as error:
+        if error.error_code != ErrorCode.DISK_WRITE_LOCKED:
+            raise
+        logger.warning("the metadata can be read but not changed now: %s", error.message)
+        return store.file.counter("coordinator_epoch")
