@@ -9,7 +9,7 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError, col
-from tests.support.scan_tables import WAIT_MS, ScanTable, rows_of
+from tests.support.scan_tables import WAIT_MS, ScanTable, poll_ids, rows_of
 
 REGIONS = pa.schema([("id", pa.int32()), ("region", pa.string())])
 
@@ -63,7 +63,7 @@ def test_a_dropped_partition_does_not_stop_the_others(regions: ScanTable) -> Non
     regions.write(regional("US", 1) + regional("EU", 2))
     with regions.records() as scanner:
         scanner.subscribe_all()
-        seen = {record.row["id"] for _ in range(2) for record in scanner.poll(WAIT_MS)}
+        seen = set(poll_ids(scanner, 2))
         asyncio.run(regions.admin.drop_partition(regions.path, {"region": "US"}))
         regions.write(regional("EU", 3))
         while 3 not in seen:
@@ -109,7 +109,9 @@ def test_old_rows_have_nulls_in_new_columns(evolved: ScanTable) -> None:
     assert found.column("extra").to_pylist() == [None] * 10 + [f"e{number}" for number in range(10, 15)]
     with evolved.records() as scanner:
         scanner.subscribe_all()
-        rows = [record.row for _ in range(2) for record in scanner.poll(WAIT_MS)]
+        rows: list[dict[str, object]] = []
+        while len(rows) < 15:
+            rows += [record.row for record in scanner.poll(WAIT_MS)]
     assert rows[0] == {"id": 0, "name": None, "score": 0.0, "extra": None}
     assert rows[-1]["extra"] == "e14"
 
