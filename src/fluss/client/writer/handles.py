@@ -17,8 +17,8 @@ import asyncio
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, Protocol
 
 from fluss.errors import ErrorCode, FlussError
 
@@ -50,14 +50,24 @@ class WriteResultHandle:
         return f"WriteResultHandle({'acknowledged' if self.is_done else 'pending'})"
 
 
+class ChunkOwner(Protocol):
+    """The writer that a chunk comes from."""
+
+    def on_settled(self, chunk: Chunk) -> None:
+        """A chunk is acknowledged or has failed; its waiters are woken next. I/O thread."""
+
+    def check_usable(self) -> None:
+        """Raise when nothing can be settled any more, as in a forked process."""
+
+
 class Chunk(WriteResultHandle):
     """Rows taken together. `number` grows with every chunk of a writer."""
 
-    __slots__ = ("_waiters", "error", "number", "on_settled", "pending", "pieces", "ready", "reported", "settled")
+    __slots__ = ("_waiters", "error", "number", "owner", "pending", "pieces", "ready", "reported", "settled")
 
-    def __init__(self, number: int, on_settled: Callable[[Chunk], None]) -> None:
+    def __init__(self, number: int, owner: ChunkOwner) -> None:
         self.number = number
-        self.on_settled = on_settled
+        self.owner = owner
         self.pending = 1  # pieces that are not settled; a chunk without any is settled by one `release` too
         self.error: FlussError | None = None
         self.settled = False
@@ -90,7 +100,7 @@ class Chunk(WriteResultHandle):
                 waiters, self._waiters = self._waiters, None
                 # Somebody who waits sees the error; the writer need not raise it again.
                 self.reported = self.reported or bool(waiters and self.error is not None)
-            self.on_settled(self)
+            self.owner.on_settled(self)
             if waiters:
                 _wake(waiters)
 
@@ -98,6 +108,7 @@ class Chunk(WriteResultHandle):
 
     def add_waiter(self, waiter: Any) -> bool:
         """Have a waiter woken when the chunk is settled; False if it is already."""
+        self.owner.check_usable()
         with _lock:
             if self.settled:
                 self.reported = True

@@ -18,12 +18,14 @@ Invariants:
   it and then looks at `flat` again, so that no row is forgotten.
 
 Who may call what: `append` (through the generated function), `write_batch`, `begin_flush` any thread but the I/O
-thread; `drain` and `_on_settled` the I/O thread only.
+thread; `drain` and `on_settled` the I/O thread only.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -49,6 +51,8 @@ MAX_CHUNK_ROWS = 16_384
 # Rows of at least this size are encoded by the thread that wrote them; smaller ones may still be merged by the sender.
 MIN_CALLER_ENCODED_BYTES = 64 * 1024
 MAX_REMEMBERED_FAILURES = 16
+
+_buffers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
 
 
 class RowBuffer:
@@ -83,17 +87,18 @@ class RowBuffer:
         # What the generated function works on; see row_function.RowSink.
         self.flat: list[Any] = []
         self.limit = self._row_limit * self._width
-        self.handle: Chunk | None = Chunk(0, self._on_settled)
+        self.handle: Chunk | None = Chunk(0, self)
         self.idle = True
         self.append: Callable[[Any], WriteResultHandle] = make_append(self._rules, self)
         sender.register(self)
+        _buffers.add(self)
 
     # ---- called by the generated append ----
 
     def make_room(self) -> None:
         """The list is full, or something must be said to the caller."""
-        self._raise_unreported()
         self._io.check_usable()
+        self._raise_unreported()
         if self._is_full():
             self._sender.memory.wait_for_room(self._room_seconds)
             if self._is_full():  # nobody else took it meanwhile
@@ -133,8 +138,8 @@ class RowBuffer:
 
     def write_batch(self, batch: Any) -> WriteResultHandle:
         """Send the rows of an Arrow batch behind everything appended before."""
-        self._raise_unreported()
         self._io.check_usable()
+        self._raise_unreported()
         batch = self.arrow_input.conform(batch)
         step = max(1, batch.num_rows * self._batch_bytes // max(1, batch.nbytes))
         chunks: list[Chunk] = []
@@ -166,6 +171,10 @@ class RowBuffer:
     async def room(self) -> None:
         """Wait in a coroutine until an append will not have to."""
         await self._sender.memory.room()
+
+    def check_usable(self) -> None:
+        """Of chunks: whether somebody may still wait for one."""
+        self._io.check_usable()
 
     def close(self, error: FlussError) -> None:
         """Later writes raise `error`."""
@@ -201,7 +210,7 @@ class RowBuffer:
         assert chunk is not None
         self._order.append(chunk)
         self._unsettled.append(chunk)
-        self.handle = Chunk(chunk.number + 1, self._on_settled)
+        self.handle = Chunk(chunk.number + 1, self)
         return chunk
 
     def _cut_rows(self) -> tuple[Chunk, list[Any]] | None:
@@ -325,7 +334,8 @@ class RowBuffer:
             if not pieces:
                 chunk.release(chunk.error)
 
-    def _on_settled(self, chunk: Chunk) -> None:
+    def on_settled(self, chunk: Chunk) -> None:
+        """Of chunks: forget it, remember its error, see what can go now."""
         with self._lock:
             while self._unsettled and self._unsettled[0].settled:
                 self._unsettled.popleft()
@@ -333,8 +343,18 @@ class RowBuffer:
                 self._failed.append(chunk)
                 if not chunk.reported:
                     self._unreported = self._unreported or chunk
+                    self._sender.unreported.append(chunk)
         if chunk.error is not None:
             self._set_limit()
         if not self._drain_scheduled:
             self._drain_scheduled = True
             self._io.loop.call_soon(self.drain)
+
+
+def _after_fork_in_child() -> None:
+    """The I/O thread is not here: let the next append say so instead of collecting rows for nobody."""
+    for buffer in list(_buffers):
+        buffer.limit = 0
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

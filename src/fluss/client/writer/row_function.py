@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import Any, NoReturn, Protocol
 
 from fluss.client.writer import value_checks
@@ -22,6 +24,7 @@ from fluss.errors import FlussError
 from fluss.model.schema import Schema
 
 MAX_SHOWN_CHARACTERS = 120
+MAX_CACHED_FUNCTIONS = 256
 _VARIABLE_ROOTS = frozenset({"CHAR", "STRING", "BYTES", "BINARY", "ARRAY", "MAP", "ROW"})
 
 
@@ -150,9 +153,14 @@ def make_append(rules: RowRules, sink: RowSink) -> Callable[[Any], Any]:
     }
     for index in range(len(rules.names)):
         scope[f"check{index}"] = rules.checked_column(index)
-    exec(compile(source, f"<append to {rules.table}>", "exec"), scope)
+    exec(_compiled(source), scope)
     function: Callable[[Any], Any] = scope["append"]
     return function
+
+
+@functools.lru_cache(maxsize=MAX_CACHED_FUNCTIONS)
+def _compiled(source: str) -> CodeType:
+    return compile(source, "<append of a table>", "exec")
 
 
 def append_source(rules: RowRules) -> str:

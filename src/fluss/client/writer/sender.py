@@ -15,17 +15,18 @@ import asyncio
 import logging
 import threading
 import weakref
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.cluster import Cluster
 from fluss.client.rpc import RpcConnection
-from fluss.client.writer.bucket_queue import SEQUENCE_MASK, BucketQueue, EncodingFailedError, Piece, WriteBatch
-from fluss.client.writer.encoding import numbered
-from fluss.client.writer.handles import PendingResult
+from fluss.client.writer.bucket_queue import BucketQueue, EncodingFailedError, Piece, WriteBatch
+from fluss.client.writer.handles import Chunk, PendingResult
 from fluss.client.writer.memory import MemoryBudget
 from fluss.client.writer.preparation import WriterIds, prepare_bucket
 from fluss.client.writer.reactions import DOUBTFUL_CODES, STALE_METADATA_CODES, Reaction, react
+from fluss.client.writer.requests import ACKS, errors_by_batch, in_doubt_error, produce_request, retry_pause
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 
@@ -34,11 +35,9 @@ if TYPE_CHECKING:
 
 # How long a server may wait for durability before it answers 25; the batch is sent again then and recognised.
 SERVER_TIMEOUT_MS = 30_000
-FIRST_RETRY_SECONDS = 0.01
-LAST_RETRY_SECONDS = 1.0
 # Numbers of buckets must be remembered as long as a writer id is used. With more of them a new id is taken.
 MAX_BUCKET_QUEUES = 65_536
-_ACKS = {"all": -1, "1": 1, "0": 0}
+MAX_UNREPORTED_FAILURES = 16
 _LOGGED_ATTEMPTS = frozenset({10, 100, 1_000, 10_000})
 
 logger = logging.getLogger(__name__)
@@ -53,9 +52,13 @@ class Sender:
         self.config = config = cluster.config
         self.memory = MemoryBudget(config.writer_buffer_memory_size)
         self.busy: set[RowBuffer] = set()
+        # Failures that nobody was told of, for the end; only the newest ones.
+        self.unreported: deque[Chunk] = deque(maxlen=MAX_UNREPORTED_FAILURES)
         self._writers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
         self._writers_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._acks = ACKS[config.writer_acks]
+        self._server_timeout_ms = min(SERVER_TIMEOUT_MS, config.request_timeout_ms)
         self._writer_ids = WriterIds(cluster, config.writer_enable_idempotence)
         self._queues: dict[_QueueKey, BucketQueue] = {}
         self._unsent: dict[_QueueKey, BucketQueue] = {}
@@ -162,19 +165,11 @@ class Sender:
         self._send_request(connection, table_id, request)
 
     def _send_request(self, connection: RpcConnection, table_id: int, batches: list[WriteBatch]) -> None:
-        timeout_ms = min(SERVER_TIMEOUT_MS, self.config.request_timeout_ms)
-        message = pb.ProduceLogRequest(acks=_ACKS[self.config.writer_acks], table_id=table_id, timeout_ms=timeout_ms)
-        records: list[Any] = []
         writer_id = self._writer_ids.current
         assert writer_id is not None
         for batch in batches:
-            assert batch.bucket is not None
-            message.buckets_req.add(partition_id=batch.bucket.partition_id, bucket_id=batch.bucket.bucket_id)
             batch.queue.number(batch, writer_id)
-            if batch.writer_id < 0:
-                records.append(batch.data)
-            else:
-                records.append(numbered(batch.data, batch.writer_id, batch.sequence & SEQUENCE_MASK))
+        message, records = produce_request(table_id, batches, self._acks, self._server_timeout_ms)
         future = connection.produce(message, records)
         future.add_done_callback(partial(self._answered, batches))
 
@@ -211,7 +206,7 @@ class Sender:
             if queue.failed_preparations > self.config.writer_retries:
                 raise
             self._log_retry(queue, queue.failed_preparations, error)
-            queue.not_before = self._now() + _pause(queue.failed_preparations)
+            queue.not_before = self._now() + retry_pause(queue.failed_preparations)
 
     def _send_later(self, seconds: float) -> None:
         """One timer, for the earliest."""
@@ -236,7 +231,7 @@ class Sender:
             error = failure if isinstance(failure, FlussError) else FlussError(repr(failure))
             errors = [error] * len(batches)
         else:
-            errors = _errors_by_batch(batches, future.result())  # type: ignore[assignment]
+            errors = errors_by_batch(batches, future.result())  # type: ignore[assignment]
         for batch, result in zip(batches, errors, strict=True):
             self._settle(batch, result)
         for batch in batches:
@@ -248,7 +243,7 @@ class Sender:
 
     def _speak_again(self, queue: BucketQueue) -> None:
         for lost in queue.speak_again():
-            self._settle_batch(lost, _in_doubt_error(queue))
+            self._settle_batch(lost, in_doubt_error(queue))
 
     def _settle(self, batch: WriteBatch, error: FlussError | None) -> None:
         """Do what the rules say about one result."""
@@ -290,7 +285,7 @@ class Sender:
             return self.config.writer_kv_backpressure_max_throttle_ms / 1000
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION:
             return 0.0  # the one before it decides when
-        return _pause(batch.attempts)
+        return retry_pause(batch.attempts)
 
     def _log_retry(self, queue: BucketQueue, attempts: int, error: FlussError) -> None:
         if attempts in _LOGGED_ATTEMPTS:
@@ -331,14 +326,16 @@ class Sender:
     # ---- the end ----
 
     async def close(self) -> None:
-        """Send what writers still have and wait for it, at most one request time-out; raises the first error."""
+        """Send what writers still have and wait for it, at most one request time-out.
+
+        Raises the first error of these rows, or of earlier ones that nobody was told of.
+        """
         error = FlussError("the connection is closed: rows can no longer be written")
-        writers = list(self.busy)
-        chunks = [chunk for writer in writers for chunk in writer.begin_flush()]
+        chunks = [chunk for writer in list(self.busy) for chunk in writer.begin_flush()]
+        chunks += [chunk for chunk in self.unreported if not chunk.reported]
         try:
-            if chunks:
-                waiting = PendingResult(chunks, "close()")
-                await asyncio.wait_for(_awaited(waiting), self.config.request_timeout_ms / 1000)
+            waiting = PendingResult(chunks, "close()")
+            await asyncio.wait_for(_awaited(waiting), self.config.request_timeout_ms / 1000)
         except asyncio.TimeoutError:
             count = sum(not chunk.settled for chunk in chunks)
             error = FlussError(
@@ -362,31 +359,3 @@ class Sender:
 
 async def _awaited(result: PendingResult) -> None:
     await result
-
-
-def _pause(attempts: int) -> float:
-    return float(min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(attempts - 1, 10)))
-
-
-def _errors_by_batch(batches: list[WriteBatch], answer: pb.ProduceLogResponse) -> list[FlussError | None]:
-    """The result of every batch; a bucket that is missing in the answer has failed."""
-    results: dict[tuple[int | None, int], FlussError | None] = {}
-    for entry in answer.buckets_resp:
-        partition_id = entry.partition_id if entry.HasField("partition_id") else None
-        error = FlussError(entry.error_message or "no reason given", entry.error_code) if entry.error_code else None
-        results[partition_id, entry.bucket_id] = error
-    errors = []
-    for batch in batches:
-        assert batch.bucket is not None
-        key = batch.bucket[1:]
-        missing = FlussError("the server's answer leaves the bucket out", ErrorCode.UNKNOWN_SERVER_ERROR)
-        errors.append(results.get(key, missing))
-    return errors
-
-
-def _in_doubt_error(queue: BucketQueue) -> FlussError:
-    return FlussError(
-        f"rows for bucket {queue.bucket_id} of table {queue.path} may or may not have been written: the server does "
-        "not know this writer any more, so sending them again could write them twice",
-        ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION,
-    )

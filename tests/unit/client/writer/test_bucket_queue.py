@@ -22,8 +22,15 @@ SCHEMA = Schema((Column("id", IntType()), Column("name", StringType())))
 PLAIN = {"table.log.arrow.compression.type": "none"}
 
 
-def table(schema: Schema = SCHEMA, **properties: str) -> ClientTable:
-    descriptor = TableDescriptor(schema, bucket_count=1, properties=PLAIN | properties)
+class NobodyAtAll:
+    """An owner of chunks that does nothing."""
+
+    def on_settled(self, chunk: Chunk) -> None: ...
+    def check_usable(self) -> None: ...
+
+
+def table(schema: Schema = SCHEMA, properties: dict[str, str] | None = None) -> ClientTable:
+    descriptor = TableDescriptor(schema, bucket_count=1, properties=PLAIN | (properties or {}))
     return ClientTable(TablePath("db", "t"), 7, 2, descriptor, 0, 0)
 
 
@@ -37,7 +44,7 @@ def queue(of: TableEncoder, batch_bytes: int = 1000, partition: str | None = Non
 
 def piece(of: TableEncoder, rows: int = 1, *, encoded: bool = False) -> Piece:
     batch = pa.record_batch([pa.array(range(rows), pa.int32()), pa.array(["x"] * rows)], to_arrow_schema(SCHEMA))
-    made = Piece(Chunk(0, lambda chunk: None), of, None, 0, batch)
+    made = Piece(Chunk(0, NobodyAtAll()), of, None, 0, batch)
     if encoded:
         made.data = list(of.encode_parts(batch))
     return made
@@ -199,7 +206,7 @@ def test_a_batch_that_is_too_large_is_halved_and_a_row_refused() -> None:
     schema = Schema((Column("data", BytesType()),))
     large = TableEncoder(table(schema), 900)
     rows = pa.record_batch([pa.array([bytes(1000)])], to_arrow_schema(schema))
-    bucket.add(Piece(Chunk(0, lambda chunk: None), large, None, 0, rows), 0.0)
+    bucket.add(Piece(Chunk(0, NobodyAtAll()), large, None, 0, rows), 0.0)
     with pytest.raises(EncodingFailedError) as caught:
         bucket.next_batch()
     assert caught.value.error.error_code == ErrorCode.RECORD_TOO_LARGE_EXCEPTION
@@ -207,7 +214,7 @@ def test_a_batch_that_is_too_large_is_halved_and_a_row_refused() -> None:
 
 @pytest.mark.parametrize("properties", [{}, {"table.statistics.columns": "*"}, {"table.log.format": "INDEXED"}])
 def test_numbering_changes_only_the_header(properties: dict[str, str]) -> None:
-    of = TableEncoder(table(**properties), 10**6)
+    of = TableEncoder(table(properties=properties), 10**6)
     rows = piece(of, 5).rows
     data = of.encode(rows)
     head, body = numbered(data, 77, 3)
@@ -224,14 +231,14 @@ def test_numbering_changes_only_the_header(properties: dict[str, str]) -> None:
 def test_statistics_columns_of_a_table() -> None:
     setting = "table.statistics.columns"
     assert statistics_columns(table()) is None
-    assert statistics_columns(table(**{setting: " name , id"})) == [1, 0]
+    assert statistics_columns(table(properties={setting: " name , id"})) == [1, 0]
     schema = Schema((Column("data", BytesType()), Column("id", IntType())))
-    assert statistics_columns(table(schema, **{setting: "*"})) == [1]
+    assert statistics_columns(table(schema, {setting: "*"})) == [1]
 
 
 def test_unknown_formats_are_refused() -> None:
     with pytest.raises(FlussError, match="log format 'PARQUET'"):
-        TableEncoder(table(**{"table.log.format": "parquet"}), 10)
+        TableEncoder(table(properties={"table.log.format": "parquet"}), 10)
     with pytest.raises(FlussError, match="compression"):
-        TableEncoder(table(**{"table.log.arrow.compression.type": "brotli"}), 10)
+        TableEncoder(table(properties={"table.log.arrow.compression.type": "brotli"}), 10)
     assert NO_SEQUENCE < 0
