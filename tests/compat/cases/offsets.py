@@ -75,4 +75,5 @@ async def a_negative_timestamp(context: Context) -> None:
     """Before all time: -1 while the bucket is empty, as the peer has it."""
     admin = await context.admin()
     path = await context.create(SCHEMA)
+    assert await admin.list_offsets(path, [0], fluss.OffsetSpec.timestamp(0)) == {0: 0}
     await raises(-1, admin.list_offsets(path, [0], fluss.OffsetSpec.timestamp(-5)), "-5")

@@ -31,7 +31,8 @@ def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_
         raise FlussError(
             f"timestamp {timestamp} is later than the server's clock, {now_ms}", ErrorCode.INVALID_TIMESTAMP_EXCEPTION
         )
-    if timestamp > log.newest_timestamp:
+    # A log that never held a record has no newest timestamp: everything from 1970 on is behind its end.
+    if timestamp > log.newest_timestamp or (timestamp >= 0 and log.high_watermark == 0):
         return log.high_watermark
     found = remote.offset_for_timestamp(timestamp, below=log.local_start_offset)
     if found is None:
