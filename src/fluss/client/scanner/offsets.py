@@ -57,7 +57,7 @@ async def _ask(
 ) -> FlussError | None:
     groups: dict[tuple[int, int | None], tuple[Any, list[TableBucket]]] = {}
     for bucket in buckets:
-        connection = await cluster.leader(bucket, path)
+        connection = await _leader(cluster, path, bucket)
         groups.setdefault((id(connection), bucket.partition_id), (connection, []))[1].append(bucket)
     calls = [
         connection.call(ApiKey.LIST_OFFSETS, _request(group, kind, timestamp_ms))
@@ -77,6 +77,16 @@ async def _ask(
             elif entry.HasField("offset") and entry.bucket_id in by_id:
                 found[by_id[entry.bucket_id]] = entry.offset
     return trouble
+
+
+async def _leader(cluster: Cluster, path: TablePath, bucket: TableBucket) -> Any:
+    """Waits for a leader, but not longer than for an answer."""
+    timeout_ms = cluster.config.request_timeout_ms
+    try:
+        return await asyncio.wait_for(cluster.leader(bucket, path), timeout_ms / 1000)
+    except asyncio.TimeoutError:
+        text = f"{bucket} of {path}: its leader could not be reached within {timeout_ms} ms"
+        raise FlussError(text, ErrorCode.REQUEST_TIME_OUT) from None
 
 
 def _request(buckets: Sequence[TableBucket], kind: int, timestamp_ms: int | None) -> pb.ListOffsetsRequest:

@@ -1,0 +1,133 @@
+"""Segments in remote storage are read as if they were local, projected and filtered too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+
+import fluss
+from fluss import FlussError, col
+from fluss.client.scanner import remote_files, remote_reader
+from tests.support.scan_tables import WAIT_MS, ScanTable, rows_of
+from tests.support.server_process import wait_until
+
+ROWS_PER_WRITE = 200
+WRITES = 30
+TOTAL = ROWS_PER_WRITE * WRITES
+
+
+class RemoteTable:
+    """A table most of whose rows have left the server's own disk."""
+
+    def __init__(self, directory: Path, connection: fluss.FlussConnection) -> None:
+        self.directory = directory
+        self.table = ScanTable(
+            connection,
+            "tiered",
+            bucket_count=1,
+            properties={"table.log.tiered.local-segments": "1", "table.log.arrow.compression.type": "NONE"},
+        )
+        for start in range(0, TOTAL, ROWS_PER_WRITE):
+            self.table.write(rows_of(range(start, start + ROWS_PER_WRITE)))
+        wait_until(lambda: len(self.local_segments()) <= 2, "old segments are in remote storage only")
+        wait_until(lambda: len(self.remote_segments()) > 3, "there are remote segments")
+
+    def local_segments(self) -> list[Path]:
+        return list(self.directory.glob("data/fluss/tiered-*/log-0/*.log"))
+
+    def remote_segments(self) -> list[Path]:
+        return sorted(self.directory.glob("remote/log/fluss/tiered-*/0/*/*.log"))
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[RemoteTable]:
+    options = {
+        "log.segment.file-size": "16kb",
+        "log.index.interval-size": "1kb",
+        "remote.log.task-interval-duration": "50ms",
+        "log.retention.check-interval": "50ms",
+    }
+    with (
+        fluss.embedded(tmp_path, config=options) as cluster,
+        fluss.FlussConnection.open(fluss.Config({"bootstrap.servers": cluster.bootstrap_servers})) as connection,
+    ):
+        yield RemoteTable(tmp_path, connection)
+
+
+def test_everything_is_read_from_the_start(remote: RemoteTable) -> None:
+    assert remote.table.read() == rows_of(range(TOTAL))
+
+
+def test_from_the_middle_of_a_remote_segment(remote: RemoteTable) -> None:
+    with remote.table.records() as scanner:
+        for start in (1, 777, 2000):
+            scanner.subscribe(0, start)
+            seen: list[int] = []
+            while len(seen) < 2500:
+                records = scanner.poll(WAIT_MS)
+                assert [record.offset for record in records] == [record.row["id"] for record in records]
+                seen += [record.offset for record in records]
+            assert seen == list(range(start, start + len(seen)))
+
+
+def test_projection_and_filter_on_remote_rows(remote: RemoteTable) -> None:
+    scan = remote.table.table.new_scan()
+    found = remote.table.read(scan.project_by_name(["score", "id"]))
+    assert found == rows_of(range(TOTAL)).select(["score", "id"])
+    wanted = (col("id") >= 100) & (col("id") < 110)
+    assert remote.table.read(scan.project([1]).filter(wanted)).num_rows == 10
+
+
+def test_new_rows_follow_the_remote_ones(remote: RemoteTable) -> None:
+    with remote.table.batches() as scanner:
+        scanner.subscribe_all()
+        assert scanner.to_arrow().num_rows == TOTAL
+        remote.table.write(rows_of(range(TOTAL, TOTAL + 10)))
+        assert scanner.poll_arrow(WAIT_MS).column("id").to_pylist() == list(range(TOTAL, TOTAL + 10))
+
+
+def test_other_file_systems_are_read_in_ranges(remote: RemoteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path is made to look foreign; batches lie over the borders of small ranges."""
+    opened: list[str] = []
+
+    def foreign(path: str, token: Any) -> tuple[Any, str]:
+        opened.append(path)
+        return fs.LocalFileSystem(), path
+
+    monkeypatch.setattr(remote_files, "object_store", foreign)
+    monkeypatch.setattr(remote_reader, "local_path", lambda path: None)
+    monkeypatch.setattr(remote_reader, "RANGE_BYTES", 3000)
+    assert remote.table.read().column("id").to_pylist() == list(range(TOTAL))
+    assert len(opened) > 3
+
+
+def test_segments_that_cannot_be_read_are_an_error(remote: RemoteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_reader, "MAX_FAILURES_IN_A_ROW", 2)
+    moved = [(path, path.with_suffix(".away")) for path in remote.remote_segments()]
+    for path, away in moved:
+        path.rename(away)
+    with remote.table.batches() as scanner:
+        scanner.subscribe_all()
+        with pytest.raises(FlussError, match="remote log segment cannot be read"):
+            scanner.to_arrow()
+        for path, away in moved:
+            away.rename(path)
+        assert scanner.to_arrow().num_rows == TOTAL
+
+
+def test_damaged_segments_are_noticed(remote: RemoteTable) -> None:
+    path = remote.remote_segments()[0]
+    content = bytearray(path.read_bytes())
+    content[200] ^= 0xFF
+    path.write_bytes(content)
+    with remote.table.batches() as scanner:
+        scanner.subscribe(0, 0)
+        if "00000000000000000000" not in path.name:
+            scanner.subscribe(0, int(path.stem))
+        with pytest.raises(FlussError, match="checksum") as caught:
+            scanner.poll_arrow(WAIT_MS)
+        assert caught.value.error_code == fluss.ErrorCode.CORRUPT_RECORD_EXCEPTION
