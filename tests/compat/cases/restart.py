@@ -1,6 +1,7 @@
 """The server goes away and comes back while pyfluss writes and polls: nothing is lost, nothing comes twice.
 
-`crash` kills the tablet servers and has them back, `restart` stops the whole server and starts it again.
+`crash` kills the tablet servers and has them back, `restart` stops the whole server and starts it again. The cases that
+write meanwhile are not run on Apache Fluss 0.9.1: with one replica its writers do not always come to an end again.
 """
 
 from __future__ import annotations
@@ -91,19 +92,19 @@ async def poll_and_check(context: Context, event: str) -> None:
     assert seen == list(range(written))
 
 
-@case(server="own")
+@case(server="own", apache=False)
 async def crash_while_writing(context: Context) -> None:
     """kill -9 of the tablet servers under an idempotent writer."""
     await write_and_check(context, "crash")
 
 
-@case(server="own", apache=False)  # 0.9.1 with one replica: the flush of the writer beside the scanner never ends
+@case(server="own", apache=False)
 async def crash_while_polling(context: Context) -> None:
     """kill -9 of the tablet servers under a scanner."""
     await poll_and_check(context, "crash")
 
 
-@case(server="own")
+@case(server="own", apache=False)
 async def restart_while_writing(context: Context) -> None:
     """A stop and start of the whole server under an idempotent writer."""
     await write_and_check(context, "restart")
