@@ -28,6 +28,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.io_thread import IoThread
@@ -38,6 +39,7 @@ from fluss.client.writer.bucket_queue import Piece
 from fluss.client.writer.columns import ColumnMaker
 from fluss.client.writer.encoding import TableEncoder
 from fluss.client.writer.handles import Chunk, ChunkSpan, WriteResultHandle
+from fluss.client.writer.helpers import try_help
 from fluss.client.writer.row_function import RowRules, make_append
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
@@ -50,6 +52,8 @@ FIRST_CHUNK_ROWS = 64
 MAX_CHUNK_ROWS = 16_384
 # Rows of at least this size are encoded by the thread that wrote them; smaller ones may still be merged by the sender.
 MIN_CALLER_ENCODED_BYTES = 64 * 1024
+# Arrow batches of at least this size are worth a hand-over to a helper thread.
+MIN_HELPED_BYTES = 256 * 1024
 MAX_REMEMBERED_FAILURES = 16
 
 _buffers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
@@ -151,8 +155,9 @@ class RowBuffer:
                 chunk = self._cut_chunk()
             if taken is not None:
                 self._convert(*taken, encode=True)
-            self._fill(chunk, lambda part=part: part, encode=True)  # type: ignore[misc]
-            self._wake()
+            fill = partial(self._fill_and_wake, chunk, part)
+            if part.nbytes < MIN_HELPED_BYTES or not try_help(fill):
+                fill()
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else ChunkSpan(chunks)
 
@@ -262,6 +267,10 @@ class RowBuffer:
             raise
         finally:
             chunk.make_ready([] if error is not None else pieces, error)
+
+    def _fill_and_wake(self, chunk: Chunk, batch: Any) -> None:
+        self._fill(chunk, lambda: batch, encode=True)
+        self._wake()
 
     def _available(self, partition_name: str | None) -> Sequence[int]:
         """Buckets with a known leader, all if none has; a look at the cache without waiting for anybody."""

@@ -221,6 +221,18 @@ def test_a_large_batch_is_cut_and_has_one_handle(io: IoThread) -> None:
     wait(buffer.write_batch(batch.slice(0, 0)))  # no rows: nothing to wait for
 
 
+def test_helpers_encode_at_once_and_order_stays(io: IoThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.client.writer.row_buffer.MIN_HELPED_BYTES", 1)
+    buffer, sender = make(io, {"writer.batch-size": "100000"})
+    batch = pa.record_batch({"number": range(20_000), "writer": [0] * 20_000})
+    for start in range(4):
+        buffer.append((1, start, "x"))
+        buffer.write_batch(batch)
+    flush(buffer)
+    assert sender.written == [row for start in range(4) for row in ((1, start), *((0, n) for n in range(20_000)))]
+    assert sender.memory.used_bytes == 0
+
+
 def test_an_error_is_told_by_the_handle_or_flush_or_the_next_append(io: IoThread) -> None:
     buffer, sender = make(io)
     sender.error = FlussError("no partition", ErrorCode.PARTITION_NOT_EXISTS)
