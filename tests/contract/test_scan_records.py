@@ -40,9 +40,9 @@ TYPES: dict[str, tuple[pa.DataType, Any]] = {
 }
 NESTED: dict[str, tuple[pa.DataType, Any]] = {
     "list": (pa.list_(pa.int32()), [1, None, 3]),
-    "map": (pa.map_(pa.string(), pa.int64()), {"a": 1, "b": None}),
+    "map": (pa.map_(pa.string(), pa.int64()), [("a", 1), ("b", None)]),
     "row": (pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))]), {"x": 1, "y": ["a", None]}),
-    "deep": (pa.list_(pa.struct([("m", pa.map_(pa.int32(), pa.date32()))])), [{"m": {1: dt.date(2020, 1, 1)}}, None]),
+    "deep": (pa.list_(pa.struct([("m", pa.map_(pa.int32(), pa.date32()))])), [{"m": [(1, dt.date(2020, 1, 1))]}, None]),
 }
 
 
@@ -86,7 +86,8 @@ def test_a_poll_is_limited_and_order_is_kept(target: Target, table_name: str) ->
         table.write(rows_of(range(50, 60)))
         with table.records() as scanner:
             scanner.subscribe_all()
-            sizes, found = [], []
+            sizes: list[int] = []
+            found: list[int] = []
             while len(found) < 60:
                 records = scanner.poll(WAIT_MS)
                 sizes.append(len(records))

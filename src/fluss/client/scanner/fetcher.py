@@ -32,6 +32,10 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.fetch_walk import FetchAnswer
 
 MAX_FETCHES_IN_FLIGHT_PER_SERVER = 4
+# Apache Fluss 0.9.1 answers a waiting fetch only when its time is over, also when rows have come long before. A server
+# that was seen doing so this many times in a row is asked to wait for this long only.
+LATE_ANSWERS_IN_A_ROW = 2
+MAX_WAIT_OF_LATE_SERVER_MS = 20
 _CLIENT = -1
 _BucketKey = tuple["int | None", int]
 
@@ -55,6 +59,7 @@ class Fetcher:
         self._stage = DecodeStage(cluster, decoder, queue, self._progressed)
         self._remote = RemoteReader(cluster, self._stage)
         self._reported_partitions: set[int] = set()
+        self._late_answers: dict[int, int] = {}
         self.closed = False
         self.last_trouble: FlussError | None = None
 
@@ -154,13 +159,24 @@ class Fetcher:
             subscription.asked_offset = subscription.fetch_offset
         self._spawn(self._fetch(node, subscriptions, projected))
 
-    def _request(self, subscriptions: list[Subscription], projected: bool) -> pb.FetchLogRequest:
+    def _wait_ms(self, node: ServerNode) -> int:
+        wait_ms = self._config.scanner_log_fetch_wait_max_time_ms
+        late = self._late_answers.get(node.id, 0) >= LATE_ANSWERS_IN_A_ROW
+        return min(wait_ms, MAX_WAIT_OF_LATE_SERVER_MS) if late else wait_ms
+
+    def _note_timing(self, node: ServerNode, wait_ms: int, took_ms: float, answer: FetchAnswer) -> None:
+        """Rows in an answer that took the whole wait: they did not wake the server, or came by chance at its end."""
+        if wait_ms <= MAX_WAIT_OF_LATE_SERVER_MS or not any(map(len, filter(None, answer.records))):
+            return
+        self._late_answers[node.id] = self._late_answers.get(node.id, 0) + 1 if took_ms >= wait_ms else 0
+
+    def _request(self, subscriptions: list[Subscription], projected: bool, wait_ms: int) -> pb.FetchLogRequest:
         config = self._config
         request = pb.FetchLogRequest(
             follower_server_id=_CLIENT,
             max_bytes=config.scanner_log_fetch_max_bytes,
             min_bytes=config.scanner_log_fetch_min_bytes,
-            max_wait_ms=config.scanner_log_fetch_wait_max_time_ms,
+            max_wait_ms=wait_ms,
         )
         positions = self._decoder.wire_positions if projected else None
         table = request.tables_req.add(
@@ -181,14 +197,18 @@ class Fetcher:
         return request
 
     async def _fetch(self, node: ServerNode, subscriptions: list[Subscription], projected: bool) -> None:
-        request = self._request(subscriptions, projected)
+        wait_ms = self._wait_ms(node)
+        request = self._request(subscriptions, projected, wait_ms)
         try:
             connection = self._cluster.open_connection_to(node) or await self._cluster.connection(node)
+            started = asyncio.get_running_loop().time()
             answer = await connection.fetch(request)
+            took_ms = (asyncio.get_running_loop().time() - started) * 1000
         except FlussError as error:
             self._request_failed(node, subscriptions, error)
         else:
             self._take_answer(subscriptions, answer, projected)
+            self._note_timing(node, wait_ms, took_ms, answer)
         finally:
             self._in_flight[node.id] -= 1
             for subscription in subscriptions:
