@@ -201,7 +201,7 @@ class ReadyQueue:
         self._ready_bytes -= step.size_bytes - size
 
     def _room_was_made(self) -> bool:
-        if self._producer_waits and self._ready_bytes < MAX_READY_BYTES // 2:
+        if self._producer_waits and self._ready_bytes <= MAX_READY_BYTES // 2:
             self._producer_waits = False
             return True
         return False
