@@ -76,6 +76,29 @@ def test_all_appends_queued_behind_the_failed_one_fail_too(tmp_path: Path) -> No
     bench.close()
 
 
+def test_appends_leave_the_reserve_alone(tmp_path: Path) -> None:
+    bench, files = _bench(tmp_path, LogOptions(segment_bytes=400, reserved_free_bytes=1000))
+    log = bench.open()
+    files.free_space_bytes = 2000
+    appends = [bench.append(log, batch_of(1, payload=bytes(100), writer_id=1, sequence=number)) for number in range(20)]
+    codes = _outcomes(bench, appends)
+    stored = codes.count(0)
+    assert codes == [0] * stored + [70] * (20 - stored)
+    assert 0 < stored < 20
+    assert files.free_space_bytes >= 1000
+    with pytest.raises(FlussError, match="1000 of them kept for metadata"):
+        bench.append_and_wait(log, batch_of(1, payload=bytes(2000), writer_id=1, sequence=stored))
+    files.free_space_bytes = 5000
+    assert bench.append_and_wait(log, batch_of(1, writer_id=1, sequence=stored)).base_offset == stored
+    bench.settle()
+    after = tmp_path.parent / f"{tmp_path.name}-after-power-loss"
+    files.after_power_loss(after, random.Random(1))
+    survivor = LogBench(after)
+    assert len(read_all(survivor.open())) == stored + 1
+    survivor.close()
+    bench.close()
+
+
 class FullOnce(NoSyncFiles):
     """One write finds the disk full, after waiting for a permission; the next ones find room."""
 

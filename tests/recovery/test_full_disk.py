@@ -20,10 +20,10 @@ from fluss.protocol.api_keys import ApiKey
 from tests.support.coordinator import table_document
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
 from tests.support.log_workload import create_table, leaders, table_json
-from tests.support.server_process import ServerProcess
+from tests.support.server_process import ServerProcess, wait_until
 from tests.support.wire import WireClient
 
-DISK_BYTES = 24 * 1024 * 1024
+DISK_BYTES = 32 * 1024 * 1024
 FILLER_BYTES = 12 * 1024 * 1024
 ROWS_PER_BATCH = 50
 ROW_PADDING_BYTES = 4000
@@ -66,10 +66,10 @@ def fill(path: Path, size_bytes: int | None = None) -> None:
 class CountingWriter:
     """One idempotent writer on one bucket: ascending ids, the next sequence number only after an acknowledgement."""
 
-    def __init__(self, client: WireClient, table_id: int) -> None:
+    def __init__(self, client: WireClient, table_id: int, name: str = "t") -> None:
         self.client, self.table_id = client, table_id
         request = pb.InitWriterRequest()
-        request.table_path.add(database_name="fluss", table_name="t")
+        request.table_path.add(database_name="fluss", table_name=name)
         self._writer_id = client.call(ApiKey.INIT_WRITER, request).writer_id
         self._sequence = 0
 
@@ -132,18 +132,29 @@ def create_until_refused(address: str) -> tuple[str, FlussError]:
     raise AssertionError("the catalog takes everything")
 
 
-def tablet_client(server: ServerProcess) -> WireClient:
-    return WireClient(*leaders(server.address, "t")[0])
+def tablet_client(server: ServerProcess, name: str = "t") -> WireClient:
+    return WireClient(*leaders(server.address, name)[0])
 
 
-def create_wire_table(server: ServerProcess) -> int:
-    """Table `t` with the columns of `arrow_batch`."""
+def create_wire_table(server: ServerProcess, name: str = "t") -> int:
+    """A table with the columns of `arrow_batch`."""
     document = table_document(COLUMNS, bucket_count=1, properties={"table.log.arrow.compression.type": "NONE"})
     request = pb.CreateTableRequest(table_json=document, ignore_if_exists=False)
-    request.table_path.database_name, request.table_path.table_name = "fluss", "t"
+    request.table_path.database_name, request.table_path.table_name = "fluss", name
     with WireClient.connect(server.address) as client:
         client.call(ApiKey.CREATE_TABLE, request)
-        return client.metadata(("fluss", "t")).table_metadata[0].table_id
+        return client.metadata(("fluss", name)).table_metadata[0].table_id
+
+
+def write_again(writer: CountingWriter) -> bool:
+    """Whether there is room again."""
+    try:
+        writer.write()
+    except FlussError as error:
+        if error.error_code == ErrorCode.DISK_WRITE_LOCKED:
+            return False
+        raise
+    return True
 
 
 def test_writes_stop_reads_go_on_and_writes_resume(disk: Path) -> None:
@@ -218,3 +229,35 @@ def test_processes_that_die_on_a_full_disk_come_back_and_serve_readers(disk: Pat
             assert read_ids(client, table_id) == writer.acknowledged
         create_table(server.address, "later", 1)
         assert "Traceback" not in server.log_text()
+
+
+def test_dropping_a_table_makes_room(disk: Path) -> None:
+    """The last of the disk is kept for metadata, so that the way out is open."""
+    with ServerProcess(disk) as server:
+        kept, dropped = create_wire_table(server), create_wire_table(server, "dropped")
+        with tablet_client(server) as client, tablet_client(server, "dropped") as other_client:
+            writer, other = CountingWriter(client, kept), CountingWriter(other_client, dropped, "dropped")
+            writer.write()
+            other.write_until_refused()
+            assert writer.write_until_refused().error_code == ErrorCode.DISK_WRITE_LOCKED
+            with WireClient.connect(server.address) as coordinator:
+                request = pb.DropTableRequest(ignore_if_not_exists=False)
+                request.table_path.database_name, request.table_path.table_name = "fluss", "dropped"
+                coordinator.call(ApiKey.DROP_TABLE, request)
+            wait_until(lambda: write_again(writer), "the files of the dropped table are gone")
+            assert read_ids(client, kept) == writer.acknowledged
+
+
+def test_a_shorter_time_to_live_makes_room(disk: Path) -> None:
+    config = {"log.segment.file-size": "1mb", "log.retention.check-interval": "50 ms"}
+    with ServerProcess(disk, config=config) as server:
+        table_id = create_wire_table(server)
+        with tablet_client(server) as client:
+            writer = CountingWriter(client, table_id)
+            writer.write_until_refused()
+            with WireClient.connect(server.address) as coordinator:
+                request = pb.AlterTableRequest(ignore_if_not_exists=False)
+                request.table_path.database_name, request.table_path.table_name = "fluss", "t"
+                request.config_changes.add(config_key="table.log.ttl", config_value="1 ms", op_type=0)
+                coordinator.call(ApiKey.ALTER_TABLE, request)
+            wait_until(lambda: write_again(writer), "expired segments are gone")

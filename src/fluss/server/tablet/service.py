@@ -18,7 +18,7 @@ from fluss.server.security.authorizer import Authorizer
 from fluss.server.shared_apis import SharedApis
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.committer import Committer
-from fluss.server.storage.log.options import LogOptions
+from fluss.server.storage.log.options import RESERVED_FREE_BYTES, LogOptions
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.fetch import FetchApi
@@ -102,6 +102,7 @@ class TabletService:
                 segment_bytes=config.log_segment_file_size,
                 index_interval_bytes=config.log_index_interval_size,
                 writer_expiration_ms=config.writer_id_expiration_ms,
+                reserved_free_bytes=RESERVED_FREE_BYTES,
             ),
             RemoteStore(config.remote_data_dir, config.values_with_prefix("s3.")),
             self._files,

@@ -56,7 +56,7 @@ class BucketLog:
         self.newest_timestamp = recovered.newest_timestamp
         self.size_bytes = sum(segment.committed_size for segment in recovered.segments)
         self.writers = recovered.writers
-        self.writer = LogWriter(committer.files, directory, cut_after_failed_sync=committer.flush == "always")
+        self.writer = LogWriter(committer.files, directory, committer.flush == "always", options.reserved_free_bytes)
         self.is_closed = False
         self._bases = [segment.base_offset for segment in recovered.segments]
         self._pending: deque[Append] = deque()

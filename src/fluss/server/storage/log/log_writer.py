@@ -13,6 +13,7 @@ Everything here is called by the commit thread only, except `mark_closed`. Rules
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 
@@ -37,10 +38,13 @@ class WriteFailure(Exception):  # noqa: N818 - it is a result that travels to th
 class LogWriter:
     """Writes and syncs the newest segment of a bucket."""
 
-    def __init__(self, files: FileSystem, directory: str, cut_after_failed_sync: bool) -> None:
+    def __init__(
+        self, files: FileSystem, directory: str, cut_after_failed_sync: bool, reserved_free_bytes: int = 0
+    ) -> None:
         self._files = files
         self._directory = directory
         self._cut_after_failed_sync = cut_after_failed_sync
+        self._reserved_free_bytes = reserved_free_bytes
         self._segment: Segment | None = None
         self._descriptor = -1
         self._refused_epoch = -1
@@ -89,6 +93,8 @@ class LogWriter:
                 self._switch(segment, start)
             elif not self.is_open:
                 self._descriptor = self._files.open_write(segment.log_path)
+            # Behind the switch: it is what syncs the old segment.
+            self._check_room(run[-1].position + run[-1].size - start)
             buffers = [append.buffer for append in run if append.buffer is not None]
             self._written_end = start
             end = write_all(self._files, self._descriptor, buffers, start) if buffers else start
@@ -101,6 +107,12 @@ class LogWriter:
         self._written_end = end
         self.last_written = run[-1]
         return None
+
+    def _check_room(self, size: int) -> None:
+        """OSError "no space" when `size` more bytes would leave less than the reserve; one quick system call."""
+        reserved = self._reserved_free_bytes
+        if reserved and size and self._files.free_bytes(self._directory) - size < reserved:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _switch(self, segment: Segment, start: int) -> None:
         """Finish the old segment and open the next; raises WriteFailure if the old one cannot be synced."""
@@ -145,9 +157,11 @@ class LogWriter:
 
     def _full_error(self) -> FlussError:
         free = self._files.free_bytes(self._directory)
+        kept = f", {self._reserved_free_bytes} of them kept for metadata" if self._reserved_free_bytes else ""
         return FlussError(
-            f"no space left on the disk of {self._directory}: {free} bytes free. Nothing was written; make room (delete"
-            " files, lower table.log.ttl, enlarge the disk) and writing goes on by itself, reading works meanwhile",
+            f"no space left on the disk of {self._directory}: {free} bytes free{kept}. Nothing was written; make room"
+            " (drop tables, lower table.log.ttl, enlarge the disk) and writing goes on by itself, reading works"
+            " meanwhile",
             ErrorCode.DISK_WRITE_LOCKED,
         )
 

@@ -20,6 +20,8 @@ MAX_SYNC_HELPERS = 3
 # descriptors each). Where the process may open fewer files, an eighth of its limit: the rest is for connections.
 MAX_OPEN_FILES = 4096
 MIN_OPEN_FILES = 16
+# Appends leave this much of the disk alone: without any room nothing could be dropped, expired or checkpointed either.
+RESERVED_FREE_BYTES = 8 * 1024 * 1024
 # A short tail that is not mapped yet is read with one pread instead of a new mapping.
 MAX_PREAD_BYTES = 64 * 1024
 # How much of a sealed segment the kernel is asked to read ahead of a reader.
@@ -45,6 +47,8 @@ class LogOptions:
     checkpoint_interval_ms: int = 30_000
     writer_expiration_ms: int = 7 * 24 * 3600 * 1000
     max_writers_per_bucket: int = 50_000
+    # Appends are refused, as on a full disk, when they would leave less than this.
+    reserved_free_bytes: int = 0
 
     def __post_init__(self) -> None:
         for name in ("segment_bytes", "index_interval_bytes", "checkpoint_bytes", "max_writers_per_bucket"):
