@@ -15,6 +15,7 @@ import pytest
 import fluss
 from fluss import ChangeType, FlussConnection, FlussError, col
 from tests.support.scan_tables import WAIT_MS, ScanTable, poll_ids, rows_of
+from tests.support.server_process import wait_until
 from tests.support.targets import Target
 
 UTC = dt.timezone.utc
@@ -172,6 +173,6 @@ def test_dropped_scanners_stop(connection: FlussConnection, table_name: str) -> 
         scanner.subscribe_all()
         core = scanner._core
         del scanner
-        assert core._closed
+        wait_until(lambda core=core: core._closed, "the dropped scanner is closed")  # type: ignore[misc]
     with pytest.raises(FlussError, match="closed"):
         core.poll(1, 1)

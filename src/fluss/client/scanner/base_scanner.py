@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,8 +35,8 @@ class BaseLogScanner:
         self._core = ScannerCore(session, table, plan)
         self._records = records
         self._max_poll_records = session.config.scanner_log_max_poll_records
-        # A dropped scanner must not go on fetching; the core outlives it only until then.
-        weakref.finalize(self, self._core.close).atexit = False
+        # A dropped scanner must not go on fetching.
+        weakref.finalize(self, _close_soon, self._core).atexit = False
 
     # ---- subscriptions ----
 
@@ -148,6 +149,12 @@ class BaseLogScanner:
         kind = "records" if self._records else "batches"
         subscribed = len(self._core.positions())
         return f"{type(self).__name__}(table={self._core.table.path}, {kind}, {subscribed} buckets subscribed)"
+
+
+def _close_soon(core: ScannerCore) -> None:
+    """Runs wherever the garbage collector does, perhaps inside of a lock of ours: so only pass the word on."""
+    with contextlib.suppress(FlussError):  # the connection is closed, and the scanner with it
+        core.session.io.call_soon(core.close)
 
 
 def pandas_of(table: Any) -> Any:

@@ -29,8 +29,13 @@ from fluss.client.values import EARLIEST_OFFSET, LATEST_OFFSET, TableBucket
 from fluss.errors import ErrorCode, FlussError
 
 MAX_WAIT_SECONDS = threading.TIMEOUT_MAX
+PROGRESS_CHECK_SECONDS = 1.0
 
 Take = Callable[[Callable[[], None]], list[LogRows]]
+
+
+def _never() -> bool:
+    return False
 
 
 class ScannerCore:
@@ -164,12 +169,12 @@ class ScannerCore:
         await asyncio.sleep(0)
         return await self._wait_async(lambda waiter: self.queue.take(limit_rows, waiter), deadline)
 
-    def _wait(self, take: Take, deadline: float) -> list[LogRows]:
+    def _wait(self, take: Take, deadline: float, is_done: Callable[[], bool] = _never) -> list[LogRows]:
         gate = threading.Lock()
         gate.acquire()
         while True:
             taken = take(gate.release)
-            if taken:
+            if taken or is_done():
                 return taken
             left = deadline - time.monotonic()
             try:
@@ -179,7 +184,7 @@ class ScannerCore:
                 self.queue.forget(gate.release)
             self._check_open()
 
-    async def _wait_async(self, take: Take, deadline: float) -> list[LogRows]:
+    async def _wait_async(self, take: Take, deadline: float, is_done: Callable[[], bool] = _never) -> list[LogRows]:
         loop = asyncio.get_running_loop()
         while True:
             arrived = asyncio.Event()
@@ -189,7 +194,7 @@ class ScannerCore:
                     loop.call_soon_threadsafe(arrived.set)
 
             taken = take(waiter)
-            if taken:
+            if taken or is_done():
                 return taken
             try:
                 left = deadline - time.monotonic()
@@ -234,47 +239,28 @@ class ScannerCore:
 
     def next_bounded(self, subscriptions: list[Subscription]) -> list[LogRows] | None:
         """The next rows before the end; None when all buckets have reached it. Blocks."""
-        deadline = time.monotonic() + self._patience_seconds()
-        while not all(subscription.is_finished for subscription in subscriptions):
-            before = self._progress(subscriptions)
-            taken = self._wait(self._take_bounded, min(deadline, time.monotonic() + 1.0))
+        patience = _Patience(self, subscriptions)
+        while not patience.is_done():
+            taken = self._wait(self.queue.take_bounded, patience.next_look(), patience.is_done)
             if taken:
                 return taken
-            deadline = self._checked_deadline(deadline, before != self._progress(subscriptions))
+            patience.check()
         return None
 
     async def next_bounded_async(self, subscriptions: list[Subscription]) -> list[LogRows] | None:
         """The same for a coroutine."""
-        deadline = time.monotonic() + self._patience_seconds()
-        while not all(subscription.is_finished for subscription in subscriptions):
-            before = self._progress(subscriptions)
-            taken = await self._wait_async(self._take_bounded, min(deadline, time.monotonic() + 1.0))
+        patience = _Patience(self, subscriptions)
+        while not patience.is_done():
+            taken = await self._wait_async(self.queue.take_bounded, patience.next_look(), patience.is_done)
             if taken:
                 return taken
-            deadline = self._checked_deadline(deadline, before != self._progress(subscriptions))
+            patience.check()
         return None
 
-    def _take_bounded(self, waiter: Callable[[], None]) -> list[LogRows]:
-        return self.queue.take_bounded(waiter)
-
-    def _patience_seconds(self) -> float:
-        return self.session.config.request_timeout_ms / 1000
-
-    @staticmethod
-    def _progress(subscriptions: list[Subscription]) -> int:
-        return sum(subscription.fetch_offset for subscription in subscriptions)
-
-    def _checked_deadline(self, deadline: float, progressed: bool) -> float:
-        if progressed:
-            return time.monotonic() + self._patience_seconds()
-        if time.monotonic() < deadline:
-            return deadline
-        trouble = self._fetcher.last_trouble
-        because = f"; the last problem was: {trouble}" if trouble is not None else ""
-        raise FlussError(
-            f"no rows of {self.table.path} for {self._patience_seconds():.0f} s, but its end is not reached{because}",
-            ErrorCode.REQUEST_TIME_OUT,
-        )
+    @property
+    def last_trouble(self) -> FlussError | None:
+        """The last error that was not raised, because it may pass."""
+        return self._fetcher.last_trouble
 
     # ---- life ----
 
@@ -309,6 +295,42 @@ class ScannerCore:
             self._subscriptions.clear()
         self.queue.recount()
         self.queue.wake()
+
+
+class _Patience:
+    """How long a bounded read waits without any progress: as long as a request may take."""
+
+    def __init__(self, core: ScannerCore, subscriptions: list[Subscription]) -> None:
+        self._core = core
+        self._subscriptions = subscriptions
+        self._seconds = core.session.config.request_timeout_ms / 1000
+        self._deadline = time.monotonic() + self._seconds
+        self._reached = self._progress()
+
+    def _progress(self) -> int:
+        return sum(subscription.fetch_offset for subscription in self._subscriptions)
+
+    def is_done(self) -> bool:
+        """Whether every bucket has reached its end."""
+        return all(subscription.is_finished for subscription in self._subscriptions)
+
+    def next_look(self) -> float:
+        """When to look whether there was progress."""
+        return min(self._deadline, time.monotonic() + PROGRESS_CHECK_SECONDS)
+
+    def check(self) -> None:
+        """Raise when there was no progress for too long."""
+        reached, now = self._progress(), time.monotonic()
+        if reached != self._reached:
+            self._reached, self._deadline = reached, now + self._seconds
+        if now < self._deadline or self.is_done():
+            return
+        trouble = self._core.last_trouble
+        because = f"; the last problem was: {trouble}" if trouble is not None else ""
+        raise FlussError(
+            f"no rows of {self._core.table.path} for {self._seconds:.0f} s, but its end is not reached{because}",
+            ErrorCode.REQUEST_TIME_OUT,
+        )
 
 
 def _nobody() -> None:

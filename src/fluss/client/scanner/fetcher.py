@@ -35,6 +35,7 @@ MAX_FETCHES_IN_FLIGHT_PER_SERVER = 4
 # Apache Fluss 0.9.1 answers a waiting fetch only when its time is over, also when rows have come long before. A server
 # that was seen doing so this many times in a row is asked to wait for this long only.
 LATE_ANSWERS_IN_A_ROW = 2
+LATE_ANSWER_TOLERANCE_MS = 100
 MAX_WAIT_OF_LATE_SERVER_MS = 20
 _CLIENT = -1
 _BucketKey = tuple["int | None", int]
@@ -168,7 +169,8 @@ class Fetcher:
         """Rows in an answer that took the whole wait: they did not wake the server, or came by chance at its end."""
         if wait_ms <= MAX_WAIT_OF_LATE_SERVER_MS or not any(map(len, filter(None, answer.records))):
             return
-        self._late_answers[node.id] = self._late_answers.get(node.id, 0) + 1 if took_ms >= wait_ms else 0
+        late = wait_ms <= took_ms <= wait_ms + LATE_ANSWER_TOLERANCE_MS  # longer: the network is slow
+        self._late_answers[node.id] = self._late_answers.get(node.id, 0) + 1 if late else 0
 
     def _request(self, subscriptions: list[Subscription], projected: bool, wait_ms: int) -> pb.FetchLogRequest:
         config = self._config
