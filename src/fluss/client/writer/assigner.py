@@ -20,8 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss.client.metadata import ClientTable
-from fluss.codec.bucketing import BUCKETS_OF_LAKE_FORMAT
-from fluss.codec.keys import KeyEncoding, KeyPlan, encode_keys, key_plan
+from fluss.codec.arrow_values import column_to_values
+from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT
+from fluss.codec.keys import KeyEncoding, KeyPlan, encode_key, encode_keys, key_plan
 from fluss.codec.partition_names import check_partition_value, partition_names, split_partition_name
 from fluss.codec.row_values import RowValueError
 from fluss.errors import ErrorCode, FlussError
@@ -29,6 +30,8 @@ from fluss.errors import ErrorCode, FlussError
 LAKE_FORMAT_PROPERTY = "table.datalake.format"
 # Assigners of partitions that were not written for longest are forgotten; they would only choose a bucket anew.
 MAX_PARTITION_ASSIGNERS = 10_000
+# Hashing all keys at once has a fixed cost of some 200 us; one key takes 10 to 20 us.
+MAX_ROWS_HASHED_ONE_BY_ONE = 12
 
 Buckets = Callable[[str | None], Sequence[int]]
 Indices = Any
@@ -139,9 +142,7 @@ class Router:
 
     def _route_partition(self, name: str | None, batch: Any) -> list[Routed]:
         bucket_count = self._table.bucket_count
-        if bucket_count == 1:
-            if self._plan is not None:
-                self._hash(batch)  # refuses nulls as with more buckets
+        if bucket_count == 1:  # nulls in key columns were refused before, see `required_columns`
             return [Routed(name, 0, batch)]
         if self._plan is not None:
             buckets = self._hash(batch)
@@ -156,9 +157,15 @@ class Router:
 
     def _hash(self, batch: Any) -> Indices:
         assert self._plan is not None
+        types, encoding, bucketing = self._key_types, self._plan.bucket_encoding, self._plan.bucketing
+        bucket_count = self._table.bucket_count
         columns = [batch.column(position) for position in self._key_positions]
-        keys = encode_keys(columns, self._key_types, self._plan.bucket_encoding, batch.num_rows)
-        return BUCKETS_OF_LAKE_FORMAT[self._plan.bucketing](keys, self._table.bucket_count, "java")
+        if batch.num_rows <= MAX_ROWS_HASHED_ONE_BY_ONE:
+            bucket_of = BUCKET_OF_LAKE_FORMAT[bucketing]
+            rows = zip(*map(column_to_values, columns, types), strict=True)
+            return np.asarray([bucket_of(encode_key(row, types, encoding), bucket_count, "java") for row in rows])
+        keys = encode_keys(columns, types, encoding, batch.num_rows)
+        return BUCKETS_OF_LAKE_FORMAT[bucketing](keys, bucket_count, "java")
 
     def _assigner(self, name: str | None) -> StickyAssigner | RoundRobinAssigner:
         assigner = self._assigners.pop(name, None)

@@ -196,7 +196,7 @@ class Sender:
     async def _prepare(self, queue: BucketQueue) -> None:
         """Raises what can never be cured; pauses after what may be."""
         try:
-            await self._writer_ids.get({queue.path for queue in self._unsent.values()})
+            await self._writer_ids.get({queue.path, *(other.path for other in self._unsent.values())})
             await prepare_bucket(self.cluster, queue, self.config.writer_dynamic_create_partition_enabled)
             queue.failed_preparations = 0
         except FlussError as error:

@@ -44,15 +44,15 @@ def router(client_table: ClientTable, assigner: str = "sticky", batch_bytes: int
 )
 def test_bucket_keys_are_hashed_as_in_java(lake: str | None, encoding: KeyEncoding, bucket_of: Any) -> None:
     properties = {} if lake is None else {"table.datalake.format": lake}
-    routed = router(table(bucket_keys=("id", "name"), properties=properties)).route(BATCH)
-    rows = 0
-    for partition, bucket, part in routed:
-        assert partition is None
-        for row in part.to_pylist():
-            key = encode_key([row["id"], row["name"]], [IntType(), StringType()], encoding)
-            assert bucket_of(key, 4, "java") == bucket
-            rows += 1
-    assert rows == BATCH.num_rows
+    for batch in (BATCH, pa.concat_batches([BATCH] * 9)):  # one by one, and all at once
+        rows = 0
+        for partition, bucket, part in router(table(bucket_keys=("id", "name"), properties=properties)).route(batch):
+            assert partition is None
+            for row in part.to_pylist():
+                key = encode_key([row["id"], row["name"]], [IntType(), StringType()], encoding)
+                assert bucket_of(key, 4, "java") == bucket
+                rows += 1
+        assert rows == batch.num_rows
 
 
 def test_the_order_of_a_bucket_is_kept() -> None:
@@ -109,9 +109,9 @@ def test_nulls_have_no_bucket() -> None:
     nulls = pa.record_batch(
         [pa.array([None], pa.int32()), pa.array(["a"]), pa.array([None], pa.date32())], BATCH.schema
     )
-    for buckets in (1, 4):
+    for rows in (nulls, pa.concat_batches([nulls] * 50)):
         with pytest.raises(FlussError, match="null"):
-            router(table(buckets, bucket_keys=("id",))).route(nulls)
+            router(table(bucket_keys=("id",))).route(rows)
     assert required_columns(table(bucket_keys=("id",), partition_keys=("day",))) == ("day", "id")
     paimon = {"table.datalake.format": "paimon"}
     assert required_columns(table(bucket_keys=("id",), properties=paimon)) == ()
