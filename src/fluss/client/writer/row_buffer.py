@@ -151,10 +151,10 @@ class RowBuffer:
             self._sender.memory.wait_for_room(self._room_seconds)
             part = batch.slice(start, step) if step < batch.num_rows else batch
             with self._lock:
-                taken = self._cut_rows()
-                chunk = self._cut_chunk()
-            if taken is not None:
-                self._convert(*taken, encode=True)
+                rows_chunk, rows, chunk = self._cut(extra=True)
+            assert chunk is not None
+            if rows_chunk is not None:
+                self._convert(rows_chunk, rows, encode=True)
             fill = partial(self._fill_and_wake, chunk, part)
             if part.nbytes < MIN_HELPED_BYTES or not try_help(fill):
                 fill()
@@ -209,32 +209,34 @@ class RowBuffer:
                 chunk.reported = True
                 raise FlussError(f"an earlier write failed: {chunk.error.message}", chunk.error.error_code)
 
-    def _cut_chunk(self) -> Chunk:
-        """Close the open chunk and open the next one. Lock held."""
-        chunk = self.handle
-        assert chunk is not None
-        self._order.append(chunk)
-        self._unsettled.append(chunk)
-        self.handle = Chunk(chunk.number + 1, self)
-        return chunk
+    def _cut(self, *, extra: bool = False) -> tuple[Chunk | None, list[Any], Chunk | None]:
+        """Take all rows as a chunk (None if there are none), and one more chunk for `extra` rows. Lock held.
 
-    def _cut_rows(self) -> tuple[Chunk, list[Any]] | None:
-        """All rows of the list as a chunk, None if there are none. Lock held."""
+        `handle` must not show a chunk again whose rows were taken: an append that added its row after the cut would
+        take that for a sign that nobody came between.
+        """
         open_chunk = self.handle
+        assert open_chunk is not None
         self.handle = None  # first: appends in between notice
         rows = self.flat[:]
         del self.flat[: len(rows)]
+        taken: list[Chunk | None] = [None, None]
+        for index, wanted in enumerate((bool(rows), extra)):
+            if wanted:
+                taken[index] = open_chunk
+                self._order.append(open_chunk)
+                self._unsettled.append(open_chunk)
+                open_chunk = Chunk(open_chunk.number + 1, self)
         self.handle = open_chunk
-        if not rows:
-            return None
-        self._large_bytes = 0
-        return self._cut_chunk(), rows
+        if rows:
+            self._large_bytes = 0
+        return taken[0], rows, taken[1]
 
     def _take_and_convert(self, *, wake: bool) -> None:
         with self._lock:
-            taken = self._cut_rows()
-        if taken is not None:
-            self._convert(*taken, encode=wake)
+            chunk, rows, _ = self._cut()
+        if chunk is not None:
+            self._convert(chunk, rows, encode=wake)
             if wake:
                 self._wake()
 
