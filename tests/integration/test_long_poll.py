@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -92,6 +93,40 @@ def test_min_bytes_are_waited_for(cluster: LogCluster) -> None:
         assert waiting not in reader._early, "answered with too little"
         cluster.tablet.produce(table, 0, batch)
         assert len(ids_of(reader.receive(waiting).tables_resp[0].buckets_resp[0].records)) == 3
+
+
+def test_a_wait_for_more_bytes_than_a_segment_holds_ends_with_the_segment(tmp_path: Path) -> None:
+    """Nothing is ever added to a segment that is full: waiting on would be in vain."""
+    batch = arrow_batch([1])
+    with LogCluster(tmp_path, log_segment_file_size=3 * len(batch)) as cluster:
+        table = cluster.create_table("rolled")
+        with cluster.another_client() as reader:
+            waiting = park(reader, fetch_request(table, min_bytes=1 << 19))
+            started = time.monotonic()
+            for _ in range(4):
+                cluster.tablet.produce(table, 0, batch)
+            found = reader.receive(waiting).tables_resp[0].buckets_resp[0]
+            assert time.monotonic() - started < LONG_WAIT_MS / 2000
+            assert ids_of(found.records) == [1, 1, 1]
+
+
+def test_thousands_that_wait_for_more_do_not_slow_writers_down(cluster: LogCluster) -> None:
+    table = cluster.create_table("patient")
+    readers = [cluster.another_client() for _ in range(10)]
+    try:
+        for reader in readers:
+            for _ in range(200):
+                reader.send(ApiKey.FETCH_LOG, fetch_request(table, min_bytes=1 << 19))
+            reader.api_versions()
+        started = time.monotonic()
+        for number in range(50):
+            cluster.tablet.produce(table, 0, arrow_batch([number]))
+        assert time.monotonic() - started < LONG_WAIT_MS / 2000
+        cluster.drop_table("patient")
+        assert readers[0].receive(0).tables_resp[0].buckets_resp[0].error_code == 21
+    finally:
+        for reader in readers:
+            reader.close()
 
 
 def test_quiet_errors_wait_with_the_others_and_loud_ones_do_not(cluster: LogCluster) -> None:

@@ -2,8 +2,10 @@
 
 Theory. A fetch looks at the logs and parks in one step of the event loop, so an append cannot slip in between. A parked
 fetch is registered with each of its buckets; whenever the high watermark of one advances, or a bucket is dropped, it
-looks again in the same step and answers if it has enough. It leaves its buckets when it is answered, timed out, or
-given up because its connection is gone (its future is cancelled), so nothing refers to a fetch that is over.
+looks again in the same step and answers if it has enough. Looking costs time and thousands may wait for one bucket, so
+a fetch that needs more bytes than were appended since its last look does without one. It leaves its buckets when it is
+answered, timed out, or given up because its connection is gone (its future is cancelled), so nothing refers to a fetch
+that is over.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from collections.abc import Awaitable
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.network.service import Reply, RequestContext
+from fluss.server.storage.log.segment import Segment
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
-from fluss.server.tablet.fetch_reader import look, must_wait
+from fluss.server.tablet.fetch_reader import FetchAnswer, look, must_wait
 from fluss.server.tablet.fetch_request import CLIENT_FOLLOWER_ID, FetchPlan, TableFetch, table_fetch
 from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.projection_cache import ProjectionCache
@@ -25,9 +28,9 @@ from fluss.server.tablet.projection_cache import ProjectionCache
 class WaitingFetch:
     """A parked fetch; see the module's text."""
 
-    __slots__ = ("_buckets", "_plan", "_timer", "future")
+    __slots__ = ("_buckets", "_looked_at", "_missing_bytes", "_plan", "_timer", "future")
 
-    def __init__(self, plan: FetchPlan, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, plan: FetchPlan, first: FetchAnswer, loop: asyncio.AbstractEventLoop) -> None:
         self._plan = plan
         self.future: asyncio.Future[Reply] = loop.create_future()
         self._buckets = [item.local for table in plan.tables for item in table.buckets if item.local is not None]
@@ -35,12 +38,38 @@ class WaitingFetch:
             local.waiters[self] = None
         self._timer = loop.call_later(plan.max_wait_ms / 1000, self.answer)
         self.future.add_done_callback(self._leave)
+        self._note_look(first)
 
     def bucket_changed(self) -> None:
         """More may be there: look, and answer if it is enough."""
+        if self._cannot_be_enough():
+            return
         answer = look(self._plan, has_waited=True)
-        if not must_wait(self._plan, answer):
+        if must_wait(self._plan, answer):
+            self._note_look(answer)
+        else:
             self._finish(answer.pieces())
+
+    def _note_look(self, answer: FetchAnswer) -> None:
+        """Remember what the look found and where each bucket ended."""
+        self._missing_bytes = self._plan.min_bytes - answer.found_bytes
+        self._looked_at: list[tuple[LocalBucket, Segment, int]] = []
+        for local in self._buckets:
+            if local.log is not None:
+                active = local.log.segments[-1]
+                self._looked_at.append((local, active, active.committed_size))
+
+    def _cannot_be_enough(self) -> bool:
+        """Whether all that changed since the last look is that too few bytes were appended."""
+        if self._missing_bytes <= 1 or self._plan.has_filter or len(self._looked_at) < len(self._buckets):
+            return False
+        appended_bytes = 0
+        for local, segment, size in self._looked_at:
+            log = local.log
+            if local.state is not BucketState.OPEN or log is None or log.segments[-1] is not segment:
+                return False
+            appended_bytes += segment.committed_size - size
+        return appended_bytes < self._missing_bytes
 
     def answer(self) -> None:
         """Time is over: answer with what is there."""
@@ -99,7 +128,7 @@ class FetchApi:
     def _answer_or_park(self, plan: FetchPlan) -> Reply | asyncio.Future[Reply]:
         answer = look(plan)
         if must_wait(plan, answer):
-            return WaitingFetch(plan, asyncio.get_running_loop()).future
+            return WaitingFetch(plan, answer, asyncio.get_running_loop()).future
         return answer.pieces()
 
     async def _fetch_when_open(self, plan: FetchPlan, opening: list[LocalBucket]) -> Reply:

@@ -63,10 +63,11 @@ class TableFetch:
 class FetchPlan:
     """A whole fetch. `max_wait_ms` is 0 when it must be answered at once."""
 
-    __slots__ = ("max_bytes", "max_wait_ms", "min_bytes", "remote_first", "tables")
+    __slots__ = ("has_filter", "max_bytes", "max_wait_ms", "min_bytes", "remote_first", "tables")
 
     def __init__(self, request: pb.FetchLogRequest, tables: list[TableFetch]) -> None:
         self.tables = tables
+        self.has_filter = any(table.batch_filter is not None for table in tables)
         self.max_bytes = request.max_bytes
         self.remote_first = request.read_preference == REMOTE_FIRST
         self.min_bytes, self.max_wait_ms = wait_limits(request)
