@@ -118,7 +118,12 @@ class RowBuffer:
     def raced(self, handle: Chunk) -> WriteResultHandle:
         """A handle for a row that was added while chunks were taken, `handle` the first one it can be in."""
         with self._lock:
-            chunks = [chunk for chunk in (*self._failed, *self._unsettled) if chunk.number >= handle.number]
+            # One that is settled already is missing here: if the row is in it, there is nothing to wait for.
+            chunks = [chunk for chunk in self._failed if chunk.number >= handle.number]
+            for chunk in reversed(self._unsettled):
+                if chunk.number < handle.number:
+                    break
+                chunks.append(chunk)
             if self.flat and self.handle is not None:
                 chunks.append(self.handle)
         return chunks[0] if len(chunks) == 1 else ChunkSpan(chunks)
