@@ -1,7 +1,7 @@
 """Between fetching and the user: record bytes wait here, are decoded in order, and go to the `ReadyQueue`.
 
 Runs on the I/O thread, except for the decoding of larger chunks, which happens on the decoding threads, one chunk of a
-bucket at a time. Bytes come from answers to fetches and from remote segments alike.
+bucket at a time; its rows are handed on in order. Bytes come from answers to fetches and from remote segments alike.
 
 Bounds: `is_full` at `MAX_RAW_BYTES` of undecoded bytes; decoding stops while the `ReadyQueue` has no room.
 """
@@ -25,6 +25,8 @@ from fluss.errors import ErrorCode, FlussError
 MAX_RAW_BYTES = 32 * 1024 * 1024
 # Smaller chunks are decoded on the I/O thread: handing them over would take longer.
 INLINE_DECODE_BYTES = 16 * 1024
+# Larger ones are decoded in two halves at the same time.
+PARALLEL_DECODE_BYTES = 128 * 1024
 
 
 class DecodeStage:
@@ -67,7 +69,12 @@ class DecodeStage:
         if walked.next_offset is None:
             return 0
         chunk = RawChunk(
-            records[: walked.end], subscription.fetch_offset, projected, filtered_end, frozenset(walked.schema_ids)
+            records[: walked.end],
+            subscription.fetch_offset,
+            projected,
+            filtered_end,
+            frozenset(walked.schema_ids),
+            walked.middle,
         )
         subscription.fetch_offset = max(subscription.fetch_offset, walked.next_offset, filtered_end or 0)
         subscription.raw.append(chunk)
@@ -110,7 +117,8 @@ class DecodeStage:
                 subscription.room.set()
             unknown = [schema_id for schema_id in chunk.schema_ids if not self._decoder.knows(schema_id)]
             if size <= INLINE_DECODE_BYTES and not unknown:
-                steps = self._decode_and_put(subscription, chunk)
+                steps = self._decode(subscription, chunk)
+                self._queue.put(subscription, steps)
                 self._after_decoding(subscription, steps)
                 continue
             subscription.decoding = True
@@ -125,7 +133,11 @@ class DecodeStage:
         try:
             for schema_id in unknown:
                 self._decoder.learn(schema_id, await fetch_schema(self._cluster, self._decoder.table.path, schema_id))
-            steps = await loop.run_in_executor(decode_pool(), self._decode_and_put, subscription, chunk)
+            for part in _parts(chunk, loop, self._decode, subscription):
+                steps = await part
+                self._queue.put(subscription, steps)
+                if steps and steps[-1].error is not None:
+                    break
         except FlussError as error:  # no schema: a lost connection is tried again, anything else is for the user
             trouble = error
             if request_reaction(error.error_code) is Reaction.RAISE:
@@ -139,13 +151,11 @@ class DecodeStage:
         self._after_decoding(subscription, steps)
         self._on_progress(trouble)
 
-    def _decode_and_put(self, subscription: Subscription, chunk: RawChunk) -> list[Decoded]:
-        """Also on a decoding thread: the user gets the rows without another turn of the I/O thread."""
-        steps = self._decoder.decode(
+    def _decode(self, subscription: Subscription, chunk: RawChunk) -> list[Decoded]:
+        """Also on a decoding thread."""
+        return self._decoder.decode(
             chunk.view, chunk.position, subscription.bucket, projected=chunk.projected, filtered_end=chunk.filtered_end
         )
-        self._queue.put(subscription, steps)
-        return steps
 
     def _after_decoding(self, subscription: Subscription, steps: list[Decoded]) -> None:
         if steps and steps[-1].error is not None and subscription.active:
@@ -156,3 +166,17 @@ class DecodeStage:
         """Fetch again from `offset`; what was read behind it is dropped."""
         self.discard(subscription)
         subscription.fetch_offset = offset
+
+
+def _parts(
+    chunk: RawChunk,
+    loop: asyncio.AbstractEventLoop,
+    decode: Callable[[Subscription, RawChunk], list[Decoded]],
+    subscription: Subscription,
+) -> list[asyncio.Future[list[Decoded]]]:
+    """Decode a chunk on the decoding threads, a large one in two halves at the same time."""
+    chunks = [chunk]
+    if len(chunk.view) >= PARALLEL_DECODE_BYTES and 0 < chunk.middle < len(chunk.view):
+        first = chunk._replace(view=chunk.view[: chunk.middle], filtered_end=None)
+        chunks = [first, chunk._replace(view=chunk.view[chunk.middle :])]
+    return [loop.run_in_executor(decode_pool(), decode, subscription, part) for part in chunks]

@@ -21,13 +21,14 @@ from fluss.client.values import EARLIEST_OFFSET, TableBucket
 
 
 class RawChunk(NamedTuple):
-    """Record bytes of one answer or of a piece of a remote segment, with whole batches only."""
+    """Record bytes of one answer or of a piece of a remote segment, with whole batches only; one starts at `middle`."""
 
     view: memoryview
     position: int
     projected: bool
     filtered_end: int | None
     schema_ids: frozenset[int]
+    middle: int
 
 
 class Subscription:
