@@ -6,6 +6,7 @@ nothing; the first read does, once. An error leaves the scanner spent.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.base_scanner import pandas_of
 from fluss.client.scanner.decoder import BatchDecoder, walk
+from fluss.client.scanner.fetch_rules import Reaction, bucket_reaction
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.records import RecordBatch
 from fluss.client.scanner.table_schemas import fetch_schema
@@ -23,6 +25,9 @@ from fluss.codec.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+
+MAX_ATTEMPTS = 6
+FIRST_RETRY_SECONDS = 0.025
 
 
 class BaseBatchScanner:
@@ -55,8 +60,8 @@ class BaseBatchScanner:
         spent, self._spent = self._spent, True
         return spent
 
-    async def _scan(self) -> RecordBatch | None:
-        """On the I/O thread."""
+    async def _answer(self) -> Any:
+        """Ask the leader; ask again when it has moved, as it does right after a table was created."""
         cluster, path = self._session.cluster, self._table.path
         request = pb.LimitScanRequest(
             table_id=self._bucket.table_id,
@@ -64,10 +69,26 @@ class BaseBatchScanner:
             bucket_id=self._bucket.bucket_id,
             limit=self._limit,
         )
-        connection = await cluster.leader(self._bucket, path)
-        answer = await connection.call(ApiKey.LIMIT_SCAN, request)
-        if answer.HasField("error_code") and answer.error_code:
-            raise FlussError(answer.error_message or f"{self._bucket} of {path} cannot be scanned", answer.error_code)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                answer = await (await cluster.leader(self._bucket, path)).call(ApiKey.LIMIT_SCAN, request)
+                if not answer.HasField("error_code") or not answer.error_code:
+                    return answer
+                text = answer.error_message or f"{self._bucket} of {path} cannot be scanned"
+                raise FlussError(text, answer.error_code)
+            except FlussError as error:
+                moved = bucket_reaction(error.error_code, projected=False) is Reaction.MOVED
+                if not moved or attempt == MAX_ATTEMPTS or cluster.closed:
+                    raise
+            cluster.invalidate(self._bucket)
+            await asyncio.sleep(FIRST_RETRY_SECONDS * 2**attempt)
+
+    async def _scan(self) -> RecordBatch | None:
+        """On the I/O thread."""
+        cluster, path = self._session.cluster, self._table.path
+        answer = await self._answer()
         records = memoryview(answer.records)
         try:
             walked = walk(records)
