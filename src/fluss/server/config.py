@@ -37,6 +37,14 @@ logger = logging.getLogger(__name__)
 # A larger file is not a configuration; reading it would only waste memory.
 CONFIG_FILE_LIMIT_BYTES = 1 << 20
 TABLET_COUNT_LIMIT = 256
+# Apache Fluss takes the options of its S3 library by three prefixes and two spellings; here one name stands for all.
+_S3_PREFIXES = ("fs.s3a.", "s3a.", "s3.")
+_S3_SPELLINGS = {
+    "access.key": "access-key",
+    "secret.key": "secret-key",
+    "endpoint.region": "region",
+    "path.style.access": "path-style-access",
+}
 REDACTED = "******"
 
 
@@ -185,6 +193,7 @@ def _override_addresses(values: dict[str, str], given: dict[str, str]) -> None:
 
 def from_values(values: Mapping[str, str]) -> ServerConfig:
     """Check all options, warn once about those without effect, and make the configuration."""
+    values = _with_one_s3_spelling(values)
     _check_names(values)
     fields: dict[str, Any] = {}
     for option in OPTIONS.values():
@@ -208,6 +217,17 @@ def from_values(values: Mapping[str, str]) -> ServerConfig:
         credentials=read_credentials(values, listeners),
         values=MappingProxyType(dict(values)),
     )
+
+
+def _with_one_s3_spelling(values: Mapping[str, str]) -> dict[str, str]:
+    """Every spelling of an S3 option as ``s3.name``; the shortest prefix wins."""
+    renamed = {name: value for name, value in values.items() if not name.startswith(_S3_PREFIXES)}
+    for prefix in _S3_PREFIXES:
+        for name, value in values.items():
+            if name.startswith(prefix):
+                rest = name[len(prefix) :]
+                renamed[f"s3.{_S3_SPELLINGS.get(rest, rest)}"] = value
+    return renamed
 
 
 def _check_names(values: Mapping[str, str]) -> None:

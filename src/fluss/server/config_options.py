@@ -361,13 +361,12 @@ OPTIONS: dict[str, Option] = {
     option.name: option for group in (_LISTENERS, _STORAGE, _TABLES, _NETWORK, _SECURITY, _CLUSTER) for option in group
 }
 
-_UNUSED_FILE_SYSTEMS = ("oss.", "obs.", "cos.", "gs.", "azure.", "hadoop.", "dfs.")
+_UNUSED_FILE_SYSTEMS = ("fs.", "oss.", "obs.", "cos.", "gs.", "azure.", "hadoop.", "dfs.")
 
 FAMILIES: tuple[Family, ...] = (
     Family("security.sasl.listener.name.", "users of one listener: `<listener>.plain.jaas.config`", honoured=True),
     Family("datalake.", "`datalake.<format>.*`: properties of the lake catalog", honoured=True),
-    Family("s3.", "access to S3 for `remote.data.dir`", honoured=True),
-    Family("fs.", "access to file systems for `remote.data.dir`", honoured=True),
+    Family("s3.", "access to S3 for `remote.data.dir`; `s3a.*` and `fs.s3a.*` are the same", honoured=True),
     Family("zookeeper.", "the catalog is a file of this server"),
     Family("netty.", "threads and queues are sized by this server"),
     Family("log.replica.", "one machine keeps one replica"),

@@ -184,6 +184,18 @@ def test_families_accept_every_name_with_their_prefix(tmp_path: Path, prefix: st
     assert load(tmp_path, f"{prefix}some.thing: 1\n").values[f"{prefix}some.thing"] == "1"
 
 
+def test_every_spelling_of_an_s3_option_means_the_same(tmp_path: Path) -> None:
+    spellings = "fs.s3a.access.key: a\ns3a.secret-key: b\nfs.s3a.endpoint: old\ns3.endpoint: http://127.0.0.1:9\n"
+    config = load(tmp_path, APACHE_TABLET_YAML + spellings + "s3.path.style.access: true\nfs.s3a.endpoint.region: r\n")
+    assert config.values_with_prefix("s3.") == {
+        "s3.access-key": "a",
+        "s3.secret-key": "b",
+        "s3.endpoint": "http://127.0.0.1:9",
+        "s3.path-style-access": "true",
+        "s3.region": "r",
+    }
+
+
 def test_passwords_are_neither_in_the_repr_nor_in_the_public_values(tmp_path: Path) -> None:
     config = load(tmp_path, APACHE_TABLET_YAML + "s3.secret-key: hush-hush\n")
     assert "admin-secret" not in repr(config)
