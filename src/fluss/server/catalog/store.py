@@ -3,7 +3,8 @@
 Theory: `CatalogStore` is the only writer's face of the catalog file. Each method is one DDL step: it checks inside the
 transaction that the step is still possible, writes, and returns when the change is on disk; when it raises, nothing
 has changed. Validation of names and descriptors happens before, in the coordinator. Who may call: the coordinator;
-tablets only call `allocate_writer_ids`. See `database_file` for threads, processes and change numbers.
+tablets only call `allocate_writer_ids` and `allocate_row_numbers`. See `database_file` for threads, processes and
+change numbers.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ class CatalogStore:
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:
         # Schemas and partitions go with it (ON DELETE CASCADE).
         connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
+        connection.execute("DELETE FROM counters WHERE name = ?", (_row_number_counter(table_id),))
         self.file.add_tombstone(change, "table", str(table_id))
 
     # Partitions
@@ -182,10 +184,20 @@ class CatalogStore:
         with self.file.transaction():
             return self.file.add_to_counter("writer_id", count)
 
+    def allocate_row_numbers(self, table_id: int, count: int) -> int:
+        """Reserve `count` numbers, beginning with 1, for the auto-increment column of a table; returns the first."""
+        assert count > 0
+        with self.file.transaction():
+            return 1 + self.file.add_to_counter(_row_number_counter(table_id), count)
+
     def next_coordinator_epoch(self) -> int:
         """A number that grows with every start of the coordinator."""
         with self.file.transaction():
             return self.file.add_to_counter("coordinator_epoch", 1)
+
+
+def _row_number_counter(table_id: int) -> str:
+    return f"row_number_{table_id}"
 
 
 def _text(node: object) -> str:

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
@@ -24,9 +25,12 @@ from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.network.service import Reply
 from fluss.server.placement import leader_of
 from fluss.server.storage.files import FileSystem
+from fluss.server.storage.kv.kv_bucket import KvBucket
+from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import LogOptions
+from fluss.server.tablet.kv.rules import KvRules
 from fluss.server.tablet.leftovers import leftover_directories, list_directories, remove_directory
 from fluss.server.tablet.local_bucket import BROKEN_RETRY_MS, BucketState, LocalBucket
 from fluss.server.tablet.remote_log import RemoteLog
@@ -39,6 +43,9 @@ OPENING_THREADS = 4
 MAX_BACKGROUND_OPENINGS = 2
 # Other tablets close their buckets of a dropped table within this time; before, their files are not touched.
 LEFTOVER_GRACE_SECONDS = 1.0
+
+
+OpenedBucket: TypeAlias = tuple[BucketLog, RemoteLog, KvBucket | None]
 
 
 class BucketRegistry:
@@ -65,6 +72,7 @@ class BucketRegistry:
         self._store = store
         self._files = files
         self._clock = clock
+        self._kv_resources = KvResources()
         self._buckets: dict[TableBucket, LocalBucket] = {}
         self._seen_change = catalog.change
         self._is_stopping = False
@@ -175,6 +183,8 @@ class BucketRegistry:
         for local in gone:
             if local.log is not None:
                 _close_log(local.log, local.name)
+            if local.kv is not None:
+                local.kv.close()
         await loop.run_in_executor(None, self.maintenance_worker.shutdown)
 
     def _check_ours(self, bucket: TableBucket) -> None:
@@ -205,20 +215,22 @@ class BucketRegistry:
         partition = None
         if bucket.partition_id is not None:
             partition = self._catalog.partition(bucket.table_id, bucket.partition_id)
+        rules = KvRules(entry) if entry.has_primary_key else None
         path, name, directory = entry.path, partition.name if partition is not None else None, self._directory(bucket)
 
-        def open_both() -> tuple[BucketLog, RemoteLog]:
+        def open_all() -> OpenedBucket:
             log = BucketLog.open(directory, self._options, self._committer, self._files)
-            return log, RemoteLog.open(directory, self._store, path, bucket, name, self._files)
+            remote = RemoteLog.open(directory, self._store, path, bucket, name, self._files)
+            return log, remote, KvBucket.open(log, rules.format, self._kv_resources) if rules is not None else None
 
-        future = asyncio.get_running_loop().run_in_executor(self._opening_workers, open_both)
+        future = asyncio.get_running_loop().run_in_executor(self._opening_workers, open_all)
         future.add_done_callback(lambda done: self._opening_done(local, done))
 
-    def _opening_done(self, local: LocalBucket, done: asyncio.Future[tuple[BucketLog, RemoteLog]]) -> None:
+    def _opening_done(self, local: LocalBucket, done: asyncio.Future[OpenedBucket]) -> None:
         error = None if done.cancelled() else done.exception()
         if local.state is BucketState.GONE:
             if error is None and not done.cancelled():
-                local.log, local.remote = done.result()
+                local.log, local.remote, local.kv = done.result()
                 if not self._is_stopping:
                     self._remove_files(local)
         elif error is None and not done.cancelled():
@@ -237,29 +249,44 @@ class BucketRegistry:
             self._remove_files(local)
 
     def _remove_files(self, local: LocalBucket) -> None:
-        """Remote objects first: the local directory is what remembers them."""
-        log, remote = local.log, local.remote
+        """Rows first, then remote objects: the local directory is what remembers them."""
+        work: list[Callable[[], None]] = []
+        if local.kv is not None:
+            work.append(local.kv.abandon())
+        assert local.remote is not None
+        if local.remote.was_used:
+            work.append(local.remote.destroy)
+        else:
+            local.remote.close()
+        if not work:
+            self._remove_log(local)
+            return
+
+        def removed(done: asyncio.Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is None:
+                self._remove_log(local)
+                return
+            # The search for left-over files tries again.
+            logger.warning("files of %s, which was dropped, cannot be removed yet: %s", local.name, error)
+            assert local.log is not None
+            _close_log(local.log, local.name)
+
+        future = asyncio.get_running_loop().run_in_executor(self.maintenance_worker, _run_all, work)
+        future.add_done_callback(removed)
+
+    def _remove_log(self, local: LocalBucket) -> None:
+        log = local.log
         assert log is not None
-        assert remote is not None
         # The directory of a table that goes on must stay: another partition may be making its own in it right now.
         table_gone = self._catalog.table_by_id(local.bucket.table_id) is None
         parents = list(Path(log.directory).parents)[: (local.bucket.partition_id is not None) + table_gone]
-        if not remote.was_used:
-            remote.close()
-            log.destroy(lambda: _remove_empty(parents))
-            return
+        log.destroy(lambda: _remove_empty(parents))
 
-        def remote_removed(done: asyncio.Future[None]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if error is None:
-                log.destroy(lambda: _remove_empty(parents))
-                return
-            # The search for left-over files tries again.
-            logger.warning("remote files of %s, which was dropped, cannot be removed yet: %s", local.name, error)
-            _close_log(log, local.name)
 
-        work = asyncio.get_running_loop().run_in_executor(self.maintenance_worker, remote.destroy)
-        work.add_done_callback(remote_removed)
+def _run_all(work: list[Callable[[], None]]) -> None:
+    for step in work:
+        step()
 
 
 async def wait_until_settled(opening: Iterable[LocalBucket]) -> None:

@@ -7,8 +7,9 @@ States and moves (only in the event loop's thread):
     BROKEN  -> OPENING    somebody asked again after `BROKEN_RETRY_MS`
     any     -> GONE       table or partition was dropped, or the tablet stops: requests get `error`
 
-Invariant: `log` and `remote` are set exactly in OPEN (and stay set in GONE, for the clean-up). What waited for OPENING
-runs inside the step that leaves it, so no later request can overtake an earlier one of the same bucket.
+Invariant: `log` and `remote` are set exactly in OPEN (and stay set in GONE, for the clean-up), and so is `kv` if the
+table has a primary key. What waited for OPENING runs inside the step that leaves it, so no later request can overtake
+an earlier one of the same bucket.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Protocol
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
+from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.tablet.remote_log import RemoteLog
 
@@ -49,6 +51,7 @@ class LocalBucket:
         "bucket",
         "end_offset_when_opened",
         "error",
+        "kv",
         "log",
         "name",
         "remote",
@@ -63,6 +66,7 @@ class LocalBucket:
         self.state = BucketState.OPENING
         self.log: BucketLog | None = None
         self.remote: RemoteLog | None = None
+        self.kv: KvBucket | None = None
         self.error: FlussError | None = None
         self.retry_at_ms = 0
         # What LIST_OFFSETS calls the log end at the moment this leader took over.
@@ -78,6 +82,13 @@ class LocalBucket:
             raise self.error or FlussError(f"{self.name} is being opened", ErrorCode.STORAGE_EXCEPTION)
         return log, remote
 
+    def opened_kv(self) -> KvBucket:
+        """The key-value half, or FlussError when the bucket has none to serve."""
+        self.opened()
+        if self.kv is None:
+            raise FlussError(f"{self.name} has no primary key", ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION)
+        return self.kv
+
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Run `callback` when the bucket leaves OPENING; the caller has seen that it is in it."""
         assert self.state is BucketState.OPENING
@@ -89,10 +100,10 @@ class LocalBucket:
         self.state = BucketState.OPENING
         self.error = None
 
-    def becomes_open(self, log: BucketLog, remote: RemoteLog) -> None:
-        """Recovery is done."""
+    def becomes_open(self, log: BucketLog, remote: RemoteLog, kv: KvBucket | None = None) -> None:
+        """Recovery is done. The key-value half listens to the log already, so it hears of new rows first."""
         assert self.state is BucketState.OPENING
-        self.log, self.remote = log, remote
+        self.log, self.remote, self.kv = log, remote, kv
         self.state = BucketState.OPEN
         self.end_offset_when_opened = log.log_end_offset
         log.add_high_watermark_listener(self.wake)

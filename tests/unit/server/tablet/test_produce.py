@@ -11,7 +11,7 @@ import pytest
 from fluss.errors import ErrorCode
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.tablet import produce as produce_module
+from fluss.server.tablet import write_requests
 from tests.support.coordinator import path
 from tests.support.faulty_files import FaultyFiles
 from tests.support.log_cluster import arrow_batch, ids_of
@@ -162,7 +162,7 @@ def test_writes_wait_in_order_while_the_commit_thread_is_full(tmp_path: Path, mo
             committer = tablet.service.committer
             monkeypatch.setattr(committer, "max_queued_bytes", 3 * len(batch))
             # Three fit the queue, nine wait for room, one more is too much.
-            monkeypatch.setattr(produce_module, "MAX_DEFERRED_BYTES", 9 * len(batch) + 100)
+            monkeypatch.setattr(write_requests, "MAX_DEFERRED_BYTES", 9 * len(batch) + 100)
             files.syncs.clear()
             await tablet.produce(table, arrow_batch([0]), acks=1)
             waiting = [tablet.produce(table, arrow_batch([number], padding=2000)) for number in range(12)]

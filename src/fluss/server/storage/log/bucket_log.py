@@ -189,6 +189,11 @@ class BucketLog:
             seen[writer_id] = sequence
         return None
 
+    def check_sequence(self, writer_id: int, sequence: int) -> Append | None:
+        """None when a writer's batch is the next one; the answer for it when it was accepted before; else error 31."""
+        repeated = None if writer_id == NO_WRITER_ID else self.writers.check(writer_id, sequence)
+        return None if repeated is None else self._duplicate(repeated)
+
     def _duplicate(self, batch: WriterBatch) -> Append:
         """An answer for a repeated batch, which must not come before the original is safe."""
         answer = Append(self, batch.base_offset, batch.last_offset, duplicate=True)

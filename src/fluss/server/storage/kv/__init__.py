@@ -1,0 +1,1 @@
+"""The key-value side of a primary-key bucket: RocksDB, fed from the changelog."""

@@ -1,0 +1,175 @@
+"""The key-value half of a primary-key bucket, on top of its log.
+
+Theory. The log is the truth; the store is what the log says, by key. A put becomes a changelog batch, which is appended
+like any other, and a pending put beside it. When the log reports that the batch is as durable as `log.flush` asks for,
+its rows go into the store, *before* anybody else hears of it: this object is the first listener of the high watermark.
+So readers of the log are never ahead of the store, and an acknowledged put is found by the next lookup.
+
+    accepted: changelog queued, rows in the pre-write buffer, seen by later puts only
+    applied:  changelog durable, rows in the store, seen by everybody
+    failed:   changelog not written, rows taken back
+
+If the store itself fails, the bucket stops taking puts and answering lookups (11) until it is opened again; the
+changelog has everything that was acknowledged, so nothing is lost. Owned by the loop thread, except for `open`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.kv import limits
+from fluss.server.storage.kv.limits import KvResources
+from fluss.server.storage.kv.prewrite import PendingPut, PreWriteBuffer
+from fluss.server.storage.kv.replay import open_store
+from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT, Applied, KvStore, remove
+from fluss.server.storage.kv.table_format import KvTableFormat
+from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.bucket_log import BucketLog
+
+_logger = logging.getLogger(__name__)
+STORE_DIRECTORY = "db"
+
+
+def kv_directory(log_directory: Path | str) -> Path:
+    """`.../kv-3` for `.../log-3`."""
+    log_path = Path(log_directory)
+    return log_path.with_name("kv-" + log_path.name.removeprefix("log-"))
+
+
+class KvBucket:
+    """See the module text."""
+
+    def __init__(self, log: BucketLog, store: KvStore, *, counts_rows: bool = True) -> None:
+        self.log = log
+        self._counts_rows = counts_rows
+        self._store = store
+        self.failure: FlussError | None = None
+        self._pending = PreWriteBuffer()
+        self._unflushed_bytes = 0
+        self._unflushed_batches = 0
+        log.add_high_watermark_listener(self._apply_committed)
+
+    @classmethod
+    def open(cls, log: BucketLog, table_format: KvTableFormat, resources: KvResources) -> KvBucket:
+        """Open the store beside an opened log and replay what it lacks. Blocks; nobody uses the log yet."""
+        directory = kv_directory(log.directory) / STORE_DIRECTORY
+        store = open_store(directory, log, table_format, resources)
+        return cls(log, store, counts_rows=table_format.counts_rows)
+
+    def check_usable(self) -> None:
+        """FlussError 11 when the store has failed."""
+        if self.failure is not None:
+            raise FlussError(self.failure.message, self.failure.error_code)
+
+    @property
+    def store(self) -> KvStore:
+        """The applied rows; FlussError 11 when the store has failed."""
+        self.check_usable()
+        return self._store
+
+    @property
+    def applied_offset(self) -> int:
+        """Everything below this changelog offset is in the store."""
+        return self._store.applied_offset
+
+    @property
+    def row_count(self) -> int:
+        """How many rows the store has; UNKNOWN_ROW_COUNT for tables that do not count them."""
+        return self._store.applied.row_count if self._counts_rows else UNKNOWN_ROW_COUNT
+
+    def old_values(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values that the next put meets, pending ones included; keys without one have None."""
+        store, newest = self.store, self._pending.newest
+        if not newest:
+            return store.multi_get(keys)
+        found = [newest.get(key) for key in keys]
+        stored = iter(store.multi_get([key for key, change in zip(keys, found, strict=True) if change is None]))
+        return [next(stored) if change is None else change[1] for change in found]
+
+    def check_accepts(self) -> None:
+        """FlussError 72 when rows come faster than they can be stored, 11 when the store has failed."""
+        store = self.store
+        if self._pending.size_bytes >= limits.MAX_PENDING_BYTES:
+            text = f"{self._pending.size_bytes} bytes of rows wait for the disk already; send again later"
+            raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
+        if store.is_pressed:
+            text = "the key-value store has to catch up with compaction; send again later"
+            raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
+
+    def put(self, changelog: bytearray, entries: dict[bytes, bytes | None], row_delta: int, now_ms: int) -> Append:
+        """Append a changelog batch whose rows leave `entries` behind. FlussError: nothing was accepted."""
+        append = self.log.append(memoryview(changelog), now_ms, _nothing)
+        assert not append.duplicate, "sequences are checked before rows are merged"
+        pending = self._pending.add(append, entries, row_delta)
+        append.add_durable(partial(self._settled, pending))
+        return append
+
+    def _settled(self, put: PendingPut, error: FlussError | None) -> None:
+        if error is not None:
+            self._pending.take_back(put)
+
+    def _apply_committed(self) -> None:
+        """Listener of the high watermark: bring the rows of durable puts into the store."""
+        if self.failure is not None:
+            return
+        puts = self._pending.take_up_to(self.log.high_watermark)
+        if not puts:
+            return
+        entries = puts[0].entries
+        for put in puts[1:]:
+            entries.update(put.entries)
+        row_count = self.row_count
+        if self._counts_rows:
+            row_count += sum([put.row_delta for put in puts])
+        last = puts[-1].append
+        assert last.segment is not None
+        try:
+            self._store.write(
+                entries, Applied(last.next_offset, row_count, last.segment.base_offset, last.position + last.size)
+            )
+            self._flush_if_due(puts)
+        except FlussError as error:
+            _logger.error("%s", error.message)
+            self.failure = error
+
+    def _flush_if_due(self, puts: list[PendingPut]) -> None:
+        self._unflushed_batches += len(puts)
+        self._unflushed_bytes += sum([put.append.size for put in puts])
+        if (
+            self._unflushed_bytes >= limits.FLUSH_AFTER_LOG_BYTES
+            or self._unflushed_batches >= limits.FLUSH_AFTER_BATCHES
+        ):
+            self._unflushed_bytes = self._unflushed_batches = 0
+            self._store.flush()
+
+    def close(self) -> None:
+        """Write the store's rows into files; the log was closed before, so nothing is pending. Blocks."""
+        self.log.remove_high_watermark_listener(self._apply_committed)
+        try:
+            self._store.close()
+        except Exception as error:  # RocksDB's bindings raise plain Exception
+            _logger.warning(
+                "the store of %s was not closed cleanly, the next start replays: %s", self.log.directory, error
+            )
+
+    def abandon(self) -> Callable[[], None]:
+        """The table was dropped: let the files go. Returns what removes them, for a worker thread."""
+        self.log.remove_high_watermark_listener(self._apply_committed)
+        self.failure = FlussError(
+            f"bucket {self.log.directory} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+        )
+        store = self._store
+
+        def remove_files() -> None:
+            store.abandon()
+            remove(store.directory.parent)
+
+        return remove_files
+
+
+def _nothing() -> None:
+    """The changelog bytes belong to the append; nobody else wants them back."""

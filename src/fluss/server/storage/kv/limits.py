@@ -1,0 +1,45 @@
+"""Limits of the key-value stores of one process. Every limit carries its unit."""
+
+from __future__ import annotations
+
+from rocksdict import Cache, WriteBufferManager
+
+# Shared by all stores of the process: blocks of rows that were read, and rows that are not in files yet.
+BLOCK_CACHE_BYTES = 256 * 1024 * 1024
+WRITE_BUFFERS_BYTES = 256 * 1024 * 1024
+# Per store. A full buffer becomes a file; rows in buffers are what a start after a crash replays from the log.
+WRITE_BUFFER_BYTES = 32 * 1024 * 1024
+MAX_WRITE_BUFFERS = 6
+# RocksDB itself would make writers wait at these; the event loop must never meet that, so puts are refused earlier.
+SLOWDOWN_FILES = 40
+STOP_FILES = 60
+PRESSURE_FILES = 28
+PRESSURE_WRITE_BUFFERS = 4
+COMPACT_FILES = 4
+BACKGROUND_JOBS = 2
+MAX_OPEN_FILES_PER_STORE = 256
+BLOOM_BITS_PER_KEY = 10
+MAX_INFO_LOG_BYTES = 1024 * 1024
+MAX_INFO_LOGS = 2
+# One write call holds the interpreter lock from beginning to end: this many rows are a few milliseconds.
+WRITE_CHUNK_ROWS = 2000
+# The store is told to make files when the log has grown this much since the last time, so that a replay stays short:
+# bytes bound large batches, batches bound small ones, whose fixed cost is larger than that of their rows.
+FLUSH_AFTER_LOG_BYTES = 32 * 1024 * 1024
+FLUSH_AFTER_BATCHES = 10_000
+# A replay writes groups of this size.
+REPLAY_GROUP_ROWS = 20_000
+# Rows that are accepted and not yet in the store, per bucket; beyond it puts are refused until the disk catches up.
+MAX_PENDING_BYTES = 128 * 1024 * 1024
+PENDING_ROW_OVERHEAD_BYTES = 200
+
+
+class KvResources:
+    """What all stores of a process share. Make it after the fork: RocksDB starts threads."""
+
+    def __init__(
+        self, block_cache_bytes: int = BLOCK_CACHE_BYTES, write_buffers_bytes: int = WRITE_BUFFERS_BYTES
+    ) -> None:
+        self.block_cache = Cache(block_cache_bytes)
+        # No stalls: a put is refused when the buffers are full, nobody waits inside RocksDB.
+        self.write_buffers = WriteBufferManager(write_buffers_bytes, False)

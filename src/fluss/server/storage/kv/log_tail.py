@@ -1,0 +1,70 @@
+"""Reading the log files of a bucket from an offset on, while nobody else uses the log yet.
+
+The readers of an open log belong to the loop; a replay runs in the thread that opens the bucket, and reads the files
+by itself. Every batch is checked; a damaged one ends the replay with an error, because what follows it would be
+applied to a wrong state.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fluss.codec.log_batch import BatchHeader, CorruptBatch, check_crc, read_header
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.segment import Segment
+
+
+class TailBatch(NamedTuple):
+    """One batch of the log: where it lies, and the place behind it."""
+
+    view: memoryview
+    position: int
+    header: BatchHeader
+    segment_base: int
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.header.size
+
+
+def read_tail(log: BucketLog, offset: int, segment_base: int, position: int) -> Iterator[TailBatch]:
+    """All batches from `offset` on. `position` in a segment is where it should lie; if not, it is searched."""
+    if offset >= log.log_end_offset:
+        return
+    for segment in log.segments:
+        if segment.end_offset <= offset or not segment.committed_size:
+            continue
+        start = position if segment.base_offset == segment_base else 0
+        yield from _read_segment(segment, offset, start)
+
+
+def _read_segment(segment: Segment, offset: int, start: int) -> Iterator[TailBatch]:
+    with open(segment.log_path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), segment.committed_size, access=mmap.ACCESS_READ)
+    view = memoryview(mapped)
+    position = start if _begins_at(view, start, offset) else 0
+    while position < segment.committed_size:
+        try:
+            header = read_header(view, position)
+        except CorruptBatch as error:
+            raise _damaged(segment, position, str(error)) from error
+        if header.next_offset > offset:
+            if not check_crc(view, position, header):
+                raise _damaged(segment, position, "wrong checksum")
+            yield TailBatch(view, position, header, segment.base_offset)
+        position += header.size
+
+
+def _begins_at(view: memoryview, position: int, offset: int) -> bool:
+    try:
+        return read_header(view, position).base_offset == offset
+    except CorruptBatch:
+        return False
+
+
+def _damaged(segment: Segment, position: int, what: str) -> FlussError:
+    text = f"the changelog is damaged in {segment.log_path} at byte {position} ({what}): rows cannot be rebuilt from it"
+    return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)

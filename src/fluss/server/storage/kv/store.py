@@ -1,0 +1,254 @@
+"""The rows of one bucket in RocksDB.
+
+Keys are primary-key bytes, values are schema id and row. Under the empty key, which is no primary key, lies the
+`Applied` note: how far the changelog is contained. It is written in the same write batch as the last rows it covers.
+
+Crash safety. RocksDB's own log is off. Write batches reach its files in the order in which they were written and never
+in parts, so after a crash the store is as it was after some earlier write call. A group of rows may be several calls;
+the note moves only with the last one, and replaying a group again gives the same rows. So whatever a crash leaves,
+replaying the log from the note on gives exactly the state of the log.
+
+A store is created under another name and renamed when it is complete, so a crash while creating it leaves nothing that
+looks like a store. One thread at a time may call: the opening thread, then the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple, TypeVar
+
+from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict, Snapshot, WriteBatch, WriteOptions
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.kv import limits
+from fluss.server.storage.kv.limits import KvResources
+
+_logger = logging.getLogger(__name__)
+
+NOTE_KEY = b""
+FIRST_KEY = b"\0"
+_NOTE = Struct("<bqqqq")
+_NOTE_VERSION = 1
+_CREATING_SUFFIX = ".creating"
+_DAMAGED_SUFFIX = ".damaged"
+UNKNOWN_ROW_COUNT = -1
+_Result = TypeVar("_Result")
+
+
+class Applied(NamedTuple):
+    """How far the changelog is contained: everything below `log_offset`, which lies at `position` of a segment.
+
+    `row_count` is UNKNOWN_ROW_COUNT for tables whose changelog does not tell inserts from updates.
+    """
+
+    log_offset: int = 0
+    row_count: int = 0
+    segment_base: int = 0
+    position: int = 0
+
+
+class StoreDamagedError(Exception):
+    """RocksDB cannot open its files."""
+
+
+class KvSnapshot:
+    """The rows as they were at one moment; keeps files alive until it is dropped."""
+
+    def __init__(self, snapshot: Snapshot, applied: Applied) -> None:
+        self._snapshot = snapshot
+        self.applied = applied
+
+    def items(self, from_key: bytes = FIRST_KEY) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values in key order, beginning at `from_key`."""
+        return _items(self._snapshot, from_key)
+
+
+class KvStore:
+    """See the module text."""
+
+    def __init__(self, database: Rdict, directory: Path, applied: Applied) -> None:
+        self._database = database
+        self.directory = directory
+        self.applied = applied
+        self._write_options = _without_log()
+        self.is_closed = False
+
+    @classmethod
+    def open(cls, directory: Path, resources: KvResources) -> KvStore:
+        """Open the store in `directory`, or make an empty one; StoreDamagedError when the files are no store."""
+        if not directory.exists():
+            _create(directory, resources)
+        try:
+            database = Rdict(str(directory), _options(resources))
+            note = database.get(NOTE_KEY)
+        except Exception as error:  # RocksDB's bindings raise plain Exception
+            raise StoreDamagedError(f"{directory}: {error}") from error
+        return cls(database, directory, _read_note(note, directory))
+
+    @property
+    def applied_offset(self) -> int:
+        """The next changelog offset that the rows do not contain yet."""
+        return self.applied.log_offset
+
+    def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values of keys, in their order; None for what is not there."""
+        if not keys:
+            return []
+        values: Any = self._call(self._database.get, keys)
+        return values  # type: ignore[no-any-return]
+
+    def write(self, entries: Mapping[bytes, bytes | None], applied: Applied) -> None:
+        """Store rows (None removes) and how far they bring the store; in several calls when there are many."""
+        assert applied.log_offset >= self.applied.log_offset, "the store never goes back"
+        items = iter(entries.items())
+        remaining = len(entries)
+        while True:
+            batch = WriteBatch(raw_mode=True)
+            for key, value in islice(items, limits.WRITE_CHUNK_ROWS):
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+            remaining -= limits.WRITE_CHUNK_ROWS
+            if remaining <= 0:
+                batch.put(NOTE_KEY, _NOTE.pack(_NOTE_VERSION, *applied))
+            self._call(self._database.write, batch, self._write_options)
+            if remaining <= 0:
+                break
+        self.applied = applied
+
+    def scan(self, start: bytes = FIRST_KEY, limit: int | None = None) -> list[tuple[bytes, bytes]]:
+        """Keys and values in key order, beginning at `start`, at most `limit`."""
+        return self._call(lambda: list(islice(_items(self._database, start), limit)))
+
+    def scan_prefix(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
+        """Keys and values of the keys that begin with `prefix`, in key order."""
+
+        def collect() -> list[tuple[bytes, bytes]]:
+            found = []
+            for key, value in _items(self._database, prefix):
+                if not key.startswith(prefix):
+                    break
+                found.append((key, value))
+            return found
+
+        return self._call(collect)
+
+    def snapshot(self) -> KvSnapshot:
+        """The rows of this moment, for longer reads."""
+        return KvSnapshot(self._call(self._database.snapshot), self.applied)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether compaction or flushing lags so far behind that new rows had better wait."""
+        number = self._database.property_int_value
+        return (
+            (number("rocksdb.num-immutable-mem-table") or 0) >= limits.PRESSURE_WRITE_BUFFERS
+            or (number("rocksdb.num-files-at-level0") or 0) >= limits.PRESSURE_FILES
+            or bool(number("rocksdb.is-write-stopped"))
+        )
+
+    def flush(self, *, wait: bool = False) -> None:
+        """Write rows into files; without `wait` in RocksDB's own threads."""
+        self._call(self._database.flush, wait)
+
+    def close(self) -> None:
+        """Write everything into files and let them go."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        try:
+            self._database.flush(True)
+        finally:
+            self._database.close()
+
+    def abandon(self) -> None:
+        """Close a store whose files are of no use any more: whether its last rows reach them does not matter."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        try:
+            self._database.close()
+        except Exception as error:  # RocksDB's bindings raise plain Exception
+            _logger.info("the store in %s was not closed cleanly: %s", self.directory, error)
+
+    def _call(self, operation: Callable[..., _Result], *arguments: Any) -> _Result:
+        try:
+            return operation(*arguments)
+        except Exception as error:  # RocksDB's bindings raise plain Exception
+            text = f"the key-value store in {self.directory} failed: {error}; check the disk"
+            raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION) from error
+
+
+def put_aside(directory: Path) -> None:
+    """Move a store that cannot be used out of the way; at most one is kept for whoever wants to look."""
+    aside = directory.with_name(directory.name + _DAMAGED_SUFFIX)
+    shutil.rmtree(aside, ignore_errors=True)
+    os.replace(directory, aside)
+
+
+def remove(directory: Path) -> None:
+    """Remove the store and everything around it; missing is fine."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _create(directory: Path, resources: KvResources) -> None:
+    creating = directory.with_name(directory.name + _CREATING_SUFFIX)
+    shutil.rmtree(creating, ignore_errors=True)
+    creating.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        Rdict(str(creating), _options(resources)).close()
+        os.replace(creating, directory)
+    except Exception as error:  # RocksDB's bindings raise plain Exception
+        text = f"cannot create a key-value store in {directory}: {error}; check the disk"
+        raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION) from error
+
+
+def _options(resources: KvResources) -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_manager(resources.write_buffers)
+    options.set_write_buffer_size(limits.WRITE_BUFFER_BYTES)
+    options.set_max_write_buffer_number(limits.MAX_WRITE_BUFFERS)
+    options.set_level_zero_file_num_compaction_trigger(limits.COMPACT_FILES)
+    options.set_level_zero_slowdown_writes_trigger(limits.SLOWDOWN_FILES)
+    options.set_level_zero_stop_writes_trigger(limits.STOP_FILES)
+    options.set_max_background_jobs(limits.BACKGROUND_JOBS)
+    options.set_max_open_files(limits.MAX_OPEN_FILES_PER_STORE)
+    options.set_max_log_file_size(limits.MAX_INFO_LOG_BYTES)
+    options.set_keep_log_file_num(limits.MAX_INFO_LOGS)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    options.set_compression_type(DBCompressionType.lz4())
+    table = BlockBasedOptions()
+    table.set_block_cache(resources.block_cache)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_bloom_filter(limits.BLOOM_BITS_PER_KEY, False)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _without_log() -> WriteOptions:
+    options: Any = WriteOptions()
+    options.disable_wal = True  # The changelog is the write-ahead log.
+    return options  # type: ignore[no-any-return]
+
+
+def _read_note(note: bytes | None, directory: Path) -> Applied:
+    if note is None:
+        return Applied()
+    if len(note) != _NOTE.size or note[0] != _NOTE_VERSION:
+        raise StoreDamagedError(f"{directory}: the note about the applied offset is not readable: {note.hex()}")
+    return Applied(*_NOTE.unpack(note)[1:])
+
+
+def _items(source: Any, from_key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    items: Iterator[tuple[bytes, bytes]] = source.items(from_key=max(from_key, FIRST_KEY))
+    return items

@@ -1,0 +1,68 @@
+"""How the rows of a primary-key table are written: what the storage has to know of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.codec.changelog import ChangelogCodec
+from fluss.codec.compression import Compression
+from fluss.codec.keys import KeyEncoding, encode_keys
+from fluss.codec.kv_values import ValueReader, encode_values
+from fluss.codec.row_columns import RowFormat
+from fluss.model.paths import ChangeType
+from fluss.model.schema import Schema
+
+
+@dataclass(frozen=True)
+class KvTableFormat:
+    """Schemas by id, the newest one, and the formats of a table. Made anew when the table gets columns."""
+
+    schemas: Mapping[int, Schema]
+    schema_id: int
+    row_format: RowFormat
+    log_format: str
+    compression: Compression
+    key_columns: tuple[str, ...]
+    key_encoding: KeyEncoding
+    # Whether the changelog has an insert or a deletion for every row that comes or goes.
+    counts_rows: bool
+
+    @property
+    def schema(self) -> Schema:
+        """The newest schema: changelog rows are written in it."""
+        return self.schemas[self.schema_id]
+
+    @cached_property
+    def reader(self) -> ValueReader:
+        """Reads stored values of any schema as rows of the newest one."""
+        return ValueReader(self.schemas, self.schema_id, self.row_format)
+
+    @cached_property
+    def changelog(self) -> ChangelogCodec:
+        """Writes and reads changelog batches."""
+        return ChangelogCodec(self.schemas, self.schema_id, self.log_format, self.compression)
+
+    def entries(self, columns: list[Any], change_types: bytes) -> tuple[dict[bytes, bytes | None], int]:
+        """What changelog rows (in the newest schema) leave behind: values by key, and the change of the row count."""
+        types = np.frombuffer(change_types, np.uint8)
+        kept = np.flatnonzero(types != ChangeType.UPDATE_BEFORE)
+        if not len(kept):
+            return {}, 0
+        if len(kept) < len(types):
+            columns = [column.take(pa.array(kept)) for column in columns]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.changelog.arrow_schema)
+        positions = [self.schema.position(name) for name in self.key_columns]
+        key_types = [self.schema.data_types[position] for position in positions]
+        keys = encode_keys([rows.column(position) for position in positions], key_types, self.key_encoding, len(kept))
+        values: list[bytes | None] = encode_values(rows, self.schema_id, self.schema, self.row_format).to_pylist()
+        for index in np.flatnonzero(types[kept] == ChangeType.DELETE).tolist():
+            values[index] = None
+        inserted = int((types == ChangeType.INSERT).sum())
+        deleted = int((types == ChangeType.DELETE).sum())
+        return dict(zip(keys.to_pylist(), values, strict=True)), inserted - deleted

@@ -1,0 +1,1 @@
+"""Primary-key tables: puts, merge engines, lookups and scans."""

@@ -1,0 +1,163 @@
+"""PUT_KV: upserts and deletes become changelog batches and rows. The way of a request: `write_requests`.
+
+Everything up to the append happens in one step of the event loop, so puts of a bucket are merged in arrival order, each
+with what the ones before it left. The order of the steps matters: a repeated batch is recognised before anything is
+merged, and nothing is changed before the append was accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from fluss.codec.kv_batch import KvRecords, check_kv_crc, decode_kv_batch, read_kv_header
+from fluss.codec.log_batch import CorruptBatch
+from fluss.codec.row_values import CorruptRowError, RowValueError
+from fluss.errors import ErrorCode, FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.catalog import CatalogStore, TableEntry
+from fluss.server.network.service import ProduceRequest, Reply, RequestContext
+from fluss.server.storage.kv.kv_bucket import KvBucket
+from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.committer import Committer
+from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.kv.auto_increment import AutoIncrement
+from fluss.server.tablet.kv.merge import Deletes, Outcome, RowMerger, merge_rows, merge_values
+from fluss.server.tablet.kv.merge_engines import merger_for
+from fluss.server.tablet.kv.rules import KvRules, RulesCache
+from fluss.server.tablet.local_bucket import LocalBucket
+from fluss.server.tablet.write_requests import BucketWrite, PendingWrite, WriteApi
+
+OVERWRITE_MODE = 1
+# Older clients do not know code 72.
+FIRST_VERSION_WITH_BACKPRESSURE = 2
+
+
+class KvWriter:
+    """Merges records into buckets; also for rows that the server itself inserts."""
+
+    def __init__(self, store: CatalogStore, clock: Callable[[], int]) -> None:
+        self._numbers = AutoIncrement(store)
+        self._rules = RulesCache()
+        self._clock = clock
+
+    def rules(self, entry: TableEntry) -> KvRules:
+        """The rules of a table."""
+        return self._rules.of(entry)
+
+    def put(
+        self,
+        local: LocalBucket,
+        entry: TableEntry,
+        records: KvRecords,
+        target_columns: Sequence[int] = (),
+        *,
+        overwrite: bool = False,
+    ) -> Append:
+        """Merge records and append their changelog; FlussError when nothing was changed."""
+        kv, rules, header = local.opened_kv(), self.rules(entry), records.header
+        if header.schema_id not in entry.schemas:
+            text = f"{entry.path} has no schema {header.schema_id}; the newest is {entry.schema_id}"
+            raise FlussError(text, ErrorCode.SCHEMA_NOT_EXIST)
+        merger = merger_for(
+            rules, target_columns, partial(self._numbers.next_number, rules, local.bucket), overwrite=overwrite
+        )
+        repeated = kv.log.check_sequence(header.writer_id, header.batch_sequence)
+        if repeated is not None:
+            return repeated
+        kv.check_accepts()
+        deletes = Deletes("ALLOW" if overwrite else rules.delete_behavior)
+        try:
+            outcome = _merge(kv, rules, records, merger, deletes)
+            changelog = rules.format.changelog.encode(
+                outcome.columns,
+                outcome.change_types,
+                writer_id=header.writer_id,
+                batch_sequence=header.batch_sequence,
+            )
+        except (CorruptRowError, RowValueError, pa.ArrowException) as error:
+            raise FlussError(f"{local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
+        return kv.put(changelog, outcome.entries, outcome.row_delta, self._clock())
+
+
+def _merge(kv: KvBucket, rules: KvRules, records: KvRecords, merger: RowMerger | None, deletes: Deletes) -> Outcome:
+    keys, values = records.key_list, records.value_list
+    with_old = rules.has_full_image
+    # Whoever keeps only the new rows of updates and writes rows whole need not know the old ones.
+    knows_old = with_old or merger is not None
+    if knows_old:
+        wanted = list(dict.fromkeys(keys))
+    else:
+        wanted = list(dict.fromkeys([key for key, value in zip(keys, values, strict=True) if value is None]))
+    current = dict(zip(wanted, kv.old_values(wanted), strict=True))
+    if merger is None:
+        return merge_values(rules.format, keys, values, current, deletes, with_old=with_old, knows_old=knows_old)
+    return merge_rows(rules.format, keys, values, current, deletes, merger, with_old=with_old)
+
+
+class PutApi(WriteApi):
+    """Handler of PUT_KV."""
+
+    response_type = pb.PutKvResponse
+    result_field = "log_end_offset"
+
+    def __init__(
+        self,
+        registry: BucketRegistry,
+        access: TableAccess,
+        committer: Committer,
+        clock: Callable[[], int],
+        writer: KvWriter,
+    ) -> None:
+        super().__init__(registry, access, committer, clock)
+        self._writer = writer
+
+    def put_kv(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
+        """Merge and append everything that can be; the answer comes when all results are there."""
+        return self.handle(context, request)
+
+    def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
+        if not entry.has_primary_key:
+            text = f"{entry.path} has no primary key: append to it"
+            return FlussError(text, ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION)
+        return version_error(context, self._writer.rules(entry))
+
+    def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
+        message = pending.message
+        kv = write.local.opened_kv()
+        try:
+            append = self._writer.put(
+                write.local,
+                write.entry,
+                _records(write),
+                message.target_columns,
+                overwrite=message.agg_mode == OVERWRITE_MODE,
+            )
+        except FlussError as error:
+            pressed = error.error_code == ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION
+            if pressed and pending.api_version < FIRST_VERSION_WITH_BACKPRESSURE:
+                raise FlussError(error.message, ErrorCode.KV_STORAGE_EXCEPTION) from error
+            raise
+        pending.release_one()  # Rows were copied out; the changelog has its own bytes.
+        pending.appended(write.position, append, append.next_offset, kv.check_usable)
+
+
+def version_error(context: RequestContext, rules: KvRules) -> FlussError | None:
+    """Why a request of an old client cannot be served: it makes other key bytes."""
+    if context.api_version > 0 or not rules.needs_api_version_1:
+        return None
+    text = f"{rules.entry.path} has keys that clients of this API version encode differently; use a newer client"
+    return FlussError(text, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _records(write: BucketWrite) -> KvRecords:
+    try:
+        header = read_kv_header(write.records)
+        if not check_kv_crc(write.records, header):
+            raise CorruptBatch("wrong checksum of the key-value batch")
+        return decode_kv_batch(write.records, header=header)
+    except CorruptBatch as error:
+        raise FlussError(f"{write.local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error

@@ -1,0 +1,289 @@
+"""Write requests: every bucket of a request is appended, acknowledged and reported on its own.
+
+Theory. A request is taken up in arrival order. Each of its buckets is appended at once in the same step of the event
+loop; a bucket that is still being opened takes the append in the step that opens it, before anything that comes later.
+The answer goes out when every bucket has its result: the append is written (acks 0 and 1), durable (acks -1), failed,
+or `timeout_ms` is over (acks -1; the data stays and may still become durable). All errors are results of buckets and
+never of the request: clients repeat requests that fail as a whole for ever.
+
+Buffers: the records of all buckets share one receive buffer. It is given back when the last bucket needs it no more,
+which has nothing to do with the answer: an append that timed out still reads from it.
+
+Back-pressure: while the commit thread is full, requests wait in arrival order in `_deferred`. They hold their buffers,
+and the network layer reads no more than its buffer pool allows, so senders slow down. Beyond `MAX_DEFERRED_BYTES`
+buckets are refused with 72, which clients repeat after a pause.
+
+`WriteApi` is the way of a request; `produce` and `kv.put` say what is appended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.server.catalog import TableEntry
+from fluss.server.network.service import ProduceRequest, Reply, RequestContext
+from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.committer import Committer
+from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.local_bucket import BucketState, LocalBucket
+
+logger = logging.getLogger(__name__)
+
+ACKS_ALL = -1
+ACKS_NONE = 0
+ACKS_LEADER = 1
+MAX_DEFERRED_BYTES = 512 * 1024 * 1024
+
+
+class BucketWrite(NamedTuple):
+    """One bucket of a write request."""
+
+    local: LocalBucket
+    entry: TableEntry
+    records: memoryview
+    position: int
+
+
+class PendingWrite:
+    """One request until it is answered; results by position of the bucket in the request."""
+
+    __slots__ = (
+        "_buffer_users",
+        "_open_results",
+        "_release",
+        "_response",
+        "_result_field",
+        "_timer",
+        "acks",
+        "api_version",
+        "future",
+        "message",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        future: asyncio.Future[Reply],
+        response: Any,
+        result_field: str,
+    ) -> None:
+        self.message = request.message
+        self.acks: int = request.message.acks
+        self.api_version = context.api_version
+        self.size_bytes = sum(map(len, request.records))
+        self.future = future
+        self._release = request.release
+        self._buffer_users = len(request.records)
+        self._open_results = len(request.records)
+        self._timer: asyncio.TimerHandle | None = None
+        self._response = response
+        self._result_field = result_field
+        for item in request.message.buckets_req:
+            entry = self._response.buckets_resp.add(bucket_id=item.bucket_id)
+            if item.HasField("partition_id"):
+                entry.partition_id = item.partition_id
+        if not request.records:
+            request.release()
+            self._answer()
+
+    def release_one(self) -> None:
+        """A bucket needs its records no more."""
+        self._buffer_users -= 1
+        if self._buffer_users == 0:
+            self._release()
+        assert self._buffer_users >= 0, "a bucket gave back its records twice"
+
+    def refuse(self, position: int, error: FlussError) -> None:
+        """The bucket is not appended at all."""
+        self.release_one()
+        self.fail(position, error)
+
+    def fail(self, position: int, error: FlussError) -> None:
+        """The bucket's result is an error; its records are somebody else's business."""
+        entry = self._response.buckets_resp[position]
+        entry.error_code = error.error_code
+        entry.error_message = error.message
+        self._settle()
+
+    def appended(self, position: int, append: Append, result: int, check: Callable[[], None] | None = None) -> None:
+        """The bucket's append is on its way; its result comes when it is where `acks` wants it.
+
+        `check` may still raise a FlussError then.
+        """
+        entry = self._response.buckets_resp[position]
+
+        def done(error: FlussError | None) -> None:
+            if self.future.done():
+                return  # The answer was that the time is over, or nobody wants one any more.
+            try:
+                if error is None and check is not None:
+                    check()
+            except FlussError as failure:
+                error = failure
+            if error is not None:
+                self.fail(position, error)
+            else:
+                setattr(entry, self._result_field, result)
+                self._settle()
+
+        if self.acks == ACKS_ALL:
+            append.add_durable(done)
+        else:
+            append.add_written(done)
+
+    def start_timer(self, timeout_ms: int) -> None:
+        """After this, buckets without a result get 25."""
+        if self.acks == ACKS_ALL and not self.future.done():
+            loop = self.future.get_loop()
+            self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._time_over, timeout_ms)
+
+    def _time_over(self, timeout_ms: int) -> None:
+        if self.future.done():
+            return
+        for entry in self._response.buckets_resp:
+            if not entry.HasField(self._result_field) and not entry.HasField("error_code"):
+                entry.error_code = ErrorCode.REQUEST_TIME_OUT
+                entry.error_message = f"not durable after {timeout_ms} ms; the records stay and may still become so"
+        self._answer()
+
+    def _settle(self) -> None:
+        self._open_results -= 1
+        if self._open_results == 0:
+            self._answer()
+
+    def _answer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.future.done():
+            self.future.set_result(self._response)
+
+
+class WriteApi(ABC):
+    """Takes write requests; see the module's text."""
+
+    response_type: type[Message]
+    result_field: str
+
+    def __init__(
+        self, registry: BucketRegistry, access: TableAccess, committer: Committer, clock: Callable[[], int]
+    ) -> None:
+        self._registry = registry
+        self._access = access
+        self._committer = committer
+        self._clock = clock
+        self._deferred: deque[tuple[ProduceRequest, PendingWrite, FlussError | None]] = deque()
+        self._deferred_bytes = 0
+
+    def handle(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
+        """Append everything that can be; the answer comes when all results are there."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        pending = PendingWrite(context, request, future, self.response_type(), self.result_field)
+        try:
+            self._registry.follow_catalog()
+            error = self._request_error(context, request.message)
+        except FlussError as failure:
+            error = failure  # The metadata cannot be read.
+        if self._deferred or self._committer.is_full:
+            self._defer(request, pending, error)
+        else:
+            self._start(request, pending, error)
+        return pending.future
+
+    def _request_error(self, context: RequestContext, message: Any) -> FlussError | None:
+        """What is wrong with all buckets of the request alike."""
+        if message.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
+            return FlussError(f"acks must be -1, 0 or 1, not {message.acks}", ErrorCode.INVALID_REQUIRED_ACKS)
+        entry = self._registry.table(message.table_id)
+        if entry is None:
+            return FlussError(
+                f"there is no table with id {message.table_id}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+            )
+        return self._table_error(context, entry) or self._access.write_error(context, entry.path)
+
+    @abstractmethod
+    def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
+        """Why the table does not take such requests."""
+
+    @abstractmethod
+    def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
+        """Append the records of a bucket, which is open; FlussError when that is not possible.
+
+        Unless it raises, it sees to it that the records are released.
+        """
+
+    def _defer(self, request: ProduceRequest, pending: PendingWrite, error: FlussError | None) -> None:
+        if self._deferred_bytes + pending.size_bytes > MAX_DEFERRED_BYTES:
+            error = FlussError(
+                f"{self._deferred_bytes} bytes wait for the disk already; send again later",
+                ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION,
+            )
+        self._deferred_bytes += pending.size_bytes
+        self._deferred.append((request, pending, error))
+        if len(self._deferred) == 1:
+            self._resume_when_drained()
+
+    def _resume_when_drained(self) -> None:
+        # In a step of its own: the callback runs in the middle of settling an append.
+        loop = asyncio.get_running_loop()
+
+        def resume_soon() -> None:
+            loop.call_soon(self._resume)
+
+        self._committer.add_drained_callback(resume_soon)
+
+    def _resume(self) -> None:
+        """Take up what waited for the commit thread, oldest first, as far as it has made progress."""
+        while self._deferred and not self._committer.is_full:
+            request, pending, error = self._deferred.popleft()
+            self._deferred_bytes -= pending.size_bytes
+            self._start(request, pending, error)
+        if self._deferred:
+            self._resume_when_drained()
+
+    def _start(self, request: ProduceRequest, pending: PendingWrite, error: FlussError | None) -> None:
+        message = request.message
+        entry = self._registry.table(message.table_id)
+        for position, item in enumerate(message.buckets_req):
+            if error is not None or entry is None:
+                pending.refuse(position, error or _dropped(message.table_id))
+                continue
+            partition_id = item.partition_id if item.HasField("partition_id") else None
+            try:
+                local = self._registry.find(TableBucket(message.table_id, partition_id, item.bucket_id))
+            except FlussError as failure:
+                pending.refuse(position, failure)
+                continue
+            write = BucketWrite(local, entry, request.records[position], position)
+            if local.state is BucketState.OPENING:
+                local.when_settled(partial(self._append_or_refuse, write, pending))
+            else:
+                self._append_or_refuse(write, pending)
+        pending.start_timer(message.timeout_ms)
+
+    def _append_or_refuse(self, write: BucketWrite, pending: PendingWrite) -> None:
+        try:
+            self._append(write, pending)
+        except FlussError as error:
+            pending.refuse(write.position, error)
+        except Exception as error:
+            # A defect, or records that nobody thought of: the other buckets of the request go on.
+            logger.exception("a write to %s failed", write.local.name)
+            text = f"{write.local.name}: the write failed in the server: {error!r}"
+            pending.refuse(write.position, FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR))
+
+
+def _dropped(table_id: int) -> FlussError:
+    return FlussError(f"table with id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
