@@ -167,3 +167,12 @@ def limit_scan_response_pieces(message: pb.LimitScanResponse, records: Sequence[
     for piece in records:
         out.add(piece)
     return out.flush()
+
+
+def scan_kv_response_pieces(message: pb.ScanKvResponse, records: Sequence[Piece]) -> list[Piece]:
+    """The encoded `ScanKvResponse`: `message` has everything but `records`."""
+    out = _Pieces()
+    out.add(message.SerializeToString() + b"\x2a" + encode_varint(pieces_size(records)))
+    for piece in records:
+        out.add(piece)
+    return out.flush()

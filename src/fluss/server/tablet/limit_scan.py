@@ -1,4 +1,6 @@
-"""LIMIT_SCAN of log tables: the last rows of a bucket, as whole batches; the client cuts to the exact number.
+"""LIMIT_SCAN. Of log tables: the last rows of a bucket, as whole batches; the client cuts to the exact number.
+
+Primary-key tables give their first rows by key, see `kv.kv_limit_scan`.
 
 The range may span segments (Apache Fluss stops at the end of one and then returns fewer rows than asked). Only local
 data is read: rows whose batches have gone to remote storage are left out. All bytes are slices of mapped files.
@@ -16,6 +18,8 @@ from fluss.server.network.service import Reply, RequestContext
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.kv.kv_limit_scan import first_rows
+from fluss.server.tablet.kv.reading import KvReads
 
 # An answer is one frame, and clients hold it whole.
 MAX_LIMIT_SCAN_BYTES = 1024 * 1024 * 1024
@@ -52,6 +56,7 @@ class LimitScanApi:
     def __init__(self, registry: BucketRegistry, access: TableAccess) -> None:
         self._registry = registry
         self._access = access
+        self._kv_reads = KvReads(registry, access)
 
     def limit_scan(self, context: RequestContext, request: pb.LimitScanRequest) -> Reply | Awaitable[Reply]:
         """The outcome, also an error, is inside the response."""
@@ -59,6 +64,10 @@ class LimitScanApi:
         bucket = TableBucket(
             request.table_id, request.partition_id if request.HasField("partition_id") else None, request.bucket_id
         )
+
+        entry = self._registry.table(request.table_id)
+        if entry is not None and entry.has_primary_key:
+            return self._scan_kv(context, request, bucket)
 
         def answer() -> Reply:
             try:
@@ -71,6 +80,14 @@ class LimitScanApi:
 
         return self._registry.when_open([bucket], answer)
 
+    async def _scan_kv(self, context: RequestContext, request: pb.LimitScanRequest, bucket: TableBucket) -> Reply:
+        try:
+            self._check(context, request)
+            await self._kv_reads.settled([bucket])
+            return await first_rows(self._kv_reads, bucket, request.limit)
+        except FlussError as error:
+            return pb.LimitScanResponse(error_code=error.error_code, error_message=error.message)
+
     def _check(self, context: RequestContext, request: pb.LimitScanRequest) -> None:
         entry = self._registry.table(request.table_id)
         if entry is None:
@@ -80,8 +97,3 @@ class LimitScanApi:
             raise error
         if request.limit <= 0:
             raise FlussError(f"the limit must be positive, not {request.limit}", ErrorCode.INVALID_SCAN_REQUEST)
-        if entry.has_primary_key:
-            raise FlussError(
-                f"{entry.path} has a primary key; this server serves the rows of log tables only",
-                ErrorCode.INVALID_TABLE_EXCEPTION,
-            )

@@ -8,6 +8,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.network.service import Reply, RequestContext
+from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
@@ -55,6 +56,20 @@ def list_offset(local: LocalBucket, request: pb.ListOffsetsRequest, now_ms: int)
     return local.end_offset_when_opened
 
 
+def row_count(local: LocalBucket) -> int:
+    """How many rows a bucket has: of a log table all that can be read, of a primary-key table one per key."""
+    log, remote = local.opened()
+    if local.kv is None:
+        return log.high_watermark - earliest_offset(log, remote)
+    count = local.kv.row_count
+    if count == UNKNOWN_ROW_COUNT:
+        raise FlussError(
+            f"rows of {local.name} are not counted: its changelog does not tell inserts from updates",
+            ErrorCode.INVALID_TABLE_EXCEPTION,
+        )
+    return count
+
+
 class OffsetsApi:
     """Handlers of LIST_OFFSETS and GET_TABLE_STATS."""
 
@@ -89,15 +104,10 @@ class OffsetsApi:
         return self._registry.when_open(buckets, answer)
 
     def table_stats(self, context: RequestContext, request: pb.GetTableStatsRequest) -> Reply | Awaitable[Reply]:
-        """How many rows each asked bucket of a log table has."""
+        """How many rows each asked bucket has."""
         self._registry.follow_catalog()
         entry = self._registry.table(request.table_id)
         table_error = self._access.read_error(context, entry.path) if entry is not None else None
-        if entry is not None and entry.has_primary_key and table_error is None:
-            table_error = FlussError(
-                f"row counts of {entry.path}, which has a primary key, are not known to this server",
-                ErrorCode.INVALID_TABLE_EXCEPTION,
-            )
         buckets = [
             TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
             for item in request.buckets_req
@@ -112,8 +122,7 @@ class OffsetsApi:
                 try:
                     if table_error is not None:
                         raise table_error
-                    log, remote = self._registry.find(bucket).opened()
-                    result.row_count = log.high_watermark - earliest_offset(log, remote)
+                    result.row_count = row_count(self._registry.find(bucket))
                 except FlussError as error:
                     result.error_code, result.error_message = error.error_code, error.message
             return response

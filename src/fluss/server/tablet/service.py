@@ -22,6 +22,12 @@ from fluss.server.storage.log.options import RESERVED_FREE_BYTES, LogOptions
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.fetch import FetchApi
+from fluss.server.tablet.kv.insert_missing import MissingRows
+from fluss.server.tablet.kv.kv_scan import ScanKvApi
+from fluss.server.tablet.kv.lookup import LookupApi
+from fluss.server.tablet.kv.prefix_lookup import PrefixLookupApi
+from fluss.server.tablet.kv.put import KvWriter, PutApi
+from fluss.server.tablet.kv.reading import KvReads
 from fluss.server.tablet.limit_scan import LimitScanApi
 from fluss.server.tablet.maintenance import Maintenance
 from fluss.server.tablet.offsets import OffsetsApi
@@ -43,7 +49,7 @@ class _Parts(NamedTuple):
 
 
 class TabletService:
-    """Serves the log buckets that this tablet leads."""
+    """Serves the buckets that this tablet leads."""
 
     server_type = TABLET_SERVER_TYPE
 
@@ -114,9 +120,15 @@ class TabletService:
     def _handlers(self, committer: Committer, registry: BucketRegistry) -> Mapping[int, Handler]:
         access = TableAccess(Authorizer(self._config, self._catalog))
         offsets = OffsetsApi(registry, access, self._clock)
+        kv_writer = KvWriter(self._catalog.store, self._clock)
+        kv_reads = KvReads(registry, access)
         return {
             **SharedApis(self._config, self._catalog, self._topology, self._clock).apis(),
             ApiKey.PRODUCE_LOG: ProduceApi(registry, access, committer, self._clock).produce_log,
+            ApiKey.PUT_KV: PutApi(registry, access, committer, self._clock, kv_writer).put_kv,
+            ApiKey.LOOKUP: LookupApi(kv_reads, MissingRows(kv_writer, committer)).lookup,
+            ApiKey.PREFIX_LOOKUP: PrefixLookupApi(kv_reads).prefix_lookup,
+            ApiKey.SCAN_KV: ScanKvApi(kv_reads, self._clock).scan_kv,
             ApiKey.FETCH_LOG: FetchApi(registry, access).fetch_log,
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.GET_TABLE_STATS: offsets.table_stats,

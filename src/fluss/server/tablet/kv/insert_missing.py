@@ -1,0 +1,110 @@
+"""Lookups that insert what they do not find: a row with the key and nothing else (sheet 05, section 13.1).
+
+The key columns are read back from the key bytes, so the encoding of the table's keys must be reversible; partition
+columns come from the name of the partition, which only texts do without loss. The rows go through the normal put with
+the key columns as targets: a row that somebody else inserted meanwhile stays as it is, and an auto-increment column
+gets its number. Whoever waits here waits until the rows are durable, so looking up again finds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fluss.codec.aligned_row import decode_aligned_row
+from fluss.codec.keys import KeyEncoding, decode_compacted_key
+from fluss.codec.kv_batch import KvHeader, KvRecords
+from fluss.codec.kv_values import encode_value
+from fluss.codec.log_batch import NO_BATCH_SEQUENCE, NO_WRITER_ID
+from fluss.codec.row_values import TEXT_ROOTS, CorruptRowError, RowValueError
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.catalog import PartitionEntry, TableEntry
+from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.committer import Committer
+from fluss.server.tablet.kv.put import KvWriter
+from fluss.server.tablet.kv.rules import KvRules
+from fluss.server.tablet.local_bucket import LocalBucket
+
+_DECODERS = {KeyEncoding.COMPACTED: decode_compacted_key, KeyEncoding.PAIMON: decode_aligned_row}
+
+
+def rows_of_keys(rules: KvRules, partition: PartitionEntry | None, keys: list[bytes]) -> list[list[Any]]:
+    """Rows of the newest schema with the columns of the primary key filled, the others null."""
+    entry, plan = rules.entry, rules.key_plan
+    decode = _DECODERS.get(plan.primary_encoding)
+    if decode is None:
+        raise _impossible(entry, f"keys of the {plan.primary_encoding.value} encoding cannot be read back")
+    schema = entry.schema
+    types = [schema.data_types[schema.position(name)] for name in plan.primary_columns]
+    empty: list[Any] = [None] * len(schema.columns)
+    if partition is not None:
+        for name, text in zip(entry.descriptor.partition_keys, partition.values, strict=True):
+            position = schema.position(name)
+            if schema.data_types[position].root not in TEXT_ROOTS:
+                raise _impossible(entry, f"partition column {name} is no text")
+            empty[position] = text
+    rows = []
+    for key in keys:
+        row = list(empty)
+        for name, value in zip(plan.primary_columns, decode(key, types), strict=True):
+            row[schema.position(name)] = value
+        rows.append(row)
+    return rows
+
+
+class MissingRows:
+    """Inserts rows for keys that were not found. Event loop only."""
+
+    def __init__(self, writer: KvWriter, committer: Committer) -> None:
+        self._writer = writer
+        self._committer = committer
+
+    async def insert(
+        self,
+        local: LocalBucket,
+        entry: TableEntry,
+        partition: PartitionEntry | None,
+        keys: list[bytes],
+        timeout_ms: int,
+    ) -> None:
+        """Insert a row for each key; returns when they can be looked up, raises FlussError when they cannot."""
+        if self._committer.is_full:
+            text = "too many bytes wait for the disk already; look up again later"
+            raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
+        rules = self._writer.rules(entry)
+        try:
+            rows = rows_of_keys(rules, partition, keys)
+            values: list[bytes | None] = [
+                encode_value(row, entry.schema_id, entry.schema, rules.format.row_format) for row in rows
+            ]
+        except (CorruptRowError, RowValueError) as error:
+            raise FlussError(f"{local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
+        header = KvHeader(0, 0, 0, entry.schema_id, 0, NO_WRITER_ID, NO_BATCH_SEQUENCE, len(keys))
+        records = KvRecords(header, keys, values)
+        append = self._writer.put(local, entry, records, sorted(rules.key_positions))
+        await _durable(append, timeout_ms)
+
+
+async def _durable(append: Append, timeout_ms: int) -> None:
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[FlussError | None] = loop.create_future()
+
+    def settle(error: FlussError | None) -> None:
+        if not outcome.done():
+            outcome.set_result(error)
+
+    append.add_durable(settle)
+    try:
+        error = await asyncio.wait_for(outcome, max(timeout_ms, 0) / 1000)
+    except asyncio.TimeoutError:
+        text = f"the inserted rows are not on disk after {timeout_ms} ms; they may still get there"
+        raise FlussError(text, ErrorCode.REQUEST_TIME_OUT) from None
+    if error is not None:
+        raise FlussError(error.message, error.error_code)
+
+
+def _impossible(entry: TableEntry, reason: str) -> FlussError:
+    return FlussError(
+        f"rows of {entry.path} cannot be inserted by looking them up: {reason}; write them instead",
+        ErrorCode.INVALID_TABLE_EXCEPTION,
+    )

@@ -1,0 +1,219 @@
+"""SCAN_KV: all rows of a bucket as they were at one moment, batch by batch (sheet 05, section 13.4).
+
+States of a scanner: open (waits for the next call) -> busy (a call is being answered) -> open, or closed: at the end of
+the rows, by the client, by any error, by a second call while busy, when it was idle for too long, or because its
+bucket went away. A scanner that is closed is in no map, so its id is unknown; ids of scanners that were closed for
+being idle are remembered for a while, to tell the client why.
+
+Invariants: the sequence number of a call is the number of calls before it; a scanner holds one `RowCursor`, which is
+closed when the scanner is. All in the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fluss.codec.value_batch import VALUE_BATCH_HEADER_BYTES, encode_value_batch
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.record_walk import scan_kv_response_pieces
+from fluss.server.network.service import Reply, RequestContext
+from fluss.server.tablet.kv.reading import KvReads, RowCursor
+
+MAX_REMEMBERED_EXPIRED_SCANNERS = 1_000
+
+
+@dataclass(frozen=True)
+class ScanLimits:
+    """What one tablet allows. The defaults are those of Apache Fluss."""
+
+    idle_ms: int = 600_000
+    sweep_interval_ms: int = 30_000
+    max_scanners_per_bucket: int = 8
+    max_scanners: int = 200
+    max_batch_bytes: int = 10 * 1024 * 1024
+
+
+class Scanner:
+    """One scan under way. See the module's text."""
+
+    __slots__ = ("bucket", "cursor", "is_busy", "is_closed", "last_used_ms", "next_sequence", "remaining", "scanner_id")
+
+    def __init__(self, bucket: TableBucket, cursor: RowCursor, limit: int, now_ms: int) -> None:
+        self.scanner_id = str(uuid.uuid4()).encode()
+        self.bucket = bucket
+        self.cursor = cursor
+        self.remaining: int | None = limit if limit > 0 else None
+        self.next_sequence = 0
+        self.last_used_ms = now_ms
+        self.is_busy = False
+        self.is_closed = False
+
+
+class ScanKvApi:
+    """Handler of SCAN_KV."""
+
+    def __init__(self, reads: KvReads, clock: Callable[[], int], limits: ScanLimits | None = None) -> None:
+        self._reads = reads
+        self._clock = clock
+        self._limits = limits or ScanLimits()
+        self._scanners: dict[bytes, Scanner] = {}
+        # Ids of scanners that were idle for too long, and until when they are remembered; oldest first.
+        self._expired: dict[bytes, int] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def open_scanners(self) -> int:
+        """How many scanners are open."""
+        return len(self._scanners)
+
+    async def scan_kv(self, context: RequestContext, request: pb.ScanKvRequest) -> Reply:
+        """Open, continue or close a scan; the outcome, also an error, is inside the response."""
+        try:
+            opens = request.HasField("bucket_scan_req")
+            if opens == request.HasField("scanner_id"):
+                raise _invalid("either a scanner id or a bucket must be given")
+            if request.close_scanner:
+                if opens:
+                    raise _invalid("a scan cannot be opened and closed by one request")
+                self._close(self._scanners.get(request.scanner_id))
+                return pb.ScanKvResponse(has_more_results=False)
+            if opens:
+                return await self._open(context, request)
+            return await self._continue(context, request)
+        except FlussError as error:
+            return pb.ScanKvResponse(error_code=error.error_code, error_message=error.message)
+
+    async def _open(self, context: RequestContext, request: pb.ScanKvRequest) -> Reply:
+        reads, wanted = self._reads, request.bucket_scan_req
+        reads.registry.follow_catalog()
+        partition_id = wanted.partition_id if wanted.HasField("partition_id") else None
+        bucket = TableBucket(wanted.table_id, partition_id, wanted.bucket_id)
+        size = self._batch_bytes(request)
+        if request.call_seq_id != 0 or not request.HasField("call_seq_id"):
+            raise _invalid("the first call of a scan has sequence number 0")
+        await reads.settled([bucket])
+        reads.check_table(context, bucket.table_id, checks_version=False)
+        local, store = reads.store(bucket)
+        self._sweep()
+        self._check_room(bucket)
+        cursor = RowCursor(local, store)
+        if not cursor.has_more:
+            cursor.close()
+            return pb.ScanKvResponse(has_more_results=False, log_offset=cursor.applied_offset)
+        scanner = Scanner(bucket, cursor, wanted.limit, self._clock())
+        self._scanners[scanner.scanner_id] = scanner
+        self._start_sweeping()
+        return await self._batch(scanner, size, pb.ScanKvResponse(log_offset=cursor.applied_offset))
+
+    async def _continue(self, context: RequestContext, request: pb.ScanKvRequest) -> Reply:
+        self._reads.registry.follow_catalog()
+        scanner = self._find(request.scanner_id)
+        try:
+            self._reads.check_table(context, scanner.bucket.table_id, checks_version=False)
+            if scanner.is_busy:
+                raise _invalid("the scan is answering another call; one call at a time")
+            if not request.HasField("call_seq_id") or request.call_seq_id != scanner.next_sequence:
+                raise _invalid(f"sequence number {scanner.next_sequence} is next, not {request.call_seq_id}")
+            size = self._batch_bytes(request)
+            scanner.cursor.check_open()
+        except FlussError:
+            self._close(scanner)
+            raise
+        return await self._batch(scanner, size, pb.ScanKvResponse())
+
+    async def _batch(self, scanner: Scanner, size: int, response: pb.ScanKvResponse) -> Reply:
+        """The next rows; `response` has what only this answer says."""
+        scanner.is_busy = True
+        values: list[bytes] = []
+        try:
+            async for step in scanner.cursor.steps(scanner.remaining, max(size - VALUE_BATCH_HEADER_BYTES, 1)):
+                values += step
+        except BaseException:
+            self._close(scanner)
+            raise
+        scanner.is_busy = False
+        if scanner.is_closed:
+            raise _unknown(scanner.scanner_id)
+        scanner.next_sequence += 1
+        scanner.last_used_ms = self._clock()
+        if scanner.remaining is not None:
+            scanner.remaining -= len(values)
+        response.scanner_id = scanner.scanner_id
+        response.has_more_results = scanner.cursor.has_more and scanner.remaining != 0
+        if not response.has_more_results:
+            self._close(scanner)
+        return scan_kv_response_pieces(response, [encode_value_batch(values)])
+
+    def _batch_bytes(self, request: pb.ScanKvRequest) -> int:
+        if request.batch_size_bytes <= 0:
+            raise _invalid("batch_size_bytes must be positive")
+        return min(request.batch_size_bytes, self._limits.max_batch_bytes)
+
+    def _find(self, scanner_id: bytes) -> Scanner:
+        scanner = self._scanners.get(scanner_id)
+        if scanner is not None and not self._is_expired(scanner):
+            return scanner
+        self._sweep()
+        if scanner_id in self._expired:
+            raise FlussError(
+                f"the scan was idle for more than {self._limits.idle_ms} ms and was closed; begin again",
+                ErrorCode.SCANNER_EXPIRED,
+            )
+        raise _unknown(scanner_id)
+
+    def _check_room(self, bucket: TableBucket) -> None:
+        limits = self._limits
+        of_bucket = sum(scanner.bucket == bucket for scanner in self._scanners.values())
+        if of_bucket >= limits.max_scanners_per_bucket or len(self._scanners) >= limits.max_scanners:
+            raise FlussError(
+                f"{of_bucket} scans of the bucket and {len(self._scanners)} of the server are open; at most "
+                f"{limits.max_scanners_per_bucket} and {limits.max_scanners} are allowed: close some, or wait",
+                ErrorCode.TOO_MANY_SCANNERS,
+            )
+
+    def _is_expired(self, scanner: Scanner) -> bool:
+        return not scanner.is_busy and self._clock() - scanner.last_used_ms > self._limits.idle_ms
+
+    def _start_sweeping(self) -> None:
+        if self._sweep_timer is None and self._scanners:
+            loop = asyncio.get_running_loop()
+            self._sweep_timer = loop.call_later(self._limits.sweep_interval_ms / 1000, self._sweep_again)
+
+    def _sweep_again(self) -> None:
+        self._sweep_timer = None
+        self._sweep()
+        self._start_sweeping()
+
+    def _sweep(self) -> None:
+        """Close what was idle for too long or has lost its bucket; forget ids that nobody asks for any more."""
+        now = self._clock()
+        for scanner in list(self._scanners.values()):
+            if self._is_expired(scanner):
+                self._expired[scanner.scanner_id] = now + 2 * self._limits.idle_ms
+                self._close(scanner)
+            elif scanner.cursor.is_gone and not scanner.is_busy:
+                self._close(scanner)
+        while self._expired:
+            oldest = next(iter(self._expired))
+            if len(self._expired) <= MAX_REMEMBERED_EXPIRED_SCANNERS and self._expired[oldest] >= now:
+                break
+            del self._expired[oldest]
+
+    def _close(self, scanner: Scanner | None) -> None:
+        if scanner is not None:
+            scanner.is_closed = True
+            scanner.cursor.close()
+            self._scanners.pop(scanner.scanner_id, None)
+
+
+def _invalid(text: str) -> FlussError:
+    return FlussError(text, ErrorCode.INVALID_SCAN_REQUEST)
+
+
+def _unknown(scanner_id: bytes) -> FlussError:
+    return FlussError(f"there is no scan {scanner_id.decode(errors='replace')}", ErrorCode.UNKNOWN_SCANNER_ID)

@@ -1,0 +1,148 @@
+"""LOOKUP: rows by primary key (sheet 05, section 13.1).
+
+All keys of a bucket are asked for in one call of the store, in steps of `STEP_KEYS` with the event loop between them.
+Answers are encoded here and not through message objects: an object per row would cost more than finding the row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.field_walk import LENGTH_DELIMITED
+from fluss.protocol.record_walk import Piece, encode_varint
+from fluss.server.network.service import Reply, RequestContext
+from fluss.server.storage.kv.store import KvStore
+from fluss.server.tablet.kv.insert_missing import MissingRows
+from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, too_large
+from fluss.server.tablet.write_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+
+STEP_KEYS = 1_000
+MAX_INSERTED_KEYS = 10_000
+DEFAULT_INSERT_TIMEOUT_MS = 30_000
+_BUCKET_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
+_VALUE_TAG = bytes((5 << 3 | LENGTH_DELIMITED,))
+_BYTES_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
+_NOT_FOUND = _VALUE_TAG + b"\0"
+_CACHED_LENGTHS = 4096
+
+
+@lru_cache(_CACHED_LENGTHS)
+def _value_prefix(length: int) -> bytes:
+    inner = _BYTES_TAG + encode_varint(length)
+    return _VALUE_TAG + encode_varint(len(inner) + length) + inner
+
+
+def encode_values(values: Sequence[bytes | None]) -> list[bytes]:
+    """The `values` fields of a bucket's answer, in pieces."""
+    pieces: list[bytes] = []
+    for value in values:
+        if value is None:
+            pieces.append(_NOT_FOUND)
+        else:
+            pieces.append(_value_prefix(len(value)))
+            pieces.append(value)
+    return pieces
+
+
+def bucket_field(result: bytes, payload: bytes) -> list[Piece]:
+    """One bucket of an answer: its small fields, encoded, and its values."""
+    return [_BUCKET_TAG + encode_varint(len(result) + len(payload)) + result, payload]
+
+
+class LookupApi:
+    """Handler of LOOKUP."""
+
+    def __init__(self, reads: KvReads, missing_rows: MissingRows) -> None:
+        self._reads = reads
+        self._missing_rows = missing_rows
+
+    async def lookup(self, context: RequestContext, request: pb.LookupRequest) -> Reply:
+        """One result per bucket; every error is a bucket's."""
+        reads = self._reads
+        reads.registry.follow_catalog()
+        buckets = [
+            TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
+            for item in request.buckets_req
+        ]
+        await reads.settled(buckets)
+        answer: list[Piece] = []
+        size = 0
+        for bucket, item in zip(buckets, request.buckets_req, strict=True):
+            result = pb.PbLookupRespForBucket(bucket_id=bucket.bucket_id)
+            if bucket.partition_id is not None:
+                result.partition_id = bucket.partition_id
+            payload = b""
+            try:
+                self._check(context, request, item)
+                if request.insert_if_not_exists:
+                    await self._insert_missing(bucket, request, item.keys)
+                payload = await self._values(bucket, item.keys, MAX_ANSWER_BYTES - size)
+            except FlussError as error:
+                result.error_code, result.error_message = error.error_code, error.message
+            size += len(payload)
+            answer += bucket_field(result.SerializeToString(), payload)
+        return answer
+
+    def _check(self, context: RequestContext, request: pb.LookupRequest, item: pb.PbLookupReqForBucket) -> None:
+        reads = self._reads
+        reads.check_table(context, request.table_id)
+        if item.HasField("original_partition_name"):
+            raise FlussError(
+                "historical lookups are not served here; look up the partition itself", ErrorCode.UNSUPPORTED_VERSION
+            )
+        if not request.insert_if_not_exists:
+            return
+        if not request.HasField("acks") or request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
+            raise FlussError("a lookup that inserts needs acks -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
+        entry = reads.registry.table(request.table_id)
+        error = reads.access.write_error(context, entry.path) if entry is not None else None
+        if error is not None:
+            raise error
+
+    async def _insert_missing(self, bucket: TableBucket, request: pb.LookupRequest, keys: Sequence[bytes]) -> None:
+        local, store = self._reads.store(bucket)
+        entry = self._reads.registry.table(bucket.table_id)
+        wanted = list(dict.fromkeys(keys))
+        if len(wanted) > MAX_INSERTED_KEYS:
+            raise FlussError(
+                f"a lookup may insert at most {MAX_INSERTED_KEYS} rows of a bucket, not {len(wanted)}",
+                ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
+            )
+        found = _get(store, wanted)
+        missing = [key for key, value in zip(wanted, found, strict=True) if value is None]
+        if not missing or entry is None:
+            return
+        partition = next((item for item in entry.partitions.values() if item.partition_id == bucket.partition_id), None)
+        timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_INSERT_TIMEOUT_MS
+        await self._missing_rows.insert(local, entry, partition, missing, timeout_ms)
+
+    async def _values(self, bucket: TableBucket, keys: Sequence[bytes], max_bytes: int) -> bytes:
+        _, store = self._reads.store(bucket)
+        if len(keys) <= STEP_KEYS:
+            payload = b"".join(encode_values(_get(store, list(keys))))
+            if len(payload) > max_bytes:
+                raise too_large("the rows of these keys")
+            return payload
+        steps: list[bytes] = []
+        size = 0
+        for start in range(0, len(keys), STEP_KEYS):
+            if start:
+                await asyncio.sleep(0)
+                _, store = self._reads.store(bucket)  # The bucket may have gone meanwhile.
+            step = b"".join(encode_values(_get(store, list(keys[start : start + STEP_KEYS]))))
+            size += len(step)
+            if size > max_bytes:
+                raise too_large("the rows of these keys")
+            steps.append(step)
+        return b"".join(steps)
+
+
+def _get(store: KvStore, keys: list[bytes]) -> list[bytes | None]:
+    if not all(keys):
+        raise FlussError("a key of a lookup is empty", ErrorCode.KV_STORAGE_EXCEPTION)
+    return store.multi_get(keys)

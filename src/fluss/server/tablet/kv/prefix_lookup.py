@@ -1,0 +1,89 @@
+"""PREFIX_LOOKUP: all rows whose key begins with given bytes, in key order (sheet 05, section 13.2).
+
+The server compares bytes only; that a prefix of columns is a prefix of bytes is the client's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+
+from fluss.errors import FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.field_walk import LENGTH_DELIMITED
+from fluss.protocol.record_walk import Piece, encode_varint
+from fluss.server.network.service import Reply, RequestContext
+from fluss.server.tablet.kv.lookup import bucket_field
+from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor, too_large
+
+STEP_PREFIXES = 200
+_LIST_TAG = bytes((5 << 3 | LENGTH_DELIMITED,))
+_VALUE_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
+_CACHED_LENGTHS = 4096
+
+
+@lru_cache(_CACHED_LENGTHS)
+def _value_prefix(length: int) -> bytes:
+    return _VALUE_TAG + encode_varint(length)
+
+
+class PrefixLookupApi:
+    """Handler of PREFIX_LOOKUP."""
+
+    def __init__(self, reads: KvReads) -> None:
+        self._reads = reads
+
+    async def prefix_lookup(self, context: RequestContext, request: pb.PrefixLookupRequest) -> Reply:
+        """One result per bucket; every error is a bucket's."""
+        reads = self._reads
+        reads.registry.follow_catalog()
+        buckets = [
+            TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
+            for item in request.buckets_req
+        ]
+        await reads.settled(buckets)
+        answer: list[Piece] = []
+        size = 0
+        for bucket, item in zip(buckets, request.buckets_req, strict=True):
+            result = pb.PbPrefixLookupRespForBucket(bucket_id=bucket.bucket_id)
+            if bucket.partition_id is not None:
+                result.partition_id = bucket.partition_id
+            payload = b""
+            try:
+                reads.check_table(context, request.table_id)
+                payload = await self._lists(bucket, item.keys, MAX_ANSWER_BYTES - size)
+            except FlussError as error:
+                result.error_code, result.error_message = error.error_code, error.message
+            size += len(payload)
+            answer += bucket_field(result.SerializeToString(), payload)
+        return answer
+
+    async def _lists(self, bucket: TableBucket, prefixes: Sequence[bytes], max_bytes: int) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        for index, prefix in enumerate(prefixes):
+            if index and not index % STEP_PREFIXES:
+                await asyncio.sleep(0)
+            content = await self._list(bucket, prefix, max_bytes - size)
+            head = _LIST_TAG + encode_varint(len(content))
+            pieces += (head, content)
+            size += len(head) + len(content)
+        return b"".join(pieces)
+
+    async def _list(self, bucket: TableBucket, prefix: bytes, max_bytes: int) -> bytes:
+        """The encoded values of one prefix."""
+        local, store = self._reads.store(bucket)
+        cursor = RowCursor(local, store, prefix)
+        pieces: list[bytes] = []
+        try:
+            async for values in cursor.steps(None, max_bytes):
+                for value in values:
+                    pieces.append(_value_prefix(len(value)))
+                    pieces.append(value)
+            if cursor.has_more:
+                raise too_large("the rows of these prefixes")
+        finally:
+            cursor.close()
+        return b"".join(pieces)

@@ -1,0 +1,157 @@
+"""What all reads of primary-key tables share: finding the store of a bucket, and going through its rows in steps.
+
+Reads see the store only, that is what is durable in the changelog and applied; a write is acknowledged after that, so
+whoever got an acknowledgement finds the row.
+
+A `RowCursor` reads a bucket as it was at one moment, however long that takes. It keeps RocksDB's files in use and
+would keep the store from being closed, so it must be closed, and it closes itself when the bucket goes away. Rows are
+taken in steps of at most `STEP_ROWS` rows or `STEP_BYTES` bytes, with the event loop between them. Everything runs in
+the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+from fluss.codec.value_batch import value_record_bytes
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.server.network.service import RequestContext
+from fluss.server.storage.kv.store import FIRST_KEY, KvStore
+from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
+from fluss.server.tablet.kv.put import version_error
+from fluss.server.tablet.kv.rules import KvRules
+from fluss.server.tablet.local_bucket import BucketState, LocalBucket
+
+# A few milliseconds of the event loop.
+STEP_ROWS = 4_000
+STEP_BYTES = 4 * 1024 * 1024
+# An answer is one frame that is held whole, also for a peer that reads slowly.
+MAX_ANSWER_BYTES = 128 * 1024 * 1024
+
+
+def too_large(what: str) -> FlussError:
+    """The error of an answer that would not fit a frame."""
+    return FlussError(
+        f"{what} are more than {MAX_ANSWER_BYTES} bytes; ask for fewer at a time", ErrorCode.RECORD_TOO_LARGE_EXCEPTION
+    )
+
+
+class KvReads:
+    """Finds stores for requests."""
+
+    def __init__(self, registry: BucketRegistry, access: TableAccess) -> None:
+        self.registry = registry
+        self.access = access
+
+    def check_table(self, context: RequestContext, table_id: int, *, checks_version: bool = True) -> None:
+        """Raise what is wrong with all buckets alike. A table that does not exist is found out by `store`."""
+        entry = self.registry.table(table_id)
+        if entry is None:
+            return
+        error = self.access.read_error(context, entry.path)
+        if error is not None:
+            raise error
+        if not entry.has_primary_key:
+            raise FlussError(
+                f"{entry.path} has no primary key: its rows cannot be looked up or scanned by key",
+                ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION,
+            )
+        if checks_version:
+            version_problem = version_error(context, KvRules(entry))
+            if version_problem is not None:
+                raise version_problem
+
+    def store(self, bucket: TableBucket) -> tuple[LocalBucket, KvStore]:
+        """The bucket and its store; FlussError when it is not open, not ours, or of a table without keys."""
+        local = self.registry.find(bucket)
+        return local, local.opened_kv().store
+
+    async def settled(self, buckets: Sequence[TableBucket]) -> None:
+        """Wait until none of the buckets is being opened; no wait at all in nearly every case."""
+        for bucket in buckets:
+            try:
+                local = self.registry.find(bucket)
+            except FlussError:
+                continue  # `store` will say it.
+            if local.state is BucketState.OPENING:
+                await wait_until_settled([local])
+
+
+class RowCursor:
+    """Values of a bucket in key order, as of now. See the module's text."""
+
+    __slots__ = ("_ahead", "_items", "_local", "_prefix", "applied_offset")
+
+    def __init__(self, local: LocalBucket, store: KvStore, prefix: bytes = b"") -> None:
+        self._local = local
+        self._prefix = prefix
+        snapshot = store.snapshot()
+        # The changelog offset that belongs to this view of the rows.
+        self.applied_offset = snapshot.applied.log_offset
+        self._items: Iterator[tuple[bytes, bytes]] | None = snapshot.items(prefix or FIRST_KEY)
+        self._ahead: tuple[bytes, bytes] | None = None
+        self._advance()
+        if self._items is not None:
+            local.waiters[self] = None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether another row is there."""
+        return self._ahead is not None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the bucket went away."""
+        return self._local.state is BucketState.GONE
+
+    def take(self, max_rows: int, max_bytes: int) -> list[bytes]:
+        """The next values up to one of the limits, at least one if there is one; raises when the bucket is gone."""
+        self.check_open()
+        values: list[bytes] = []
+        size = 0
+        while self._ahead is not None and len(values) < max_rows and size < max_bytes:
+            value = self._ahead[1]
+            values.append(value)
+            size += value_record_bytes(value)
+            self._advance()
+        return values
+
+    def check_open(self) -> None:
+        """Raise the error of a bucket that went away."""
+        if self.is_gone and self._local.error is not None:
+            raise self._local.error
+
+    async def steps(self, max_rows: int | None, max_bytes: int) -> AsyncIterator[list[bytes]]:
+        """Values in steps; the loop runs between them. Ends when a limit is reached or there is nothing more."""
+        rows = bytes_taken = 0
+        while self.has_more and bytes_taken < max_bytes and (max_rows is None or rows < max_rows):
+            if rows:
+                await asyncio.sleep(0)
+            wanted = STEP_ROWS if max_rows is None else min(STEP_ROWS, max_rows - rows)
+            values = self.take(wanted, min(STEP_BYTES, max_bytes - bytes_taken))
+            rows += len(values)
+            bytes_taken += sum(map(value_record_bytes, values))
+            yield values
+        self.check_open()
+
+    def bucket_changed(self) -> None:
+        """Called by the bucket on every change; only its end matters here."""
+        if self.is_gone:
+            self.close()
+
+    def close(self) -> None:
+        """Let the view go; may be called again."""
+        self._items = None
+        self._ahead = None
+        self._local.waiters.pop(self, None)
+
+    def _advance(self) -> None:
+        assert self._items is not None
+        found = next(self._items, None)
+        if found is None or not found[0].startswith(self._prefix):
+            self.close()
+        else:
+            self._ahead = found
