@@ -1,8 +1,9 @@
-"""The process inside the pyfluss environment that applies the load.
+"""The process that applies the load, with the published client or with ours: `driver.py ADDRESS [MODULE]`.
 
 Reads one JSON line per piece of work from standard input and writes one JSON line with the figures. One driver serves
-one server and lives as long as the benchmark, so that imports, sample data and connections are paid once. Nothing of
-this project is imported here: `fluss` is pyfluss.
+one server and lives as long as the benchmark, so that imports, sample data and connections are paid once. MODULE is the
+client: `fluss`, which is pyfluss in the environment of pyfluss, or `fluss.aio`, which is ours in ours and has the same
+shape. Nothing else differs.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from typing import Any
 
 import pyarrow as pa
 
-fluss: Any = importlib.import_module("fluss")
+fluss: Any = importlib.import_module(sys.argv[2] if len(sys.argv) > 2 else "fluss")
 
 WIDE_COLUMNS = 16
 WIDE_ROWS_PER_BATCH = 2_000
 POLL_MS = 1_000
 CONNECT_RETRY_SECONDS = 0.005
 ECHO_ROUNDS = 200
+SCANNER_SETTLE_SECONDS = 0.05
 
 WIDE_SCHEMA = pa.schema(
     [(f"i{n}", pa.int64()) for n in range(4)]
@@ -127,7 +129,8 @@ class Driver:
             writer.write_arrow_batch(self._wide[number % len(self._wide)])
             await asyncio.sleep(0)
         await writer.flush()
-        return {"rows": batches * WIDE_ROWS_PER_BATCH, "seconds": time.perf_counter() - started}
+        seconds = time.perf_counter() - started
+        return {"rows": batches * WIDE_ROWS_PER_BATCH, "seconds": seconds, "bytes": batches * self._wide[0].nbytes}
 
     async def append_rows(self, table: str, rows: int, buckets: int) -> dict[str, float]:
         """Dicts of 5 columns into a fresh table, until the last is acknowledged."""
@@ -159,23 +162,50 @@ class Driver:
             seen += sum(batch.batch.num_rows for batch in await scanner.poll_record_batch(POLL_MS))
         return {"rows": seen, "seconds": time.perf_counter() - started}
 
-    async def lone_rows(self, table: str, times: int) -> dict[str, float]:
-        """One row at a time: until it is acknowledged, and until a scanner that is polling has it."""
+    async def poll_records(self, table: str, rows: int, buckets: int) -> dict[str, float]:
+        """Poll records from the start of a table until all have come, and look at the row of each."""
+        opened = await (await self.connection()).get_table(fluss.TablePath("fluss", table))
+        scanner = await opened.new_scan().create_log_scanner()
+        started = time.perf_counter()
+        scanner.subscribe_buckets(dict.fromkeys(range(buckets), fluss.EARLIEST_OFFSET))
+        seen = total = 0
+        while seen < rows:
+            for record in await scanner.poll(POLL_MS):
+                total += record.row["count"]
+                seen += 1
+        return {"rows": seen, "seconds": time.perf_counter() - started, "total": total}
+
+    async def lone_rows(self, table: str, times: int, seconds: float) -> dict[str, Any]:
+        """One row at a time: until it is acknowledged, then until a scanner that is polling has it.
+
+        All times are returned. Each of the two ends after `times` rows or `seconds`, with one row at least.
+        """
         opened = await self.create(table, NARROW_SCHEMA, "ZSTD", 1)
         writer = opened.new_append().create_writer()
-        scanner = await opened.new_scan().create_log_scanner()
-        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
-        await scanner.poll(100)
-        acknowledged, polled = [], []
-        for number in range(times):
-            waiting = asyncio.ensure_future(self._poll_one(scanner))
-            await asyncio.sleep(0.05)  # the scanner is at the end of the log and waits
+        await writer.append({"id": -1, "name": "first"}).wait()  # meets what is only done once per writer
+        acknowledged: list[float] = []
+        deadline = time.perf_counter() + seconds
+        while not acknowledged or (len(acknowledged) < times and time.perf_counter() < deadline):
             started = time.perf_counter()
-            handle = writer.append({"id": number, "name": "lone"})
-            await handle.wait()
+            await writer.append({"id": len(acknowledged), "name": "lone"}).wait()
             acknowledged.append(time.perf_counter() - started)
+        polled = await self._round_trips(opened, writer, len(acknowledged) + 1, times, seconds)
+        return {"acknowledged": acknowledged, "polled": polled, "echo": echo()}
+
+    async def _round_trips(self, opened: Any, writer: Any, end: int, times: int, seconds: float) -> list[float]:
+        scanner = await opened.new_scan().create_log_scanner()
+        scanner.subscribe(0, end)
+        await scanner.poll(100)
+        polled: list[float] = []
+        deadline = time.perf_counter() + seconds
+        while not polled or (len(polled) < times and time.perf_counter() < deadline):
+            waiting = asyncio.ensure_future(self._poll_one(scanner))
+            await asyncio.sleep(SCANNER_SETTLE_SECONDS)  # the scanner is at the end of the log and waits
+            started = time.perf_counter()
+            handle = writer.append({"id": len(polled), "name": "lone"})
             polled.append(await waiting - started)
-        return {"acknowledged": statistics.median(acknowledged), "polled": statistics.median(polled), "echo": echo()}
+            await handle.wait()
+        return polled
 
     @staticmethod
     async def _poll_one(scanner: Any) -> float:
@@ -219,7 +249,7 @@ async def serve(bootstrap: str) -> None:
     print(json.dumps({"ready": True}), flush=True)
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         message = json.loads(line)
-        workload: Callable[..., Awaitable[dict[str, float]]] = getattr(driver, message.pop("workload"))
+        workload: Callable[..., Awaitable[dict[str, Any]]] = getattr(driver, message.pop("workload"))
         try:
             answer: dict[str, Any] = await workload(**message)
         except Exception as error:

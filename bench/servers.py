@@ -1,4 +1,4 @@
-"""The two servers under test, and the driver process that each has."""
+"""The two servers under test, and the driver processes that apply the load."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
@@ -20,15 +21,24 @@ from tests.support.peers import CHECKOUT, free_ports
 from tests.support.pyfluss_environment import pyfluss_python
 from tests.support.server_process import ServerProcess
 
+PYFLUSS = "pyfluss"
+OUR_CLIENT = "fluss"
+
+
+def client_command(client: str) -> tuple[str, str]:
+    """The interpreter that has a client, and the module under which it has the shape of pyfluss."""
+    return (str(pyfluss_python()), "fluss") if client == PYFLUSS else (sys.executable, "fluss.aio")
+
 
 class Driver:
-    """A `bench/driver.py` process in the pyfluss environment, called one piece of work at a time."""
+    """A `bench/driver.py` process with one of the clients, called one piece of work at a time."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, client: str = PYFLUSS) -> None:
+        python, module = client_command(client)
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         environment.setdefault("RUST_LOG", "off")
         self._process = subprocess.Popen(
-            [str(pyfluss_python()), str(CHECKOUT / "bench" / "driver.py"), bootstrap],
+            [python, str(CHECKOUT / "bench" / "driver.py"), bootstrap, module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -36,7 +46,12 @@ class Driver:
         )
         self._read()
 
-    def call(self, workload: str, **arguments: Any) -> dict[str, float]:
+    @property
+    def process_id(self) -> int:
+        """The process of the client."""
+        return self._process.pid
+
+    def call(self, workload: str, **arguments: Any) -> dict[str, Any]:
         """Run a workload; its figures."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"workload": workload, **arguments}) + "\n")
@@ -91,7 +106,7 @@ class Server(ABC):
         self.driver = Driver(self.bootstrap)
         started_at = time.time()
         self._launch()
-        return self.driver.call("first_table", started_at=started_at)["seconds"]
+        return float(self.driver.call("first_table", started_at=started_at)["seconds"])
 
     def stop(self) -> None:
         """End driver and server and remove the data."""

@@ -1,0 +1,155 @@
+"""Our client and pyfluss, each on our server and on Apache Fluss: four pairs in one run.
+
+Both servers and all four drivers are up at the same time. Every step of a round (append, scan, ...) is done by all
+pairs before the next step begins, and the order of the pairs turns from round to round, so that whatever the machine
+does meets all of them. The first round is thrown away. Without Apache Fluss the two pairs that are left are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.client_report import (
+    OURS_ON_APACHE,
+    OURS_ON_OURS,
+    PYFLUSS_ON_APACHE,
+    PYFLUSS_ON_OURS,
+    markdown,
+)
+from bench.run import WARM_MEGABYTES, Figures, contestants, rate, warm_page_cache
+from bench.servers import OUR_CLIENT, Driver, Server
+
+TWO_COLUMNS = ["i1", "s3"]
+NAMES = {"fluss": (OURS_ON_OURS, PYFLUSS_ON_OURS), "apache": (OURS_ON_APACHE, PYFLUSS_ON_APACHE)}
+
+Note = Callable[[str, float], None]
+Step = Callable[[Driver, str, Note], None]
+"""Does a piece of work with one driver. The text is unique for the driver: two of them share a server."""
+
+
+class Rounds:
+    """The steps of a round, with the sizes that the command line gives."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._arrow_rows: int = options.arrow_rows
+        self._dict_rows: int = options.dict_rows
+        self._lone_rows: int = options.lone_rows
+        self._lone_seconds: float = options.lone_seconds
+        self._shape = {"buckets": options.buckets}
+        self.steps: list[Step] = []
+        for compression, suffix in (("ZSTD", ""), ("NONE", "_plain")):
+            if compression in options.compression:
+                self.steps += self._arrow_steps(compression, suffix)
+        self.steps += [self._append_rows, self._poll_records, self._lone]
+
+    def _arrow_steps(self, compression: str, suffix: str) -> list[Step]:
+        def append(driver: Driver, name: str, note: Note) -> None:
+            sizes = {"rows": self._arrow_rows, "compression": compression, **self._shape}
+            note(f"append_arrow{suffix}", rate(driver.call("append_arrow", table=f"wide_{name}", **sizes)))
+
+        def scan(what: str, columns: list[str] | None, driver: Driver, name: str, note: Note) -> None:
+            sizes = {"rows": self._arrow_rows, "columns": columns, **self._shape}
+            note(f"{what}{suffix}", rate(driver.call("scan", table=f"wide_{name}", **sizes)))
+
+        return [
+            append,
+            lambda *arguments: scan("scan_all", None, *arguments),
+            lambda *arguments: scan("scan_two", TWO_COLUMNS, *arguments),
+            lambda driver, name, note: driver.call("drop", table=f"wide_{name}") and None,
+        ]
+
+    def _append_rows(self, driver: Driver, name: str, note: Note) -> None:
+        note("append_rows", rate(driver.call("append_rows", table=f"rows_{name}", rows=self._dict_rows, **self._shape)))
+
+    def _poll_records(self, driver: Driver, name: str, note: Note) -> None:
+        table = f"rows_{name}"
+        note("poll_records", rate(driver.call("poll_records", table=table, rows=self._dict_rows, **self._shape)))
+        driver.call("drop", table=table)
+
+    def _lone(self, driver: Driver, name: str, note: Note) -> None:
+        sizes = {"times": self._lone_rows, "seconds": self._lone_seconds}
+        lone = driver.call("lone_rows", table=f"lone_{name}", **sizes)
+        for what in ("acknowledged", "polled"):
+            for seconds in lone[what]:
+                note(what, seconds * 1000)
+        note("echo", lone["echo"] * 1000)
+        driver.call("drop", table=f"lone_{name}")
+
+
+def measure(servers: list[Server], options: argparse.Namespace, figures: dict[str, Figures]) -> None:
+    """Run the rounds on servers that are not started yet."""
+    own_drivers: list[Driver] = []
+    try:
+        pairs: list[tuple[str, str, Driver]] = []
+        for server in servers:
+            server.start()
+            assert server.driver is not None
+            own_drivers.append(Driver(server.bootstrap, OUR_CLIENT))
+            ours, theirs = NAMES[server.name]
+            pairs += [(ours, "ours", own_drivers[-1]), (theirs, "theirs", server.driver)]
+        steps = Rounds(options).steps
+        for number in range(options.rounds + 1):
+            for step in steps:
+                for name, table_suffix, driver in pairs:
+                    step(driver, table_suffix, figures[name].add if number else Figures().add)
+            pairs = [*pairs[1:], pairs[0]]
+            print(f"  round {number} of {options.rounds}", file=sys.stderr, flush=True)
+    finally:
+        for driver in own_drivers:
+            driver.close()
+        for server in servers:
+            server.stop()
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench --client", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
+    parser.add_argument("--arrow-rows", type=int, default=400_000)
+    parser.add_argument("--dict-rows", type=int, default=300_000)
+    parser.add_argument("--lone-rows", type=int, default=100, help="per round and kind")
+    parser.add_argument("--lone-seconds", type=float, default=5.0, help="at most, per round and kind")
+    parser.add_argument("--compression", nargs="+", choices=("ZSTD", "NONE"), default=["ZSTD", "NONE"])
+    parser.add_argument("--buckets", type=int, default=1)
+    parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
+    parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
+    parser.add_argument("--without-apache", action="store_true")
+    parser.add_argument("--directory", type=Path, help="where the servers keep their data (default: a temporary one)")
+    parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
+    parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
+    parser.add_argument("--markdown", type=Path, help="write the table here")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and print."""
+    options = parse(arguments)
+    directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
+    figures = {name: Figures() for names in NAMES.values() for name in names}
+    began = time.monotonic()
+    try:
+        make, remark = contestants(options, directory)
+        warm_page_cache(directory, options.warm_megabytes)
+        measure([factory() for factory in make], options, figures)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+    title = f"{machine}, load {os.getloadavg()[0]:.1f}; log.flush={options.flush}, {options.tablets} tablet(s), "
+    title += f"{options.buckets} bucket(s), medians of {options.rounds} interleaved rounds, "
+    title += f"{time.monotonic() - began:.0f} s in all. {remark}"
+    rounds = {name: kept.rounds for name, kept in figures.items()}
+    text = markdown(rounds, title)
+    print(text)
+    if options.markdown is not None:
+        options.markdown.write_text(text + "\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps({"setting": title, "rounds": rounds}, indent=1))

@@ -1,0 +1,95 @@
+"""From the figures of the four pairs of client and server to a table of ratios to pyfluss on Apache Fluss."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+OURS_ON_OURS = "fluss on fluss"
+OURS_ON_APACHE = "fluss on Apache Fluss"
+PYFLUSS_ON_OURS = "pyfluss on fluss"
+PYFLUSS_ON_APACHE = "pyfluss on Apache Fluss"
+PAIRS = (OURS_ON_OURS, OURS_ON_APACHE, PYFLUSS_ON_OURS, PYFLUSS_ON_APACHE)
+
+Rounds = Mapping[str, Sequence[float]]
+"""By workload the figures of all rounds: rows per second, or milliseconds of each lone row."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A line of the table: which figures, which share of them, and how many times the peer's ours should be."""
+
+    workload: str
+    title: str
+    share: float | None  # None: the figures are rates and the median counts; else the percentile of times
+    goal: float | None
+
+
+MEASURES = (
+    Measure("append_arrow", "append Arrow, 16 columns, 0.9 KB rows (k rows/s)", None, 1.0),
+    Measure("append_rows", "append rows, dicts of 5 columns (k rows/s)", None, 1.0),
+    Measure("scan_all", "scan all 16 columns (k rows/s)", None, 1.5),
+    Measure("scan_two", "scan 2 of 16 columns (k rows/s)", None, 1.5),
+    Measure("poll_records", "poll records, 5 columns (k rows/s)", None, 1.5),
+    Measure("append_arrow_plain", "append Arrow, no compression (k rows/s)", None, 1.0),
+    Measure("scan_all_plain", "scan all, no compression (k rows/s)", None, 1.5),
+    Measure("scan_two_plain", "scan 2 of 16, no compression (k rows/s)", None, 1.5),
+    Measure("acknowledged", "one row acknowledged, p50 (ms)", 0.5, 50.0),
+    Measure("acknowledged", "one row acknowledged, p99 (ms)", 0.99, None),
+    Measure("polled", "one row until a polling scanner has it, p50 (ms)", 0.5, 100.0),
+    Measure("polled", "one row until a polling scanner has it, p99 (ms)", 0.99, None),
+    Measure("echo", "bare echo on loopback at that time (ms)", 0.5, None),
+)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that `share` of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def figure(rounds: Rounds, measure: Measure) -> float | None:
+    """The one figure of a pair to show, in the unit of the title."""
+    values = rounds.get(measure.workload)
+    if not values:
+        return None
+    return statistics.median(values) / 1000 if measure.share is None else percentile(values, measure.share)
+
+
+def times_faster(ours: float | None, peer: float | None, measure: Measure) -> float | None:
+    """How many times faster: rates divide one way, times the other."""
+    if not ours or not peer:
+        return None
+    return ours / peer if measure.share is None else peer / ours
+
+
+def _text(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _verdict(ratio: float | None, measure: Measure) -> str:
+    if measure.goal is None or measure.workload == "echo":
+        return ""
+    reached = "" if ratio is None else (", reached" if ratio >= measure.goal else ", missed")
+    return f"{measure.goal:g}{reached}"
+
+
+def markdown(figures: Mapping[str, Rounds], title: str) -> str:
+    """The table: four figures, three ratios (how many times faster than pyfluss on Apache Fluss), the goal."""
+    ratios = " | ".join(f"{pair}: times" for pair in PAIRS[:3])
+    lines = [title.strip(), "", f"| | {' | '.join(PAIRS)} | {ratios} | goal |", "|---" * (len(PAIRS) + 5) + "|"]
+    for measure in MEASURES:
+        values = {pair: figure(figures.get(pair, {}), measure) for pair in PAIRS}
+        if all(value is None for value in values.values()):
+            continue
+        peer = values[PYFLUSS_ON_APACHE]
+        faster = [times_faster(values[pair], peer, measure) for pair in PAIRS[:3]]
+        if measure.workload == "echo":
+            faster = [None] * 3
+        cells = [*map(_text, values.values()), *map(_text, faster), _verdict(faster[0], measure)]
+        lines.append(f"| {measure.title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
