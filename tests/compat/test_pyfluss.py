@@ -10,7 +10,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, TimeoutError
 from contextlib import ExitStack
 
 import pytest
@@ -85,6 +85,7 @@ class Runs:
         # Fetching may take minutes on a fresh checkout: here and not in the first test, whose time is limited.
         self._missing = {target: missing_peer(target) for target in {server[0] for server, _ in wanted}}
         self._open = ExitStack()
+        self._worker: PyflussWorker | None = None
         self._results: dict[str, Future[CaseResult]] = {}
 
     def result(self, server: Server, name: str) -> CaseResult:
@@ -96,7 +97,12 @@ class Runs:
             self.close()
             self._start(server)
             self._server = server
-        return self._results[name].result(timeout=OWN_SERVER_TIMEOUT_SECONDS + REPORT_GRACE_SECONDS)
+        try:
+            return self._results[name].result(timeout=OWN_SERVER_TIMEOUT_SECONDS + REPORT_GRACE_SECONDS)
+        except TimeoutError:
+            assert self._worker is not None
+            self._worker.kill()  # so that the tests behind this one do not wait as long
+            raise
 
     def close(self) -> None:
         """Stop the worker, then the server."""
@@ -108,7 +114,7 @@ class Runs:
         own = kind.startswith("own ")
         running = TARGETS[target]("own" if own else kind)
         self._open.callback(running.stop)
-        worker = self._open.enter_context(PyflussWorker(running.ask))
+        self._worker = worker = self._open.enter_context(PyflussWorker(running.ask))
         timeout = OWN_SERVER_TIMEOUT_SECONDS if own else CASE_TIMEOUT_SECONDS
         names = [name for wanted, name in self._wanted if wanted == server]
         self._results = {name: worker.submit(name, running.settings(), timeout) for name in names}

@@ -102,6 +102,10 @@ class PyflussWorker:
         self._write({"run": number, "case": case, "settings": dict(settings), "timeout": timeout_seconds})
         return future
 
+    def kill(self) -> None:
+        """End the worker process at once: for a worker that does not even report timeouts any more."""
+        self._process.kill()
+
     def close(self) -> None:
         """End the worker process."""
         if self._process.stdin is not None:

@@ -209,6 +209,21 @@ async def poll_batches(scanner: Any, count: int, deadline_seconds: float = POLL_
     return batches
 
 
+async def together(*tasks: Awaitable[Any]) -> list[Any]:
+    """Wait for all; when one fails none of the others is left behind.
+
+    A task that goes on after its case has closed the connection would block the whole worker: some calls of pyfluss
+    wait inside the call for a connection that is gone.
+    """
+    running = [asyncio.ensure_future(task) for task in tasks]
+    try:
+        return list(await asyncio.gather(*running))
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
 async def raises(code: int, awaitable: Awaitable[Any], *fragments: str) -> str:
     """Check that a call fails with this error code and these pieces of text; returns the text."""
     try:

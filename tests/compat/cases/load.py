@@ -6,7 +6,7 @@ import asyncio
 
 import pyarrow as pa
 
-from tests.compat.cases.kit import Context, case, fluss, poll_records
+from tests.compat.cases.kit import Context, case, fluss, poll_records, together
 
 SCHEMA = pa.schema([("task", pa.int32()), ("number", pa.int64()), ("payload", pa.string())])
 
@@ -80,7 +80,7 @@ async def several_tasks_at_once(context: Context) -> None:
         return [(record.row["task"], record.row["number"]) for record in records]
 
     readers = [asyncio.ensure_future(read()) for _ in range(2)]
-    await asyncio.gather(*(write(task) for task in range(tasks)))
+    await together(*readers, *(write(task) for task in range(tasks)))
     for reader in readers:
         seen = await reader
         assert len(seen) == len(set(seen)) == tasks * each
@@ -102,17 +102,22 @@ async def many_buckets(context: Context) -> None:
 
 @case()
 async def many_tables(context: Context) -> None:
-    """Twelve tables made, written, read and dropped at once."""
+    """Twelve tables made, written, read and dropped at once.
+
+    Each over a connection of its own: tables that are opened at the same time on one connection of pyfluss can push
+    each other out of its metadata cache.
+    """
 
     async def life(number: int) -> None:
-        path = await context.create(SCHEMA, f"t{number}")
-        await context.append(path, [(number, row, "x") for row in range(20)])
-        assert len(await context.read_rows(path, 20)) == 20
-        await (await context.admin()).drop_table(path)
+        own = Context(context.settings, context.ask)
+        path = await own.create(SCHEMA, f"t{number}")
+        await own.append(path, [(number, row, "x") for row in range(20)])
+        assert len(await own.read_rows(path, 20)) == 20
+        await (await own.admin()).drop_table(path)
+        assert await (await own.admin()).list_tables(own.database) == []
+        await own.close()
 
-    await context.admin()
-    await asyncio.gather(*(life(number) for number in range(12)))
-    assert await (await context.admin()).list_tables(context.database) == []
+    await together(*(life(number) for number in range(12)))
 
 
 @case()

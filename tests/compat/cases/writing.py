@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.compat.cases.kit import Context, case, fluss, raises
+from tests.compat.cases.kit import Context, case, fluss, raises, together
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())])
 
@@ -160,7 +160,7 @@ async def two_writers_on_one_connection(context: Context) -> None:
     for number in range(50):
         for writer in writers:
             writer.append({"id": number})
-    await asyncio.gather(*(writer.flush() for writer in writers))
+    await together(*(writer.flush() for writer in writers))
     for path in paths:
         assert [row["id"] for row in await context.read_rows(path, 50)] == list(range(50))
 
