@@ -2,8 +2,9 @@
 
 Every record is an int32 little-endian length and that many bytes. The chain can only be followed one record after
 the other, except that it can be guessed: nearly all records are shorter than 256 bytes, so each position whose length
-bytes 1 to 3 are zero may be one. Guesses whose successor is no guess are dropped a few times; if what remains is one
-complete chain from the first byte to the last with the right number of records, it is by induction the true one.
+bytes 1 to 3 are zero may be one. Guesses whose successor is no guess, or which are no guess's successor, are dropped a
+few times; if what remains is one complete chain from the first byte to the last with the right number of records, it is
+by induction the true one.
 Everything else takes the plain loop, which is also the judge of broken bytes.
 """
 
@@ -31,20 +32,38 @@ def record_bounds(body: memoryview, count: int, min_length: int = 0) -> tuple[In
         guessed = _guess(body, count, min_length)
         if guessed is not None:
             return guessed
-    starts, ends = np.empty(count, np.int64), np.empty(count, np.int64)
-    position, unpack_from = 0, _LENGTH.unpack_from
-    for index in range(count):
-        if len(body) - position < LENGTH_BYTES:
-            raise CorruptRowError(f"record {index} of {count} has no length at byte {position} of {len(body)}")
-        (length,) = unpack_from(body, position)
-        position += LENGTH_BYTES
-        if not min_length <= length <= len(body) - position:
-            raise CorruptRowError(f"record {index} of {count} has length {length} at byte {position} of {len(body)}")
-        starts[index] = position
-        position += length
-        ends[index] = position
-    if position != len(body):
-        raise CorruptRowError(f"{len(body) - position} bytes are left over after {count} records")
+    return _follow(body, count, min_length)
+
+
+def _follow(body: memoryview, count: int, min_length: int) -> tuple[Int64s, Int64s]:
+    """One record after the other; lengths are not negative, so a record that is too long is noticed by the next."""
+    size, position, unpack_from = len(body), 0, _LENGTH.unpack_from
+    behind: list[int] = []
+    append = behind.append
+    try:
+        for _ in range(count):
+            (length,) = unpack_from(body, position)
+            if length < min_length:
+                break
+            position += length + LENGTH_BYTES
+            append(position)
+    except struct.error:
+        if position <= size:
+            text = f"record {len(behind)} of {count} has no length at byte {position} of {size}"
+            raise CorruptRowError(text) from None
+    if position > size:
+        start = behind[-2] if len(behind) > 1 else 0
+        wrong, place = position - start - LENGTH_BYTES, start + LENGTH_BYTES
+        raise CorruptRowError(f"record {len(behind) - 1} of {count} has length {wrong} at byte {place} of {size}")
+    if len(behind) < count:
+        place = position + LENGTH_BYTES
+        raise CorruptRowError(f"record {len(behind)} of {count} has length {length} at byte {place} of {size}")
+    if position != size:
+        raise CorruptRowError(f"{size - position} bytes are left over after {count} records")
+    ends = np.array(behind, np.int64)
+    starts = np.empty(count, np.int64)
+    starts[:1] = LENGTH_BYTES
+    starts[1:] = ends[:-1] + LENGTH_BYTES
     return starts, ends
 
 
@@ -60,7 +79,10 @@ def _guess(body: memoryview, count: int, min_length: int) -> tuple[Int64s, Int64
     for _ in range(MAX_GUESS_ROUNDS):
         if len(places) <= count:
             break
-        kept = is_start[following]
+        reached = np.zeros(len(is_start), np.bool_)
+        reached[following] = True
+        reached[0] = True
+        kept = is_start[following] & reached[places]
         is_start[places[~kept]] = False
         places, following = places[kept], following[kept]
     complete = (
