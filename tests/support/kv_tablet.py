@@ -24,7 +24,7 @@ from tests.support.tablet import TabletHarness
 Row = Sequence[Any]
 _ENCODE = {RowFormat.COMPACTED: encode_compacted_row, RowFormat.INDEXED: encode_indexed_row}
 
-COLUMNS = (
+COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "id", "data_type": {"type": "INTEGER", "nullable": False}},
     {"name": "name", "data_type": {"type": "STRING"}},
     {"name": "score", "data_type": {"type": "BIGINT"}},

@@ -23,7 +23,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict, Snapshot, WriteBatch, WriteOptions
+from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.kv import limits
@@ -57,16 +57,15 @@ class StoreDamagedError(Exception):
     """RocksDB cannot open its files."""
 
 
-class KvSnapshot:
-    """The rows as they were at one moment; keeps files alive until it is dropped."""
+class KvSnapshot(NamedTuple):
+    """The rows as they were at one moment, in key order, and the changelog offset of that moment.
 
-    def __init__(self, snapshot: Snapshot, applied: Applied) -> None:
-        self._snapshot = snapshot
-        self.applied = applied
+    The iterator holds on to its moment from its creation on, and keeps files alive until it is dropped. (Snapshots of
+    the bindings would not do: iterators made from them show later rows too.)
+    """
 
-    def items(self, from_key: bytes = FIRST_KEY) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values in key order, beginning at `from_key`."""
-        return _items(self._snapshot, from_key)
+    applied: Applied
+    items: Iterator[tuple[bytes, bytes]]
 
 
 class KvStore:
@@ -140,9 +139,9 @@ class KvStore:
 
         return self._call(collect)
 
-    def snapshot(self) -> KvSnapshot:
-        """The rows of this moment, for longer reads."""
-        return KvSnapshot(self._call(self._database.snapshot), self.applied)
+    def snapshot(self, start: bytes = FIRST_KEY) -> KvSnapshot:
+        """The rows of this moment, beginning at `start`, for longer reads."""
+        return KvSnapshot(self.applied, self._call(_items, self._database, start))
 
     @property
     def is_pressed(self) -> bool:
@@ -249,6 +248,6 @@ def _read_note(note: bytes | None, directory: Path) -> Applied:
     return Applied(*_NOTE.unpack(note)[1:])
 
 
-def _items(source: Any, from_key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    items: Iterator[tuple[bytes, bytes]] = source.items(from_key=max(from_key, FIRST_KEY))
-    return items
+def _items(database: Rdict, from_key: bytes) -> Iterator[tuple[bytes, bytes]]:
+    items: Any = database.items(from_key=max(from_key, FIRST_KEY))
+    return items  # type: ignore[no-any-return]

@@ -88,10 +88,10 @@ class RowCursor:
     def __init__(self, local: LocalBucket, store: KvStore, prefix: bytes = b"") -> None:
         self._local = local
         self._prefix = prefix
-        snapshot = store.snapshot()
+        snapshot = store.snapshot(prefix or FIRST_KEY)
         # The changelog offset that belongs to this view of the rows.
         self.applied_offset = snapshot.applied.log_offset
-        self._items: Iterator[tuple[bytes, bytes]] | None = snapshot.items(prefix or FIRST_KEY)
+        self._items: Iterator[tuple[bytes, bytes]] | None = snapshot.items
         self._ahead: tuple[bytes, bytes] | None = None
         self._advance()
         if self._items is not None:

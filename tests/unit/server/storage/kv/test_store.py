@@ -1,0 +1,86 @@
+"""The RocksDB store of a bucket: rows, the note about the changelog, scans, snapshots, damage."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fluss.server.storage.kv import limits
+from fluss.server.storage.kv.limits import KvResources
+from fluss.server.storage.kv.store import Applied, KvStore, StoreDamagedError, put_aside
+
+
+@pytest.fixture
+def resources() -> KvResources:
+    return KvResources(1 << 20, 1 << 20)
+
+
+def test_rows_and_the_note_survive_a_clean_close(tmp_path: Path, resources: KvResources) -> None:
+    store = KvStore.open(tmp_path / "kv" / "db", resources)
+    assert store.applied == Applied()
+    store.write({b"a": b"1", b"b": b"2", b"c": b"3"}, Applied(3, 3, 0, 100))
+    store.write({b"b": None, b"c": b"4"}, Applied(5, 2, 100, 20))
+    assert store.multi_get([b"c", b"b", b"a", b"x"]) == [b"4", None, b"1", None]
+    store.close()
+    store = KvStore.open(tmp_path / "kv" / "db", resources)
+    assert store.applied == Applied(5, 2, 100, 20)
+    assert store.scan() == [(b"a", b"1"), (b"c", b"4")]
+    store.close()
+    store.close()
+
+
+def test_what_was_not_in_files_is_gone_after_a_crash_together_with_its_note(
+    tmp_path: Path, resources: KvResources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITE_CHUNK_ROWS", 2)
+    store = KvStore.open(tmp_path / "db", resources)
+    store.write({bytes((65 + number,)): b"old" for number in range(7)}, Applied(7, 7, 0, 70))
+    store.flush(wait=True)
+    store.write({b"A": None, b"B": b"new"}, Applied(9, 6, 0, 90))
+    shutil.copytree(tmp_path / "db", tmp_path / "crashed")
+    store.close()
+    crashed = KvStore.open(tmp_path / "crashed", resources)
+    assert crashed.applied == Applied(7, 7, 0, 70)
+    assert len(crashed.scan()) == 7
+    crashed.close()
+
+
+def test_scans_and_snapshots(tmp_path: Path, resources: KvResources) -> None:
+    store = KvStore.open(tmp_path / "db", resources)
+    rows = {b"\x00": b"0", b"a": b"1", b"ab": b"2", b"b": b"3", b"\xff": b"4"}
+    store.write(rows, Applied(5, 5, 0, 0))
+    assert dict(store.scan()) == rows
+    assert store.scan(b"ab", 2) == [(b"ab", b"2"), (b"b", b"3")]
+    assert store.scan_prefix(b"a") == [(b"a", b"1"), (b"ab", b"2")]
+    assert store.scan_prefix(b"zz") == []
+    snapshot, behind = store.snapshot(), store.snapshot(b"b")
+    store.write({b"a": None, b"c": b"5"}, Applied(6, 4, 0, 0))
+    store.flush(wait=True)
+    assert dict(snapshot.items) == rows
+    assert snapshot.applied.log_offset == 5
+    assert [key for key, _ in behind.items] == [b"b", b"\xff"]
+    del snapshot, behind
+    assert not store.is_pressed
+    store.close()
+
+
+def test_files_that_are_no_store_are_put_aside(tmp_path: Path, resources: KvResources) -> None:
+    directory = tmp_path / "db"
+    KvStore.open(directory, resources).close()
+    (directory / "CURRENT").write_bytes(b"nonsense")
+    with pytest.raises(StoreDamagedError):
+        KvStore.open(directory, resources)
+    put_aside(directory)
+    assert not directory.exists()
+    KvStore.open(directory, resources).close()
+    put_aside(directory)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["db.damaged"]
+
+
+def test_a_creation_that_was_cut_off_is_begun_anew(tmp_path: Path, resources: KvResources) -> None:
+    (tmp_path / "db.creating").mkdir()
+    (tmp_path / "db.creating" / "rocksdict-config.json").write_bytes(b"")
+    KvStore.open(tmp_path / "db", resources).close()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["db"]
