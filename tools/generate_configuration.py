@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fluss.server.config_options import FAMILIES, OPTIONS, Option
+from fluss.server.config_option import Option
+from fluss.server.config_options import FAMILIES, OPTIONS
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 

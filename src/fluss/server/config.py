@@ -19,7 +19,8 @@ from typing import Any, Literal
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import parse_boolean, parse_duration_ms, parse_int, parse_memory_size
-from fluss.server.config_options import FAMILIES, OPTIONS, Kind, Option, family_of, is_secret
+from fluss.server.config_option import Kind, Option
+from fluss.server.config_options import FAMILIES, OPTIONS, family_of, is_secret
 from fluss.server.listeners import (
     DEFAULT_COORDINATOR_PORT,
     DEFAULT_LISTENER_NAME,
@@ -79,6 +80,11 @@ class ServerConfig:
     max_bucket_num: int
     allow_create_log_tables: bool
     allow_create_kv_tables: bool
+    kv_scanner_ttl_ms: int
+    kv_scanner_expiration_interval_ms: int
+    kv_scanner_max_per_bucket: int
+    kv_scanner_max_per_server: int
+    kv_scanner_max_batch_size: int
     auto_partition_check_interval_ms: int
     datalake_format: str | None
     datalake_enabled: bool | None

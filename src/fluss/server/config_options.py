@@ -11,49 +11,8 @@ every name with its prefix, for libraries whose settings are passed through or i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-
-
-class Kind(Enum):
-    """How the text of a value is read."""
-
-    STRING = "string"
-    INTEGER = "integer"
-    BOOLEAN = "boolean"
-    DURATION = "duration"
-    SIZE = "size"
-    CHOICE = "choice"
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option: name, how its value is read, its default as text (None: not set), and what it does here."""
-
-    name: str
-    kind: Kind
-    default: str | None
-    meaning: str
-    attribute: str | None = None
-    special: bool = False
-    choices: tuple[str, ...] = ()
-    minimum: int | None = None
-    own: bool = False
-    """True: this project's own, unknown to Apache Fluss."""
-
-    @property
-    def honoured(self) -> bool:
-        return self.special or self.attribute is not None
-
-
-@dataclass(frozen=True)
-class Family:
-    """Every option whose name starts with ``prefix``."""
-
-    prefix: str
-    meaning: str
-    honoured: bool = False
-
+from fluss.server.config_kv_options import KV_OPTIONS
+from fluss.server.config_option import Family, Kind, Option
 
 STRING, INTEGER, BOOLEAN, DURATION, SIZE, CHOICE = Kind
 
@@ -358,7 +317,9 @@ _CLUSTER = [
 ]
 
 OPTIONS: dict[str, Option] = {
-    option.name: option for group in (_LISTENERS, _STORAGE, _TABLES, _NETWORK, _SECURITY, _CLUSTER) for option in group
+    option.name: option
+    for group in (_LISTENERS, _STORAGE, _TABLES, KV_OPTIONS, _NETWORK, _SECURITY, _CLUSTER)
+    for option in group
 }
 
 _UNUSED_FILE_SYSTEMS = ("fs.", "oss.", "obs.", "cos.", "gs.", "azure.", "hadoop.", "dfs.")
@@ -374,7 +335,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("server.buffer.", "buffers are sized by this server"),
     Family("coordinator.", "the coordinator is part of this server"),
     Family("tablet-server.", "tablets are part of this server"),
-    Family("kv.", "primary-key storage is tuned by this server"),
+    Family("kv.", "the rest of primary-key storage is tuned by this server"),
     Family("metrics.", "metrics are not reported by this release"),
     Family("plugin.", "there are no plug-ins"),
     Family("kafka.", "the Kafka protocol is not served"),

@@ -23,7 +23,7 @@ from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.fetch import FetchApi
 from fluss.server.tablet.kv.insert_missing import MissingRows
-from fluss.server.tablet.kv.kv_scan import ScanKvApi
+from fluss.server.tablet.kv.kv_scan import ScanKvApi, scan_limits
 from fluss.server.tablet.kv.lookup import LookupApi
 from fluss.server.tablet.kv.prefix_lookup import PrefixLookupApi
 from fluss.server.tablet.kv.put import KvWriter, PutApi
@@ -128,7 +128,7 @@ class TabletService:
             ApiKey.PUT_KV: PutApi(registry, access, committer, self._clock, kv_writer).put_kv,
             ApiKey.LOOKUP: LookupApi(kv_reads, MissingRows(kv_writer, committer)).lookup,
             ApiKey.PREFIX_LOOKUP: PrefixLookupApi(kv_reads).prefix_lookup,
-            ApiKey.SCAN_KV: ScanKvApi(kv_reads, self._clock).scan_kv,
+            ApiKey.SCAN_KV: ScanKvApi(kv_reads, self._clock, scan_limits(self._config)).scan_kv,
             ApiKey.FETCH_LOG: FetchApi(registry, access).fetch_log,
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.GET_TABLE_STATS: offsets.table_stats,

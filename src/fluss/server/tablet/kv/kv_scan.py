@@ -21,8 +21,9 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.record_walk import scan_kv_response_pieces
+from fluss.server.config import ServerConfig
 from fluss.server.network.service import Reply, RequestContext
-from fluss.server.tablet.kv.reading import KvReads, RowCursor
+from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor
 
 MAX_REMEMBERED_EXPIRED_SCANNERS = 1_000
 
@@ -36,6 +37,17 @@ class ScanLimits:
     max_scanners_per_bucket: int = 8
     max_scanners: int = 200
     max_batch_bytes: int = 10 * 1024 * 1024
+
+
+def scan_limits(config: ServerConfig) -> ScanLimits:
+    """The limits that a server is configured with."""
+    return ScanLimits(
+        config.kv_scanner_ttl_ms,
+        config.kv_scanner_expiration_interval_ms,
+        config.kv_scanner_max_per_bucket,
+        config.kv_scanner_max_per_server,
+        min(config.kv_scanner_max_batch_size, MAX_ANSWER_BYTES),
+    )
 
 
 class Scanner:
@@ -57,10 +69,10 @@ class Scanner:
 class ScanKvApi:
     """Handler of SCAN_KV."""
 
-    def __init__(self, reads: KvReads, clock: Callable[[], int], limits: ScanLimits | None = None) -> None:
+    def __init__(self, reads: KvReads, clock: Callable[[], int], limits: ScanLimits) -> None:
         self._reads = reads
         self._clock = clock
-        self._limits = limits or ScanLimits()
+        self._limits = limits
         self._scanners: dict[bytes, Scanner] = {}
         # Ids of scanners that were idle for too long, and until when they are remembered; oldest first.
         self._expired: dict[bytes, int] = {}

@@ -157,13 +157,14 @@ async def test_one_call_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @in_event_loop
 async def test_at_most_so_many_scans(tmp_path: Path) -> None:
-    async with TabletHarness(tmp_path) as tablet:
+    async with TabletHarness(tmp_path, kv_scanner_max_per_server=9) as tablet:
         table, other = KvTable.create(tablet), KvTable.create(tablet, "other")
         for each in (table, other):
             await each.upsert(*TEN_ROWS)
         open_scans = [await first(table, size=100) for _ in range(8)]
         assert (await first(table, size=100)).error_code == ErrorCode.TOO_MANY_SCANNERS
         assert (await first(other, size=100)).has_more_results
+        assert (await first(other, size=100)).error_code == ErrorCode.TOO_MANY_SCANNERS
         await tablet.call(ApiKey.SCAN_KV, pb.ScanKvRequest(scanner_id=open_scans[0].scanner_id, close_scanner=True))
         assert (await first(table, size=100)).has_more_results
 
