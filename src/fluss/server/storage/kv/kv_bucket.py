@@ -86,7 +86,9 @@ class KvBucket:
         store, newest = self.store, self._pending.newest
         if not newest:
             return store.multi_get(keys)
-        found = [newest.get(key) for key in keys]
+        found = list(map(newest.get, keys))
+        if not any(found):
+            return store.multi_get(keys)
         stored = iter(store.multi_get([key for key, change in zip(keys, found, strict=True) if change is None]))
         return [next(stored) if change is None else change[1] for change in found]
 

@@ -27,9 +27,8 @@ class PendingPut:
         self.entries = entries
         self.row_delta = row_delta
         self.number = number
-        values = entries.values()
-        self.size_bytes = sum(map(len, entries)) + sum([len(value) for value in values if value is not None])
-        self.size_bytes += len(entries) * PENDING_ROW_OVERHEAD_BYTES
+        content = sum(map(len, entries)) + sum(map(len, filter(None, entries.values())))
+        self.size_bytes = content + len(entries) * PENDING_ROW_OVERHEAD_BYTES
 
 
 class PreWriteBuffer:
