@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, cast
 from fluss.protocol.frames import LENGTH_BYTES, REQUEST_HEADER_BYTES, error_frame, read_length, success_prefix
 from fluss.protocol.record_walk import pieces_size
 from fluss.server.network.buffers import Lease
-from fluss.server.network.holds import Hold, peer_is_gone
+from fluss.server.network.holds import Hold, peer_is_gone, write_pieces
 from fluss.server.network.service import ANONYMOUS_NAME, Piece
 from fluss.server.security.sasl import Login
 
@@ -317,10 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._out, self._out_bytes = [], 0
         self.active_at = self.server.now
-        if len(out) == 1:
-            self._transport.write(out[0])
-        else:
-            self._transport.writelines(out)
+        write_pieces(self._transport, out)
         if self.unsent_bytes() > self._limits.max_unsent_bytes_per_connection:
             self.server.quiet_log.log(
                 logging.WARNING, "unsent", "peer %s takes no answers: connection closed", self.client_host
