@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +80,55 @@ def test_a_damaged_changelog_is_not_replayed(tmp_path: Path, caplog: pytest.LogC
         assert log_file.read_bytes() == content, "nothing was changed"
 
     asyncio.run(main())
+
+
+def test_a_store_that_fails_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The put is in the changelog although its rows did not get into the store: 11 says so, and it is there later."""
+
+    async def main() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            tablet.coordinator.now_ms = int(time.time() * 1000)  # Writers of long ago would be forgotten.
+            table = KvTable.create(tablet)
+            await table.upsert((1, "a", 1))
+            store = table.kv.store
+            monkeypatch.setattr(store, "_database", _Failing(store._database, "IO error: No space left", "write"))
+            assert (await table.upsert((1, "b", 2), writer_id=5, sequence=0)).error_code == 11
+            assert (await table.upsert((1, "c", 3), writer_id=5, sequence=1)).error_code == 11
+            tablet.coordinator.now_ms += 10_000
+            repeated = await table.upsert((1, "b", 2), writer_id=5, sequence=0)
+            assert repeated.log_end_offset == 3
+            assert table.rows() == [(1, "b", 2)]
+            assert not (await table.upsert((1, "c", 3), writer_id=5, sequence=1)).HasField("error_code")
+            assert table.rows() == [(1, "c", 3)]
+
+    asyncio.run(main())
+
+
+def test_damaged_rows_are_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        table_id = await _written(tmp_path, 2)
+        async with TabletHarness(tmp_path) as tablet:
+            table = KvTable(tablet, table_id)
+            await table.put()
+            store = table.kv.store
+            monkeypatch.setattr(store, "_database", _Failing(store._database, "Corruption: block", "get"))
+            assert (await table.upsert((1, "x", 1))).error_code == 11
+        directory = _bucket(tmp_path, "kv")
+        assert (directory / "db.is-damaged").exists()
+        assert len(await _rows(tmp_path, table_id)) == len(ROWS)
+        assert sorted(entry.name for entry in directory.iterdir()) == ["db", "db.damaged"]
+
+    asyncio.run(main())
+
+
+class _Failing:
+    """A database of which one operation fails."""
+
+    def __init__(self, database: Any, text: str, operation: str) -> None:
+        self._database, self._text, self._operation = database, text, operation
+
+    def __getattr__(self, name: str) -> Any:
+        return self._fail if name == self._operation else getattr(self._database, name)
+
+    def _fail(self, *_: object) -> None:
+        raise RuntimeError(self._text)

@@ -101,6 +101,8 @@ class BucketRegistry:
             local = LocalBucket(bucket, self._describe(bucket))
             self._buckets[bucket] = local
             self._start_opening(local)
+        elif local.kv is not None and local.kv.failure is not None and local.state is BucketState.OPEN:
+            self._close_failed(local, local.kv)
         elif local.state is BucketState.BROKEN and self._clock() >= local.retry_at_ms:
             local.becomes_opening()
             self._start_opening(local)
@@ -241,6 +243,15 @@ class BucketRegistry:
             text = f"{local.name} cannot be opened: {reason.message if reason else error}; see the server's log"
             retry_at_ms = self._clock() + BROKEN_RETRY_MS
             local.becomes_broken(FlussError(text, ErrorCode.STORAGE_EXCEPTION), retry_at_ms)
+
+    def _close_failed(self, local: LocalBucket, kv: KvBucket) -> None:
+        """The store of a bucket has failed: close the bucket, so that a later request opens and replays it."""
+        log, remote = local.opened()
+        assert kv.failure is not None
+        local.becomes_failed(kv.failure, self._clock() + BROKEN_RETRY_MS)
+        remote.close()
+        _close_log(log, local.name)
+        kv.close()
 
     def _drop(self, local: LocalBucket) -> None:
         was_open = local.state is BucketState.OPEN

@@ -5,6 +5,7 @@ States and moves (only in the event loop's thread):
     OPENING -> OPEN       the log was recovered; everything that waited runs at once, in the order it came
     OPENING -> BROKEN     the log cannot be opened: requests get `error` (26) until a later try succeeds
     BROKEN  -> OPENING    somebody asked again after `BROKEN_RETRY_MS`
+    OPEN    -> BROKEN     the store of a primary-key table has failed: it is closed, to be opened again
     any     -> GONE       table or partition was dropped, or the tablet stops: requests get `error`
 
 Invariant: `log` and `remote` are set exactly in OPEN (and stay set in GONE, for the clean-up), and so is `kv` if the
@@ -116,6 +117,17 @@ class LocalBucket:
         self.error = error
         self.retry_at_ms = retry_at_ms
         self._run_settled()
+
+    def becomes_failed(self, error: FlussError, retry_at_ms: int) -> None:
+        """The bucket cannot go on as it is; the caller closes what it was made of."""
+        assert self.state is BucketState.OPEN
+        assert self.log is not None
+        self.log.remove_high_watermark_listener(self.wake)
+        self.log = self.remote = self.kv = None
+        self.state = BucketState.BROKEN
+        self.error = error
+        self.retry_at_ms = retry_at_ms
+        self.wake()
 
     def becomes_gone(self, error: FlussError) -> None:
         """Nobody may use the bucket any more; whoever waits is told."""

@@ -9,8 +9,9 @@ So readers of the log are never ahead of the store, and an acknowledged put is f
     applied:  changelog durable, rows in the store, seen by everybody
     failed:   changelog not written, rows taken back
 
-If the store itself fails, the bucket stops taking puts and answering lookups (11) until it is opened again; the
-changelog has everything that was acknowledged, so nothing is lost. Owned by the loop thread, except for `open`.
+If the store itself fails, the bucket stops taking puts and answering lookups (11), and is opened again after a while
+(see `BucketRegistry.find`); the changelog has everything that was acknowledged, so nothing is lost. Owned by the loop
+thread, except for `open`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class KvBucket:
         self.log = log
         self._counts_rows = counts_rows
         self._store = store
-        self.failure: FlussError | None = None
+        self._dropped: FlussError | None = None
         self._pending = PreWriteBuffer()
         self._unflushed_bytes = 0
         self._unflushed_batches = 0
@@ -59,6 +60,11 @@ class KvBucket:
         directory = kv_directory(log.directory) / STORE_DIRECTORY
         store = open_store(directory, log, table_format, resources)
         return cls(log, store, counts_rows=table_format.counts_rows)
+
+    @property
+    def failure(self) -> FlussError | None:
+        """Why the rows cannot be used."""
+        return self._dropped or self._store.failure
 
     def check_usable(self) -> None:
         """FlussError 11 when the store has failed."""
@@ -136,7 +142,6 @@ class KvBucket:
             self._flush_if_due(puts)
         except FlussError as error:
             _logger.error("%s", error.message)
-            self.failure = error
 
     def _flush_if_due(self, puts: list[PendingPut]) -> None:
         self._unflushed_batches += len(puts)
@@ -161,7 +166,7 @@ class KvBucket:
     def abandon(self) -> Callable[[], None]:
         """The table was dropped: let the files go. Returns what removes them, for a worker thread."""
         self.log.remove_high_watermark_listener(self._apply_committed)
-        self.failure = FlussError(
+        self._dropped = FlussError(
             f"bucket {self.log.directory} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
         )
         store = self._store

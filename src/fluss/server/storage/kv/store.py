@@ -37,6 +37,7 @@ _NOTE = Struct("<bqqqq")
 _NOTE_VERSION = 1
 _CREATING_SUFFIX = ".creating"
 _DAMAGED_SUFFIX = ".damaged"
+_MARKER_SUFFIX = ".is-damaged"
 UNKNOWN_ROW_COUNT = -1
 _Result = TypeVar("_Result")
 
@@ -54,7 +55,7 @@ class Applied(NamedTuple):
 
 
 class StoreDamagedError(Exception):
-    """RocksDB cannot open its files."""
+    """The files are not those of a whole store; they can be made anew from the changelog."""
 
 
 class KvSnapshot(NamedTuple):
@@ -77,17 +78,24 @@ class KvStore:
         self.applied = applied
         self._write_options = _without_log()
         self.is_closed = False
+        # Set when RocksDB refuses to go on, or has met damaged rows: the store has to be opened again.
+        self.failure: FlussError | None = None
 
     @classmethod
     def open(cls, directory: Path, resources: KvResources) -> KvStore:
         """Open the store in `directory`, or make an empty one; StoreDamagedError when the files are no store."""
         if not directory.exists():
             _create(directory, resources)
+        if _marker(directory).exists():
+            raise StoreDamagedError(f"{directory}: damaged rows were met")
         try:
             database = Rdict(str(directory), _options(resources))
             note = database.get(NOTE_KEY)
         except Exception as error:  # RocksDB's bindings raise plain Exception
-            raise StoreDamagedError(f"{directory}: {error}") from error
+            if _is_damage(error):
+                raise StoreDamagedError(f"{directory}: {error}") from error
+            text = f"cannot open the key-value store in {directory}: {error}; nothing was removed, check the disk"
+            raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION) from error
         return cls(database, directory, _read_note(note, directory))
 
     @property
@@ -182,7 +190,10 @@ class KvStore:
             return operation(*arguments)
         except Exception as error:  # RocksDB's bindings raise plain Exception
             text = f"the key-value store in {self.directory} failed: {error}; check the disk"
-            raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION) from error
+            self.failure = FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
+            if _is_damage(error):
+                _mark_damaged(self.directory)
+            raise self.failure from error
 
 
 def put_aside(directory: Path) -> None:
@@ -190,11 +201,31 @@ def put_aside(directory: Path) -> None:
     aside = directory.with_name(directory.name + _DAMAGED_SUFFIX)
     shutil.rmtree(aside, ignore_errors=True)
     os.replace(directory, aside)
+    _marker(directory).unlink(missing_ok=True)
 
 
 def remove(directory: Path) -> None:
     """Remove the store and everything around it; missing is fine."""
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether files are broken or missing, rather than the disk full or a limit reached, which passes."""
+    text = str(error)
+    return "Corruption" in text or "No such file" in text
+
+
+def _marker(directory: Path) -> Path:
+    return directory.with_name(directory.name + _MARKER_SUFFIX)
+
+
+def _mark_damaged(directory: Path) -> None:
+    """Damaged rows may hide from the next opening: leave a mark that it cannot miss."""
+    _logger.error("the store in %s is damaged and will be built anew from its changelog", directory)
+    try:
+        _marker(directory).touch()
+    except OSError as error:
+        _logger.error("cannot mark the store in %s as damaged: %s", directory, error)
 
 
 def _create(directory: Path, resources: KvResources) -> None:
