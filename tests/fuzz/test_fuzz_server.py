@@ -10,11 +10,12 @@ from pathlib import Path
 
 import psutil
 
+from fluss.codec.kv_batch import encode_kv_batch
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.fuzz.campaign import Attacker, run_campaign
 from tests.fuzz.frame_maker import FrameMaker
-from tests.support.coordinator import table_document
+from tests.support.coordinator import table_document, text_column
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
 from tests.support.server_process import ServerProcess
 from tests.support.wire import WireClient
@@ -24,6 +25,13 @@ MAX_GROWTH_BYTES = 256 * 1024 * 1024
 MAX_LOG_BYTES = 500_000
 MAX_WITNESS_SECONDS = 20.0
 LOG_KEYS = [ApiKey.PRODUCE_LOG, ApiKey.FETCH_LOG, ApiKey.LIST_OFFSETS, ApiKey.LIMIT_SCAN]
+KV_KEYS = [ApiKey.PUT_KV, ApiKey.LOOKUP, ApiKey.PREFIX_LOOKUP, ApiKey.SCAN_KV, ApiKey.LIMIT_SCAN]
+KV_COLUMNS = ({"name": "id", "data_type": {"type": "INTEGER", "nullable": False}}, text_column("name"))
+# One row (1, "a"); one row (2, null), a delete of 1 and one of 3.
+KV_BATCHES = [
+    encode_kv_batch([b"\x01"], [b"\x00\x01\x01a"], 1),
+    encode_kv_batch([b"\x02", b"\x01", b"\x03"], [b"\x02\x02", None, None], 1, writer_id=5, batch_sequence=0),
+]
 LIKELY = {
     "bucket_id": [0],
     "acks": [-1, 0, 1],
@@ -32,6 +40,10 @@ LIKELY = {
     "max_fetch_bytes": [100, 1024 * 1024],
     "offset_type": [0, 1, 2],
     "limit": [1, 10],
+    "call_seq_id": [0, 1],
+    "batch_size_bytes": [100, 1024 * 1024],
+    "target_columns": [0, 1],
+    "timeout_ms": [1, 1000],
 }
 DATABASE = "bystander"  # a name that the frame maker does not know
 
@@ -55,9 +67,10 @@ class Witness:
         self._next += 1
 
 
-def _create_table(coordinator: WireClient, name: str) -> int:
+def _create_table(coordinator: WireClient, name: str, document: bytes | None = None) -> int:
     path = pb.PbTablePath(database_name=DATABASE, table_name=name)
-    request = pb.CreateTableRequest(table_path=path, table_json=table_document(COLUMNS), ignore_if_exists=False)
+    document = document or table_document(COLUMNS)
+    request = pb.CreateTableRequest(table_path=path, table_json=document, ignore_if_exists=False)
     coordinator.call(ApiKey.CREATE_TABLE, request)
     return int(coordinator.metadata((DATABASE, name)).table_metadata[0].table_id)
 
@@ -71,11 +84,14 @@ def _attack(tmp_path: Path, frame_count: int) -> None:
         database = pb.CreateDatabaseRequest(database_name=DATABASE, ignore_if_exists=False)
         coordinator.call(ApiKey.CREATE_DATABASE, database)
         targets = [_create_table(coordinator, f"target{number}") for number in range(3)]
+        keyed = table_document(KV_COLUMNS, primary_key=["id"], bucket_count=1)
+        keyed_targets = [_create_table(coordinator, f"keyed{number}", keyed) for number in range(2)]
         # The witness's table has an id that the frame maker does not know either.
         while (table_id := _create_table(coordinator, "seen")) < 10:
             path = pb.PbTablePath(database_name=DATABASE, table_name="seen")
             coordinator.call(ApiKey.DROP_TABLE, pb.DropTableRequest(table_path=path, ignore_if_not_exists=False))
-        likely = {**LIKELY, "table_id": targets}
+        likely = {**LIKELY, "table_id": [*targets, *keyed_targets]}
+        keyed_likely = {**LIKELY, "table_id": keyed_targets}
         node = coordinator.metadata().tablet_servers[0]
         host, _, port = server.address.rpartition(":")
         with WireClient(node.host, node.port) as tablet:
@@ -85,10 +101,12 @@ def _attack(tmp_path: Path, frame_count: int) -> None:
                 Attacker((host, int(port)), FrameMaker(1, _served_keys(coordinator)), 1),
                 Attacker((node.host, node.port), FrameMaker(2, _served_keys(tablet), batches, careful, likely), 2),
                 Attacker((node.host, node.port), FrameMaker(3, LOG_KEYS, batches, careful, likely), 3),
+                Attacker((node.host, node.port), FrameMaker(4, KV_KEYS, KV_BATCHES, careful, keyed_likely), 4),
             ]
             process = psutil.Process(server.process.pid)
             outcome = run_campaign(attackers, Witness(coordinator, tablet, table_id), process, frame_count)
-            assert all(tablet.fetch(target, 0, 0).high_watermark > 0 for target in targets), "nothing got through"
+            for target in (*targets, *keyed_targets):
+                assert tablet.fetch(target, 0, 0).high_watermark > 0, "nothing got through"
         log_bytes = server.log_path.stat().st_size
         print(outcome)
         assert outcome.witness_errors == []
