@@ -14,6 +14,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.tablet.kv import lookup as lookup_module
 from fluss.server.tablet.kv import reading
+from tests.support.coordinator import create_partition
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import COLUMNS, KvTable
 from tests.support.tablet import HeldFiles, TabletHarness, eventually
@@ -240,3 +241,41 @@ async def test_inserted_rows_get_their_numbers(tmp_path: Path) -> None:
         )
         assert rows(table, first.values) == [(5, None, None, 1), (6, None, None, 2)]
         assert rows(table, second.values) == [(6, None, None, 2), (5, None, None, 1)]
+
+
+@in_event_loop
+async def test_rows_inserted_into_partitions(tmp_path: Path) -> None:
+    columns = (*TWO_KEYS[:2], {"name": "p", "data_type": {"type": "STRING", "nullable": False}}, TWO_KEYS[2])
+    async with TabletHarness(tmp_path) as tablet:
+        for name, partition_column in (("texts", "p"), ("numbers", "b")):
+            table = KvTable.create(
+                tablet, name, columns=columns, primary_key=["a", "b", "p"], partition_key=[partition_column]
+            )
+            tablet.coordinator.call(ApiKey.CREATE_PARTITION, create_partition(name, False, **{partition_column: "7"}))
+            tablet.service.registry.follow_catalog()
+            (partition,) = table.rules.entry.partitions.values()
+            request = pb.LookupRequest(table_id=table.table_id, insert_if_not_exists=True, acks=1, timeout_ms=10_000)
+            key = b"\x01\x02" if partition_column == "p" else b"\x01\x01x"
+            request.buckets_req.add(partition_id=partition.partition_id, bucket_id=0, keys=[key])
+            answer = await tablet.call(ApiKey.LOOKUP, request, api_version=1)
+            (result,) = answer.buckets_resp
+            assert result.partition_id == partition.partition_id
+            if partition_column == "p":
+                assert rows(table, result.values) == [(1, 2, "7", None)]
+            else:
+                assert result.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
+                assert "no text" in result.error_message
+
+
+@in_event_loop
+async def test_rows_inserted_by_keys_of_lakes(tmp_path: Path) -> None:
+    inserting = {"insert_if_not_exists": True, "acks": -1, "timeout_ms": 10_000}
+    async with TabletHarness(tmp_path) as tablet:
+        paimon = KvTable.create(tablet, "paimon", properties={"table.datalake.format": "paimon"})
+        found = await lookup(paimon, paimon.key((5,)), **inserting)
+        assert rows(paimon, found.values) == [(5, None, None)]
+        iceberg = KvTable.create(tablet, "iceberg", properties={"table.datalake.format": "iceberg"})
+        refused = await lookup(iceberg, iceberg.key((5,)), **inserting)
+        assert refused.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
+        await iceberg.upsert((5, "a", 1))
+        assert rows(iceberg, (await lookup(iceberg, iceberg.key((5,)))).values) == [(5, "a", 1)]
