@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 # More helpers would only take turns with the server and the writing thread.
 MAX_HELPERS = 3
+# Asked once: the system reads it from a file each time.
+_HELPERS = min(MAX_HELPERS, (os.cpu_count() or 1) - 1)
 
 _lock = threading.Lock()
 _helpers: Helpers | None = None
@@ -48,12 +50,11 @@ class Helpers:
 def try_help(work: Callable[[], None]) -> bool:
     """Run `work` on a helper thread if one is free; False means: do it yourself. `work` must not raise."""
     global _helpers
-    count = min(MAX_HELPERS, (os.cpu_count() or 1) - 1)
-    if count < 1:
+    if _HELPERS < 1:
         return False
     if _helpers is None:
         with _lock:
-            _helpers = _helpers or Helpers(count)
+            _helpers = _helpers or Helpers(_HELPERS)
     return _helpers.try_run(work)
 
 
