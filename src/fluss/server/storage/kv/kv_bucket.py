@@ -50,7 +50,7 @@ class KvBucket:
         self._store = store
         self._dropped: FlussError | None = None
         self._pending = PreWriteBuffer()
-        self._unflushed_bytes = 0
+        self._unflushed_rows = 0
         self._unflushed_batches = 0
         log.add_high_watermark_listener(self._apply_committed)
 
@@ -145,12 +145,9 @@ class KvBucket:
 
     def _flush_if_due(self, puts: list[PendingPut]) -> None:
         self._unflushed_batches += len(puts)
-        self._unflushed_bytes += sum([put.append.size for put in puts])
-        if (
-            self._unflushed_bytes >= limits.FLUSH_AFTER_LOG_BYTES
-            or self._unflushed_batches >= limits.FLUSH_AFTER_BATCHES
-        ):
-            self._unflushed_bytes = self._unflushed_batches = 0
+        self._unflushed_rows += sum([len(put.entries) for put in puts])
+        if self._unflushed_rows >= limits.FLUSH_AFTER_ROWS or self._unflushed_batches >= limits.FLUSH_AFTER_BATCHES:
+            self._unflushed_rows = self._unflushed_batches = 0
             self._store.flush()
 
     def close(self) -> None:

@@ -23,10 +23,10 @@ MAX_INFO_LOG_BYTES = 1024 * 1024
 MAX_INFO_LOGS = 2
 # One write call holds the interpreter lock from beginning to end: this many rows are a few milliseconds.
 WRITE_CHUNK_ROWS = 2000
-# The store is told to make files when the log has grown this much since the last time, so that a replay stays short:
-# bytes bound large batches, batches bound small ones, whose fixed cost is larger than that of their rows.
-FLUSH_AFTER_LOG_BYTES = 32 * 1024 * 1024
-FLUSH_AFTER_BATCHES = 10_000
+# The store is told to make files after this many rows or batches, whichever comes first, so that a replay takes a
+# second or two: rows bound large batches, and batches small ones, whose fixed cost is larger than that of their rows.
+FLUSH_AFTER_ROWS = 200_000
+FLUSH_AFTER_BATCHES = 4_000
 # A replay writes groups of this size.
 REPLAY_GROUP_ROWS = 20_000
 # Rows that are accepted and not yet in the store, per bucket; beyond it puts are refused until the disk catches up.

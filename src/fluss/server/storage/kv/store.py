@@ -132,14 +132,14 @@ class KvStore:
 
     def scan(self, start: bytes = FIRST_KEY, limit: int | None = None) -> list[tuple[bytes, bytes]]:
         """Keys and values in key order, beginning at `start`, at most `limit`."""
-        return self._call(lambda: list(islice(_items(self._database, start), limit)))
+        return self._call(lambda: list(islice(self._items(start), limit)))
 
     def scan_prefix(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Keys and values of the keys that begin with `prefix`, in key order."""
 
         def collect() -> list[tuple[bytes, bytes]]:
             found = []
-            for key, value in _items(self._database, prefix):
+            for key, value in self._items(prefix):
                 if not key.startswith(prefix):
                     break
                 found.append((key, value))
@@ -149,7 +149,7 @@ class KvStore:
 
     def snapshot(self, start: bytes = FIRST_KEY) -> KvSnapshot:
         """The rows of this moment, beginning at `start`, for longer reads."""
-        return KvSnapshot(self.applied, self._call(_items, self._database, start))
+        return KvSnapshot(self.applied, self._call(self._items, start))
 
     @property
     def is_pressed(self) -> bool:
@@ -185,9 +185,24 @@ class KvStore:
         except Exception as error:  # RocksDB's bindings raise plain Exception
             _logger.info("the store in %s was not closed cleanly: %s", self.directory, error)
 
+    def _items(self, from_key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values of this moment from a key on; taking them may raise FlussError."""
+        first_key = max(from_key, FIRST_KEY)
+        items: Any = self._database.items(from_key=first_key)
+        return self._to_the_end(items, first_key)
+
+    def _to_the_end(self, items: Iterator[tuple[bytes, bytes]], last_key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The bindings end at a damaged block as if there were no more rows, so the end is looked at once more."""
+        for item in items:
+            last_key = item[0]
+            yield item
+        self._call(_check_end, self._database, last_key)
+
     def _call(self, operation: Callable[..., _Result], *arguments: Any) -> _Result:
         try:
             return operation(*arguments)
+        except FlussError:
+            raise
         except Exception as error:  # RocksDB's bindings raise plain Exception
             text = f"the key-value store in {self.directory} failed: {error}; check the disk"
             self.failure = FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
@@ -279,6 +294,10 @@ def _read_note(note: bytes | None, directory: Path) -> Applied:
     return Applied(*_NOTE.unpack(note)[1:])
 
 
-def _items(database: Rdict, from_key: bytes) -> Iterator[tuple[bytes, bytes]]:
-    items: Any = database.items(from_key=max(from_key, FIRST_KEY))
-    return items  # type: ignore[no-any-return]
+def _check_end(database: Rdict, last_key: bytes) -> None:
+    """Raise if what comes behind a key cannot be read."""
+    end = database.iter()
+    end.seek(last_key)
+    if end.valid():
+        end.next()
+    end.status()
