@@ -36,6 +36,7 @@ MAX_KV_BATCH_BYTES = 2**31 - 1
 # The length of a key and a key of one byte: the store keeps its own notes under the empty key.
 MIN_RECORD_BYTES = 2
 _HEADER = Struct("<ibIhbqii")
+_FRONT = Struct("<ibI")
 _COVERED = Struct("<hbqii")
 _LENGTH = Struct("<i")
 _CRC_START = 9
@@ -212,8 +213,17 @@ def encode_kv_batch(
     size = KV_HEADER_BYTES + len(records)
     if size > MAX_KV_BATCH_BYTES:
         raise ValueError(f"a batch holds at most {MAX_KV_BATCH_BYTES} bytes, this one would have {size}")
-    front = Struct("<ibI").pack(size - LENGTH_BYTES, KV_MAGIC, crc32c_of_pieces((covered, records)))
+    front = _FRONT.pack(size - LENGTH_BYTES, KV_MAGIC, crc32c_of_pieces((covered, records)))
     return b"".join((front, covered, records))
+
+
+def numbered_kv_batch(data: bytes, writer_id: int, batch_sequence: int) -> list[bytes | memoryview]:
+    """The pieces of a whole batch with writer id and sequence filled in: a new header in front of the same records."""
+    header = read_kv_header(data)
+    covered = _COVERED.pack(header.schema_id, header.attributes, writer_id, batch_sequence, header.record_count)
+    records = memoryview(data)[KV_HEADER_BYTES : header.size]
+    front = _FRONT.pack(header.size - LENGTH_BYTES, header.magic, crc32c_of_pieces((covered, records)))
+    return [front + covered, records]
 
 
 def _pack_records(keys: Sequence[bytes], rows: Sequence[bytes | None]) -> bytearray:

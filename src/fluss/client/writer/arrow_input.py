@@ -46,25 +46,23 @@ class ArrowInput:
                 self._refuse(f"column {column.name!r} ({column.data_type}) must not be null, but a row of it is")
         return batch
 
-    def batches(self, table: Any) -> list[Any]:
-        """The record batches of an Arrow table, without copying."""
+    def batches(self, table: Any, call: str = "write_arrow") -> list[Any]:
+        """The record batches of an Arrow table, without copying. `call` is what the user called, for errors."""
         if isinstance(table, pa.RecordBatch):
             return [table]
         if not isinstance(table, pa.Table):
-            raise FlussError(f"write_arrow takes a pyarrow.Table, got {type(table).__name__}")
+            raise FlussError(f"{call} takes a pyarrow.Table, got {type(table).__name__}")
         batches: list[Any] = table.to_batches()
         return batches
 
-    def from_pandas(self, frame: Any) -> Any:
+    def from_pandas(self, frame: Any, call: str = "write_pandas") -> Any:
         """A data frame as an Arrow table, its index left out."""
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
-            raise FlussError(
-                "write_pandas needs pandas, which is not installed: pip install 'flusspy[pandas]'"
-            ) from None
+            raise FlussError(f"{call} needs pandas, which is not installed: pip install 'flusspy[pandas]'") from None
         if not isinstance(frame, pandas.DataFrame):
-            raise FlussError(f"write_pandas takes a pandas.DataFrame, got {type(frame).__name__}")
+            raise FlussError(f"{call} takes a pandas.DataFrame, got {type(frame).__name__}")
         self._check_names([str(name) for name in frame.columns])
         fields = [self.arrow_schema.field(name) for name in map(str, frame.columns)]
         nullable = pa.schema([field.with_nullable(True) for field in fields])

@@ -28,6 +28,7 @@ from fluss.codec.row_values import RowValueError
 from fluss.errors import ErrorCode, FlussError
 
 LAKE_FORMAT_PROPERTY = "table.datalake.format"
+KV_FORMAT_VERSION_PROPERTY = "table.kv.format-version"
 # Assigners of partitions that were not written for longest are forgotten; they would only choose a bucket anew.
 MAX_PARTITION_ASSIGNERS = 10_000
 # Hashing all keys at once has a fixed cost of some 200 us; one key takes 10 to 20 us.
@@ -78,12 +79,14 @@ class RoundRobinAssigner:
 
 
 def bucket_key_plan(table: ClientTable) -> KeyPlan | None:
-    """How the bucket keys of a log table are hashed; None for a table without."""
+    """How the keys of a table are made and hashed; None for a log table without bucket keys."""
     descriptor = table.descriptor
-    if not descriptor.bucket_keys:
+    if not descriptor.bucket_keys and not table.has_primary_key:
         return None
     lake_format = table.property(LAKE_FORMAT_PROPERTY)
-    return key_plan((), descriptor.partition_keys, descriptor.bucket_keys, lake_format)
+    version = int(table.property(KV_FORMAT_VERSION_PROPERTY) or 1) if table.has_primary_key else 1
+    primary_key = table.schema.primary_key
+    return key_plan(primary_key, descriptor.partition_keys, descriptor.bucket_keys, lake_format, version)
 
 
 def required_columns(table: ClientTable) -> tuple[str, ...]:
@@ -126,12 +129,14 @@ class Router:
         names = partition_names(columns, self._partition_types).dictionary_encode()
         distinct: list[str] = names.dictionary.to_pylist()
         for name in distinct:
-            self._check_name(name)
+            self.check_name(name)
         if len(distinct) == 1:
             return [(distinct[0], batch)]
-        return [(distinct[number], rows) for number, rows in _split(batch, np.asarray(names.indices), len(distinct))]
+        return [
+            (distinct[number], rows) for number, rows in split_rows(batch, np.asarray(names.indices), len(distinct))
+        ]
 
-    def _check_name(self, name: str) -> None:
+    def check_name(self, name: str) -> None:
         """A value that no partition can have would be asked for in vain."""
         try:
             for text in split_partition_name(name, self._table.descriptor.partition_keys).values():
@@ -153,7 +158,7 @@ class Router:
                     bucket = assigner.assign(batch.num_rows, batch.nbytes, lambda: self._available(name))
                     return [Routed(name, bucket, batch)]
                 buckets = assigner.assign(batch.num_rows, self._available(name))
-        return [Routed(name, bucket, rows) for bucket, rows in _split(batch, buckets, bucket_count)]
+        return [Routed(name, bucket, rows) for bucket, rows in split_rows(batch, buckets, bucket_count)]
 
     def _hash(self, batch: Any) -> Indices:
         assert self._plan is not None
@@ -177,7 +182,7 @@ class Router:
         return assigner
 
 
-def _split(batch: Any, numbers: Indices, count: int) -> list[tuple[int, Any]]:
+def split_rows(batch: Any, numbers: Indices, count: int) -> list[tuple[int, Any]]:
     """The rows of each number, in their order: one stable sort and one gather for all of them."""
     sizes = np.bincount(numbers, minlength=count)
     present = np.flatnonzero(sizes)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.client.writer.encoding import TableEncoder
+from fluss.client.writer.encoding import BatchEncoder
 from fluss.client.writer.handles import Chunk
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
@@ -35,7 +35,7 @@ class Piece:
     )  # fmt: skip
 
     def __init__(
-        self, chunk: Chunk, encoder: TableEncoder, partition_name: str | None, bucket_id: int, rows: Any
+        self, chunk: Chunk, encoder: BatchEncoder, partition_name: str | None, bucket_id: int, rows: Any
     ) -> None:
         self.chunk = chunk
         self.encoder = encoder
@@ -50,14 +50,17 @@ class Piece:
 
 
 class WriteBatch:
-    """One log batch between encoding and acknowledgement."""
+    """One batch between encoding and acknowledgement. All its pieces have the same encoder."""
 
-    __slots__ = ("attempts", "bucket", "data", "in_doubt", "pieces", "queue", "resets", "sequence", "writer_id")
+    __slots__ = (
+        "attempts", "bucket", "data", "encoder", "in_doubt", "pieces", "queue", "resets", "sequence", "writer_id"
+    )  # fmt: skip
 
     def __init__(self, queue: BucketQueue, data: bytes, pieces: list[Piece]) -> None:
         self.queue = queue
         self.data = data
         self.pieces = pieces
+        self.encoder = pieces[0].encoder
         self.bucket = queue.bucket
         self.writer_id = -1
         self.sequence = NO_SEQUENCE
@@ -71,7 +74,7 @@ class BucketQueue:
 
     def __init__(
         self,
-        encoder: TableEncoder,
+        encoder: BatchEncoder,
         partition_name: str | None,
         bucket_id: int,
         *,

@@ -31,9 +31,11 @@ class ColumnMaker:
 
     def record_batch(self, flat: list[Any], saw_null: Sequence[bool]) -> Any:
         """The rows of a flat list as a record batch."""
-        width = len(self._makers)
-        arrays = [make(flat[index::width], saw_null[index]) for index, make in enumerate(self._makers)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
+        return pa.RecordBatch.from_arrays(self.arrays(flat, saw_null, len(self._makers)), schema=self.arrow_schema)
+
+    def arrays(self, flat: list[Any], saw_null: Sequence[bool], width: int) -> list[Any]:
+        """The columns of a flat list whose rows have `width` values, those of the columns first."""
+        return [make(flat[index::width], saw_null[index]) for index, make in enumerate(self._makers)]
 
 
 def _maker(arrow_type: Any) -> _Make:

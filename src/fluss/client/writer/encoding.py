@@ -7,6 +7,7 @@ copied.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,12 +31,49 @@ ARROW_FORMAT = "ARROW"
 _CHECKED_FROM = 25
 
 
-class TableEncoder:
-    """Encodes record batches that have the table's Arrow schema. Used by any thread."""
+class BatchEncoder(ABC):
+    """Rows of one table to batches that fit a request. Used by any thread.
+
+    `target_columns` is None for log tables; for primary-key tables it is what their requests say: the columns that
+    are written, nothing for all of them.
+    """
+
+    target_columns: tuple[int, ...] | None = None
 
     def __init__(self, table: ClientTable, max_batch_bytes: int) -> None:
         self.table = table
         self._max_batch_bytes = max_batch_bytes
+
+    @abstractmethod
+    def encode(self, rows: Any) -> bytes:
+        """One batch, not numbered."""
+
+    @abstractmethod
+    def numbered(self, data: bytes, writer_id: int, sequence: int) -> list[bytes | memoryview]:
+        """The pieces of a batch with writer id and sequence filled in."""
+
+    def encode_parts(self, rows: Any) -> Iterator[bytes]:
+        """Batches that fit a request: usually one, halves of it if it is too large."""
+        data = self.encode(rows)
+        if len(data) <= self._max_batch_bytes:
+            yield data
+            return
+        if rows.num_rows == 1:
+            raise FlussError(
+                f"a row for table {self.table.path} takes {len(data)} bytes; writer.request-max-size allows "
+                f"{self._max_batch_bytes}",
+                ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
+            )
+        half = rows.num_rows // 2
+        yield from self.encode_parts(rows.slice(0, half))
+        yield from self.encode_parts(rows.slice(half))
+
+
+class TableEncoder(BatchEncoder):
+    """Encodes record batches that have the table's Arrow schema as log batches."""
+
+    def __init__(self, table: ClientTable, max_batch_bytes: int) -> None:
+        super().__init__(table, max_batch_bytes)
         self._row_format = _row_format(table)
         try:
             self._compression = Compression.from_properties(table.descriptor.properties)
@@ -53,21 +91,9 @@ class TableEncoder:
         except (RowValueError, ValueError, pa.ArrowException) as error:
             raise FlussError(f"the rows do not fit table {table.path}: {error}") from None
 
-    def encode_parts(self, rows: Any) -> Iterator[bytes]:
-        """Batches that fit a request: usually one, halves of it if it is too large."""
-        data = self.encode(rows)
-        if len(data) <= self._max_batch_bytes:
-            yield data
-            return
-        if rows.num_rows == 1:
-            raise FlussError(
-                f"a row for table {self.table.path} takes {len(data)} bytes; writer.request-max-size allows "
-                f"{self._max_batch_bytes}",
-                ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
-            )
-        half = rows.num_rows // 2
-        yield from self.encode_parts(rows.slice(0, half))
-        yield from self.encode_parts(rows.slice(half))
+    def numbered(self, data: bytes, writer_id: int, sequence: int) -> list[bytes | memoryview]:
+        """A new header in front of the same records."""
+        return numbered(data, writer_id, sequence)
 
 
 def numbered(data: bytes, writer_id: int, sequence: int) -> list[bytes | memoryview]:

@@ -138,6 +138,11 @@ class ChunkSpan(WriteResultHandle):
         return self._members
 
 
+def joined_handle(handles: Sequence[WriteResultHandle]) -> WriteResultHandle:
+    """One handle for several writes."""
+    return handles[0] if len(handles) == 1 else ChunkSpan(chunk for handle in handles for chunk in handle._chunks())
+
+
 class _LoopWaiter:
     """A future of some event loop that completes when a number of chunks are settled."""
 

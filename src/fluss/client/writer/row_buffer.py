@@ -33,14 +33,10 @@ from typing import TYPE_CHECKING, Any
 
 from fluss.client.io_thread import IoThread
 from fluss.client.metadata import ClientTable
-from fluss.client.writer.arrow_input import ArrowInput
-from fluss.client.writer.assigner import Router, required_columns
 from fluss.client.writer.bucket_queue import Piece
-from fluss.client.writer.columns import ColumnMaker
-from fluss.client.writer.encoding import TableEncoder
 from fluss.client.writer.handles import Chunk, ChunkSpan, WriteResultHandle
 from fluss.client.writer.helpers import try_help
-from fluss.client.writer.row_function import RowRules, make_append
+from fluss.client.writer.row_forms import LogRows, RowForm
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
 
@@ -60,24 +56,18 @@ _buffers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
 
 
 class RowBuffer:
-    """Made by `AppendWriter`."""
+    """Made by writers. `form` knows the rows of the table; a log table's if it is not given."""
 
-    def __init__(self, io: IoThread, sender: Sender, table: ClientTable) -> None:
+    def __init__(self, io: IoThread, sender: Sender, table: ClientTable, form: RowForm | None = None) -> None:
         config = sender.config
-        name = str(table.path)
-        required = required_columns(table)
         self.table = table
-        self.arrow_input = ArrowInput(name, table.schema, required)
-        self.encoder = TableEncoder(table, config.writer_request_max_size)
+        self.form = form or LogRows(table, config, self._available)
         self._io = io
         self._sender = sender
         self._batch_bytes = config.writer_batch_size
         self._timeout_seconds = config.writer_batch_timeout_ms / 1000
         self._room_seconds = config.writer_buffer_wait_timeout_ms / 1000
-        self._rules = RowRules(name, table.schema, required)
-        self._columns = ColumnMaker(table.schema)
-        self._width = len(table.schema.columns)
-        self._router = Router(table, config.writer_bucket_no_key_assigner, self._batch_bytes, self._available)
+        self._width = self.form.width
         self._lock = threading.Lock()
         self._order: deque[Chunk] = deque()
         self._unsettled: deque[Chunk] = deque()
@@ -93,7 +83,7 @@ class RowBuffer:
         self.limit = self._row_limit * self._width
         self.handle: Chunk | None = Chunk(0, self)
         self.idle = True
-        self.append: Callable[[Any], WriteResultHandle] = make_append(self._rules, self)
+        self.append: Callable[[Any], WriteResultHandle] = self.form.make_append(self)
         sender.register(self)
         _buffers.add(self)
 
@@ -149,7 +139,7 @@ class RowBuffer:
         """Send the rows of an Arrow batch behind everything appended before."""
         self._io.check_usable()
         self._raise_unreported()
-        batch = self.arrow_input.conform(batch)
+        batch = self.form.conform(batch)
         step = max(1, batch.num_rows * self._batch_bytes // max(1, batch.nbytes))
         chunks: list[Chunk] = []
         for start in range(0, batch.num_rows, step):
@@ -246,7 +236,7 @@ class RowBuffer:
                 self._wake()
 
     def _convert(self, chunk: Chunk, rows: list[Any], *, encode: bool) -> None:
-        self._fill(chunk, lambda: self._columns.record_batch(rows, self._rules.saw_null), encode=encode)
+        self._fill(chunk, lambda: self.form.record_batch(rows), encode=encode)
         if chunk.pieces:
             size_bytes = sum(piece.size_bytes for piece in chunk.pieces)
             mean_bytes = max(1, size_bytes * self._width // len(rows))
@@ -258,10 +248,10 @@ class RowBuffer:
         pieces: list[Piece] = []
         error: FlussError | None = None
         try:
-            for name, bucket_id, rows in self._router.route(make_batch()):
-                piece = Piece(chunk, self.encoder, name, bucket_id, rows)
+            for name, bucket_id, rows in self.form.route(make_batch()):
+                piece = Piece(chunk, self.form.encoder, name, bucket_id, rows)
                 if encode and piece.size_bytes >= MIN_CALLER_ENCODED_BYTES:
-                    piece.data = list(self.encoder.encode_parts(rows))
+                    piece.data = list(self.form.encoder.encode_parts(rows))
                     piece.rows = None
                 pieces.append(piece)
             self._sender.memory.add(sum(piece.size_bytes for piece in pieces))

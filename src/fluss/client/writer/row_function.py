@@ -136,9 +136,12 @@ def _shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 
-def make_append(rules: RowRules, sink: RowSink) -> Callable[[Any], Any]:
-    """The `append` function of one writer. Column variables are v0, v1, ...: names of users never become source."""
-    source = append_source(rules)
+def make_append(rules: RowRules, sink: RowSink, stored: str | None = None) -> Callable[[Any], Any]:
+    """The `append` function of one writer. Column variables are v0, v1, ...: names of users never become source.
+
+    `stored` is the source of the tuple that goes into the flat list, all variables in their order if it is not given.
+    """
+    source = append_source(rules, stored)
     scope: dict[str, Any] = {
         "s": sink,
         "rules": rules,
@@ -163,7 +166,7 @@ def _compiled(source: str) -> CodeType:
     return compile(source, "<append of a table>", "exec")
 
 
-def append_source(rules: RowRules) -> str:
+def append_source(rules: RowRules, stored: str | None = None) -> str:
     """The text of the function; `len(row)` after the lookups finds unknown keys, the `raced` line is explained in
     `row_buffer.py`."""
     count = len(rules.names)
@@ -197,7 +200,7 @@ def append_source(rules: RowRules) -> str:
         "    f = s.flat",
         "    if len(f) >= s.limit: s.make_room()",
         "    h = s.handle or s.settled()",
-        f"    f += {values}",
+        f"    f += {stored or values}",
         "    if s.handle is not h: h = s.raced(h)",
         "    if s.idle: s.kick()",
         "    return h",

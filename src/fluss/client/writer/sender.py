@@ -1,10 +1,10 @@
 """The sender: takes pieces of all writers of a connection, sends them as requests and deals with the answers.
 
 One per connection, on the I/O thread. For every bucket there is a `BucketQueue`; the sender asks them for batches,
-puts batches of one table for one server into requests of at most `writer.request-max-size` bytes (one batch per
-bucket and request), and has `reactions.react` decide about every result. It never waits: whatever a bucket lacks
-(writer id, leader, connection, time) is fetched by a task or timer of its own, which then calls `send` again, while
-other buckets go on.
+puts batches of one table (and the same target columns) for one server into requests of at most
+`writer.request-max-size` bytes (one batch per bucket and request), and has `reactions.react` decide about every result.
+It never waits: whatever a bucket lacks (writer id, leader, connection, time) is fetched by a task or timer of its own,
+which then calls `send` again, while other buckets go on.
 
 `busy` holds the writers that have rows under way, and only those: a writer object may be dropped, its rows are not.
 """
@@ -26,7 +26,14 @@ from fluss.client.writer.handles import Chunk, PendingResult
 from fluss.client.writer.memory import MemoryBudget
 from fluss.client.writer.preparation import WriterIds, prepare_bucket
 from fluss.client.writer.reactions import DOUBTFUL_CODES, STALE_METADATA_CODES, Reaction, react
-from fluss.client.writer.requests import ACKS, errors_by_batch, in_doubt_error, produce_request, retry_pause
+from fluss.client.writer.requests import (
+    ACKS,
+    errors_by_batch,
+    in_doubt_error,
+    pauses_by_bucket,
+    retry_pause,
+    write_request,
+)
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 
@@ -42,6 +49,8 @@ _LOGGED_ATTEMPTS = frozenset({10, 100, 1_000, 10_000})
 
 logger = logging.getLogger(__name__)
 _QueueKey = tuple[int, str | None, int]
+_Targets = tuple[int, ...] | None
+_Answer = pb.ProduceLogResponse | pb.PutKvResponse
 
 
 class Sender:
@@ -114,7 +123,7 @@ class Sender:
     def _send_round(self) -> bool:
         """One batch of every bucket that may send. False when none may."""
         now = self._now()
-        requests: dict[tuple[RpcConnection, int], list[WriteBatch]] = {}
+        requests: dict[tuple[RpcConnection, int, _Targets], list[WriteBatch]] = {}
         earliest: float | None = None
         progress = False
         for key, queue in list(self._unsent.items()):
@@ -123,7 +132,8 @@ class Sender:
                 progress = True
                 try:
                     batch = queue.next_batch()
-                    requests.setdefault((connection, queue.table_id), []).append(batch)
+                    kind = (connection, queue.table_id, batch.encoder.target_columns)
+                    requests.setdefault(kind, []).append(batch)
                 except EncodingFailedError as failed:
                     for piece in failed.pieces:
                         self._settle_piece(piece, failed.error)
@@ -131,7 +141,7 @@ class Sender:
                 earliest = due_in if earliest is None else min(earliest, due_in)
             if not queue.has_unsent:
                 del self._unsent[key]
-        for (connection, table_id), batches in requests.items():
+        for (connection, table_id, _), batches in requests.items():
             self._send_batches(connection, table_id, batches)
         if earliest is not None:
             self._send_later(earliest)
@@ -169,7 +179,7 @@ class Sender:
         assert writer_id is not None
         for batch in batches:
             batch.queue.number(batch, writer_id)
-        message, records = produce_request(table_id, batches, self._acks, self._server_timeout_ms)
+        message, records = write_request(table_id, batches, self._acks, self._server_timeout_ms)
         future = connection.produce(message, records)
         future.add_done_callback(partial(self._answered, batches))
 
@@ -224,7 +234,7 @@ class Sender:
 
     # ---- answers ----
 
-    def _answered(self, batches: list[WriteBatch], future: asyncio.Future[pb.ProduceLogResponse]) -> None:
+    def _answered(self, batches: list[WriteBatch], future: asyncio.Future[_Answer]) -> None:
         if future.cancelled():
             errors = [FlussError("the request was cancelled", ErrorCode.NETWORK_EXCEPTION)] * len(batches)
         elif (failure := future.exception()) is not None:
@@ -232,6 +242,7 @@ class Sender:
             errors = [error] * len(batches)
         else:
             errors = errors_by_batch(batches, future.result())  # type: ignore[assignment]
+            self._slow_down(batches, future.result())
         for batch, result in zip(batches, errors, strict=True):
             self._settle(batch, result)
         for batch in batches:
@@ -240,6 +251,12 @@ class Sender:
             if queue.has_unsent:
                 self._unsent[queue.table_id, queue.partition_name, queue.bucket_id] = queue
         self.send()
+
+    def _slow_down(self, batches: list[WriteBatch], answer: _Answer) -> None:
+        pauses = pauses_by_bucket(answer, self.config.writer_kv_backpressure_max_throttle_ms / 1000)
+        for batch in batches if pauses else ():
+            if batch.bucket is not None and (pause := pauses.get(batch.bucket[1:])) is not None:
+                batch.queue.not_before = max(batch.queue.not_before, self._now() + pause)
 
     def _speak_again(self, queue: BucketQueue) -> None:
         for lost in queue.speak_again():

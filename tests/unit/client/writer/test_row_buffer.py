@@ -140,10 +140,10 @@ def test_a_partial_chunk_does_not_wait_for_ever_behind_others(io: IoThread) -> N
     sender.acknowledge_soon()
 
 
-def with_switches(rules: RowRules) -> str:
+def with_switches(rules: RowRules, stored: str | None = None) -> str:
     """The generated function with an invitation to switch threads wherever one could do harm."""
     switch = "    __import__('time').sleep(0)\n"
-    lines = append_source(rules).splitlines(keepends=True)
+    lines = append_source(rules, stored).splitlines(keepends=True)
     at = next(index for index, line in enumerate(lines) if line.startswith("    f += "))
     return "".join([*lines[:at], switch, lines[at], switch, *lines[at + 1 :]])
 

@@ -1,0 +1,189 @@
+"""The rows of a primary-key table as its writers hold them, and which columns a writer writes.
+
+A row in the flat list has a value for every column of the table and a last one, True for a delete. So upserts and
+deletes of one writer keep their order, also within a batch. A writer of some columns (a partial update) takes rows of
+those columns, and a delete takes those of the primary key; the columns in between are null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.metadata import ClientTable
+from fluss.client.writer.arrow_input import ArrowInput
+from fluss.client.writer.assigner import Routed
+from fluss.client.writer.columns import ColumnMaker
+from fluss.client.writer.encoding import BatchEncoder
+from fluss.client.writer.kv_encoding import KvEncoder, KvRouter
+from fluss.client.writer.row_function import RowRules, RowSink, make_append
+from fluss.config import Config
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.schema import Column, Schema
+
+
+def check_targets(table: ClientTable, names: Sequence[str]) -> tuple[int, ...]:
+    """The positions of the columns of a partial update, in the order given; `FlussError` if it cannot be one."""
+    schema = table.schema
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise FlussError(f"a partial update takes a list of column names, got {names!r}")
+    for name in names:
+        if name not in schema:
+            _refuse_targets(table, f"there is no column {name!r}; the columns are {', '.join(schema.column_names)}")
+    if len(set(names)) != len(names):
+        _refuse_targets(table, f"a column is there twice in {list(names)}")
+    missing = [name for name in schema.primary_key if name not in names]
+    if missing:
+        _refuse_targets(table, f"the primary-key columns must be among its columns, missing: {', '.join(missing)}")
+    if schema.auto_increment_column in names:
+        _refuse_targets(table, f"the server gives the values of auto-increment column {schema.auto_increment_column!r}")
+    if len(names) < len(schema.columns):
+        _check_nullable(table)
+    return tuple(schema.position(name) for name in names)
+
+
+def check_target_positions(table: ClientTable, positions: Sequence[int]) -> tuple[int, ...]:
+    """The same for positions."""
+    names = table.schema.column_names
+    if isinstance(positions, str) or not isinstance(positions, Sequence):
+        raise FlussError(f"a partial update takes a list of column positions, got {positions!r}")
+    for position in positions:
+        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(names):
+            raise FlussError(f"table {table.path} has columns 0 to {len(names) - 1}, got {position!r}")
+    return check_targets(table, [names[position] for position in positions])
+
+
+def default_targets(table: ClientTable) -> tuple[int, ...]:
+    """All columns, but the one whose values the server gives."""
+    schema = table.schema
+    if schema.auto_increment_column is not None:
+        _check_nullable(table)
+    return tuple(index for index, column in enumerate(schema.columns) if column.name != schema.auto_increment_column)
+
+
+def _check_nullable(table: ClientTable) -> None:
+    schema = table.schema
+    for column in schema.columns:
+        exempt = column.name in schema.primary_key or column.name == schema.auto_increment_column
+        if not exempt and not column.data_type.nullable:
+            _refuse_targets(table, f"column {column.name!r} is {column.data_type}; all but the key must allow null")
+
+
+def _refuse_targets(table: ClientTable, text: str) -> None:
+    raise FlussError(f"partial update of table {table.path}: {text}", ErrorCode.INVALID_TARGET_COLUMN)
+
+
+class KvRows:
+    """Rows of the columns `targets` (positions in the order of list rows) of a primary-key table."""
+
+    def __init__(self, table: ClientTable, config: Config, targets: tuple[int, ...]) -> None:
+        schema = table.schema
+        self._table = table
+        self._column_count = len(schema.columns)
+        self.width = self._column_count + 1
+        self._targets = targets
+        self._key_positions = tuple(schema.position(name) for name in schema.primary_key)
+        is_partial = len(targets) < self._column_count
+        self.encoder: BatchEncoder = KvEncoder(
+            table, config.writer_request_max_size, tuple(sorted(targets)) if is_partial else ()
+        )
+        label = f"{table.path} (partial update)" if is_partial else str(table.path)
+        self._upsert_rules = RowRules(label, self._part(targets))
+        self._upsert_input = ArrowInput(label, self._part(targets))
+        key_label = f"{table.path} (delete by primary key)"
+        self._delete_rules = RowRules(key_label, self._part(self._key_positions))
+        self._delete_input = ArrowInput(key_label, self._part(self._key_positions))
+        self._columns = ColumnMaker(schema)
+        self._arrow_schema = self._columns.arrow_schema.append(pa.field("", pa.bool_()))
+        self._has_deletes = False
+        types = [
+            data_type if index in targets else data_type.copy(True) for index, data_type in enumerate(schema.data_types)
+        ]
+        self._router = KvRouter(table, types)
+
+    def _part(self, positions: Sequence[int]) -> Schema:
+        """The schema of rows with only these columns; key columns are NOT NULL, whatever the table says."""
+        schema = self._table.schema
+        columns = []
+        for position in positions:
+            column = schema.columns[position]
+            is_key = column.name in schema.primary_key
+            columns.append(Column(column.name, column.data_type.not_null() if is_key else column.data_type))
+        return Schema(tuple(columns))
+
+    # ---- rows ----
+
+    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+        """`upsert(row)`."""
+        return make_append(self._upsert_rules, sink, self._stored(self._targets, is_delete=False))
+
+    def make_delete(self, sink: RowSink) -> Callable[[Any], Any]:
+        """`delete(key)`. Its first call makes columns of floats take the way of columns with nulls."""
+        delete = make_append(self._delete_rules, sink, self._stored(self._key_positions, is_delete=True))
+
+        def first_delete(key: Any) -> Any:
+            self._has_deletes = True
+            return delete(key)
+
+        return first_delete
+
+    def _stored(self, positions: Sequence[int], *, is_delete: bool) -> str:
+        """Source of the tuple for the flat list: variables where there are values, None elsewhere."""
+        values = ["None"] * self._column_count
+        for number, position in enumerate(positions):
+            values[position] = f"v{number}"
+        return f"({', '.join(values)}, {is_delete})"
+
+    def record_batch(self, flat: list[Any]) -> Any:
+        """The rows of a flat list: the table's columns, and which rows are deletes."""
+        saw_null = [True] * self._column_count
+        if not self._has_deletes:
+            for number, position in enumerate(self._targets):
+                saw_null[position] = self._upsert_rules.saw_null[number]
+        arrays = self._columns.arrays(flat, saw_null, self.width)
+        arrays.append(pa.array(flat[self._column_count :: self.width], pa.bool_()))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
+
+    # ---- Arrow ----
+
+    def conform(self, batch: Any) -> Any:
+        """Batches come from `upserts` and `deletes`, which have looked at them."""
+        return batch
+
+    def upserts(self, rows: Any, call: str) -> list[Any]:
+        """Record batches that upsert all rows of an Arrow table or record batch."""
+        return self._widened(self._upsert_input, self._targets, rows, call, is_delete=False)
+
+    def deletes(self, rows: Any, call: str) -> list[Any]:
+        """Record batches that delete all keys of an Arrow table or record batch."""
+        return self._widened(self._delete_input, self._key_positions, rows, call, is_delete=True)
+
+    def upserts_of_frame(self, frame: Any, call: str) -> list[Any]:
+        """The same for a pandas data frame."""
+        return self.upserts(self._upsert_input.from_pandas(frame, call), call)
+
+    def deletes_of_frame(self, frame: Any, call: str) -> list[Any]:
+        """The same for a pandas data frame."""
+        return self.deletes(self._delete_input.from_pandas(frame, call), call)
+
+    def _widened(
+        self, rules: ArrowInput, positions: Sequence[int], rows: Any, call: str, *, is_delete: bool
+    ) -> list[Any]:
+        widened = []
+        for batch in map(rules.conform, rules.batches(rows, call)):
+            count = batch.num_rows
+            arrays = [None] * self._column_count
+            for number, position in enumerate(positions):
+                arrays[position] = batch.column(number)
+            types = self._arrow_schema.types
+            columns = [pa.nulls(count, types[index]) if array is None else array for index, array in enumerate(arrays)]
+            columns.append(pa.array(np.full(count, is_delete)))
+            widened.append(pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema))
+        return widened
+
+    def route(self, batch: Any) -> list[Routed]:
+        """Encoded, by primary key and bucket key."""
+        return self._router.route(batch)

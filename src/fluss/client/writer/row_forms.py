@@ -1,0 +1,70 @@
+"""The rows of a table as writers hold them: their width in the flat list, their Arrow form, their batches by bucket.
+
+`RowBuffer` moves rows and does not look into them; a form does. `LogRows` is the form of log tables, `kv_rows.KvRows`
+that of primary-key tables. Forms may be used by several threads at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from fluss.client.metadata import ClientTable
+from fluss.client.writer.arrow_input import ArrowInput
+from fluss.client.writer.assigner import Buckets, Routed, Router, required_columns
+from fluss.client.writer.columns import ColumnMaker
+from fluss.client.writer.encoding import BatchEncoder, TableEncoder
+from fluss.client.writer.row_function import RowRules, RowSink, make_append
+from fluss.config import Config
+
+
+class RowForm(Protocol):
+    """What a buffer asks about rows. `width` is the number of values of a row in the flat list."""
+
+    width: int
+
+    @property
+    def encoder(self) -> BatchEncoder:
+        """Makes batches of the rows that `route` returns."""
+
+    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+        """The function that checks a row and adds it to the flat list of `sink`."""
+
+    def record_batch(self, flat: list[Any]) -> Any:
+        """The rows of a flat list."""
+
+    def conform(self, batch: Any) -> Any:
+        """A record batch of a user as one that `record_batch` could have made; `FlussError` if its rows do not fit."""
+
+    def route(self, batch: Any) -> list[Routed]:
+        """The rows of a record batch by partition and bucket."""
+
+
+class LogRows:
+    """Rows of a log table."""
+
+    def __init__(self, table: ClientTable, config: Config, available: Buckets) -> None:
+        name = str(table.path)
+        required = required_columns(table)
+        self.width = len(table.schema.columns)
+        self.arrow_input = ArrowInput(name, table.schema, required)
+        self.encoder: BatchEncoder = TableEncoder(table, config.writer_request_max_size)
+        self._rules = RowRules(name, table.schema, required)
+        self._columns = ColumnMaker(table.schema)
+        self._router = Router(table, config.writer_bucket_no_key_assigner, config.writer_batch_size, available)
+
+    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+        """`append(row)`."""
+        return make_append(self._rules, sink)
+
+    def record_batch(self, flat: list[Any]) -> Any:
+        """The rows of a flat list, in the table's Arrow schema."""
+        return self._columns.record_batch(flat, self._rules.saw_null)
+
+    def conform(self, batch: Any) -> Any:
+        """Any record batch with columns of the table."""
+        return self.arrow_input.conform(batch)
+
+    def route(self, batch: Any) -> list[Routed]:
+        """By bucket keys, or any bucket without."""
+        return self._router.route(batch)
