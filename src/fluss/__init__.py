@@ -36,6 +36,7 @@ if _TYPE_CHECKING:
     from fluss.client.schemas import Schema, SchemaInfo
     from fluss.client.table import FlussTable, TableAppend, TableScan
     from fluss.client.table_info import TableInfo
+    from fluss.client.table_upsert import TableUpsert
     from fluss.client.values import (
         EARLIEST_OFFSET,
         LATEST_OFFSET,
@@ -49,7 +50,7 @@ if _TYPE_CHECKING:
         TableBucket,
         TablePath,
     )
-    from fluss.client.writer import AppendWriter, WriteResultHandle
+    from fluss.client.writer import AppendWriter, UpsertWriter, WriteResultHandle
     from fluss.config import Config
     from fluss.server.embedded import EmbeddedCluster
 
@@ -93,6 +94,8 @@ __all__ = [
     "TableInfo",
     "TablePath",
     "TableScan",
+    "TableUpsert",
+    "UpsertWriter",
     "WriteResultHandle",
     "__version__",
     "col",
@@ -122,6 +125,7 @@ _HOMES = {
     "fluss.client.schemas": ("Schema", "SchemaInfo"),
     "fluss.client.table": ("FlussTable", "TableAppend", "TableScan"),
     "fluss.client.table_info": ("TableInfo",),
+    "fluss.client.table_upsert": ("TableUpsert",),
     "fluss.client.values": (
         "EARLIEST_OFFSET",
         "LATEST_OFFSET",
@@ -135,7 +139,7 @@ _HOMES = {
         "TableBucket",
         "TablePath",
     ),
-    "fluss.client.writer": ("AppendWriter", "WriteResultHandle"),
+    "fluss.client.writer": ("AppendWriter", "UpsertWriter", "WriteResultHandle"),
     "fluss.config": ("Config",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

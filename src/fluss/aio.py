@@ -24,6 +24,7 @@ from fluss.client.scanner import ColumnRef, Predicate, RecordBatch, ScanRecord, 
 from fluss.client.schemas import Schema, SchemaInfo
 from fluss.client.table import BaseTable, BaseTableScan, TableAppend, check_bucket
 from fluss.client.table_info import TableInfo
+from fluss.client.table_upsert import TableUpsert
 from fluss.client.values import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -37,7 +38,7 @@ from fluss.client.values import (
     TableBucket,
     TablePath,
 )
-from fluss.client.writer import AppendWriter, WriteResultHandle
+from fluss.client.writer import AppendWriter, UpsertWriter, WriteResultHandle
 from fluss.config import Config
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import paths
@@ -81,6 +82,8 @@ __all__ = [
     "TableInfo",
     "TablePath",
     "TableScan",
+    "TableUpsert",
+    "UpsertWriter",
     "WriteResultHandle",
     "__version__",
     "col",

@@ -23,6 +23,7 @@ from fluss.model import paths
 
 if TYPE_CHECKING:
     from fluss.client.scanner import BatchScanner, LogScanner, Predicate
+    from fluss.client.table_upsert import TableUpsert
     from fluss.client.writer import AppendWriter
 
 
@@ -43,6 +44,15 @@ class BaseTable:
     async def new_append_writer(self) -> AppendWriter:
         """Same as `new_append().create_writer()`."""
         return self.new_append().create_writer()
+
+    def new_upsert(self, columns: Sequence[str] | None = None) -> TableUpsert:
+        """A builder for writers of a primary-key table, which can be written to itself.
+
+        With `columns`, same as `new_upsert().partial_update_by_name(columns)`.
+        """
+        from fluss.client.table_upsert import TableUpsert
+
+        return TableUpsert(self._session, self._table, columns)
 
     @property
     def arrow_schema(self) -> pa.Schema:
