@@ -89,7 +89,7 @@ class ErrorCode(IntEnum):
     HISTORICAL_PARTITION_THROTTLED = 73
 
 
-# Codes after which the same request may succeed later (sheet: both reference clients retry them).
+# Codes after which the same request may succeed later: both reference clients repeat them.
 RETRIABLE_CODES: frozenset[int] = frozenset({1, 3, 9, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 70, 72, 73})
 
 

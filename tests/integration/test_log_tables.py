@@ -1,4 +1,4 @@
-"""Writing and reading log tables over the wire: what sheets 03 and 05 ask of PRODUCE_LOG, FETCH_LOG and LIMIT_SCAN."""
+"""Writing and reading log tables over the wire: what clients expect of PRODUCE_LOG, FETCH_LOG and LIMIT_SCAN."""
 
 from __future__ import annotations
 

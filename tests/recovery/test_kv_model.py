@@ -30,7 +30,7 @@ Rows = dict[int, tuple[Any, ...]]
 
 
 def apply(rows: Rows, what: str, row: tuple[Any, ...], targets: tuple[int, ...]) -> None:
-    """What one record does, as the sheet says it."""
+    """What one record does, by the rules of the changelog."""
     old = rows.get(row[0])
     partial = 0 < len(targets) < 3
     if what == "put":

@@ -1,6 +1,6 @@
 """Log batches as other implementations write them: the judges of the codec.
 
-Letters refer to the worked examples of the log format sheet. R3 = (id INT, name STRING, score DOUBLE),
+Letters name the worked examples of the protocol notes that they come from. R3 = (id INT, name STRING, score DOUBLE),
 R2 = (id INT NOT NULL, v STRING); schema id 1 throughout.
 """
 

@@ -1,4 +1,4 @@
-"""Worked examples of rows, arrays and maps (sheet 04, section 23), obtained from the reference encoders."""
+"""Worked examples of rows, arrays and maps, obtained from the reference encoders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ALIGNED rows: min/max rows of batch statistics and Paimon keys (sheet 04, section 6; sheet 03, section 4.3).
+"""ALIGNED rows: min/max rows of batch statistics and Paimon keys.
 
 Layout: header byte 0 and null bits in words of eight bytes (the bit of column i is bit i + 8), one slot of eight
 bytes per column, then the variable part. Statistics put null into NOT NULL columns (a column without any value has

@@ -1,4 +1,4 @@
-"""Array and map blocks and their slots, one value at a time (sheet 04, sections 4 and 6).
+"""Array and map blocks and their slots, one value at a time.
 
 A block is a fixed part of slots with a variable part behind it. A slot holds a small value itself, up to seven bytes
 of text "inline" (length in its last byte), or a pointer (length, offset) into the variable part, whose entries start

@@ -1,4 +1,4 @@
-"""Array, map and row blocks to nested Arrow columns, column by column (sheet 04, section 4).
+"""Array, map and row blocks to nested Arrow columns, column by column.
 
 A column of arrays is flattened: the counts of all blocks give the offsets, then the elements of all blocks are one
 child column. `decode_rows` is the row function of the enclosing format and is used for ROW elements.

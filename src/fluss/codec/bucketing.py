@@ -1,4 +1,4 @@
-"""From key bytes to a bucket: the functions of Fluss (and Lance), Paimon, Iceberg and Hudi (sheet 04, section 9).
+"""From key bytes to a bucket: the functions of Fluss (and Lance), Paimon, Iceberg and Hudi.
 
 Each exists for one key and for a binary array of keys; the latter hashes all keys word by word at once.
 
@@ -58,7 +58,7 @@ def _signed(value: int) -> int:
 
 
 def fluss_hash(key: bytes, tail: Tail = "java") -> int:
-    """The hash that Fluss and Paimon share, as an unsigned 32-bit number (steps 2 to 4 of sheet 04, 9.1)."""
+    """The hash that Fluss and Paimon share, as an unsigned 32-bit number."""
     whole = len(key) & ~3
     hash_ = _SEED
     for position in range(0, whole, 4):

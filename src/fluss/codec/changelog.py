@@ -1,4 +1,4 @@
-"""Changelog batches of primary-key tables: log batches with a change type per row (sheet 04, section 17).
+"""Changelog batches of primary-key tables: log batches with a change type per row.
 
 The log of a primary-key table has one format (`table.log.format`): ARROW, or COMPACTED or INDEXED rows. Batches are
 written with the newest schema; older batches are brought into a wanted schema when they are read.

@@ -1,4 +1,4 @@
-"""COMPACTED rows, one at a time (sheet 04, section 3): values of primary-key tables and COMPACTED log records.
+"""COMPACTED rows, one at a time: values of primary-key tables and COMPACTED log records.
 
 Null bits (one per column, also for NOT NULL ones), then the fields of the columns that are not null, back to back.
 The fields alone, without null bits, are the Fluss key encoding. The column-wise twin is `row_columns.py`.

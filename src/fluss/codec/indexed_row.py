@@ -1,4 +1,4 @@
-"""INDEXED rows, one at a time (sheet 04, section 5): `table.log.format` or `table.kv.format` = INDEXED.
+"""INDEXED rows, one at a time: `table.log.format` or `table.kv.format` = INDEXED.
 
 Null bits, then a list with room for the length of every variable-length column (only those that are not null take
 an entry, packed to the front), then the values of the columns that are not null.

@@ -1,4 +1,4 @@
-"""Key bytes: primary keys, bucket keys and prefix keys (sheet 04, sections 7 and 8).
+"""Key bytes: primary keys, bucket keys and prefix keys.
 
 Four encodings: COMPACTED (fields of a COMPACTED row without null bits), PAIMON (an ALIGNED row), ICEBERG (one column,
 the bytes that Iceberg hashes), HUDI (four bytes of a hash, for buckets only). Which one a table uses depends on its
@@ -103,7 +103,7 @@ def key_plan(
     lake_format: str | None,
     kv_format_version: int = 1,
 ) -> KeyPlan:
-    """The rule table of sheet 04, section 8. `lake_format` is `table.datalake.format`, in any case of letters."""
+    """Which encoders a table uses. `lake_format` is `table.datalake.format`, in any case of letters."""
     lake = lake_format.lower() if lake_format else None
     if lake not in _ENCODING_OF_LAKE_FORMAT:
         known = ", ".join(name for name in _ENCODING_OF_LAKE_FORMAT if name)

@@ -1,4 +1,4 @@
-"""Key-value batches: what PUT_KV carries for one bucket (sheet 04, section 12).
+"""Key-value batches: what PUT_KV carries for one bucket.
 
     length 4 | magic 1 | crc 4 | schema id 2 | attributes 1 | writer id 8 | batch sequence 4 | record count 4 = 28 bytes
     then per record: length 4 | key length varint | key | row, or nothing for a delete

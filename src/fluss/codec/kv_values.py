@@ -1,4 +1,4 @@
-"""Value bytes of the key-value store: an int16 schema id and the row in that schema (sheet 04, sections 13 and 14).
+"""Value bytes of the key-value store: an int16 schema id and the row in that schema.
 
 Rows stay in the schema they were written with, so the values of one bucket may have different schema ids. Decoding
 brings them all into one schema: values are grouped by id, each group is decoded column by column, and the groups are

@@ -1,4 +1,4 @@
-"""Partition names from partition values, as Java makes them (sheet 04, section 11).
+"""Partition names from partition values, as Java makes them.
 
 The name of a partition is the texts of its values in the order of the partition keys, joined with `$`. Nothing is
 escaped, so the server accepts only letters, digits, `_` and `-` in a value; the texts of numbers and instants are

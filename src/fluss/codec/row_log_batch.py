@@ -1,4 +1,4 @@
-"""INDEXED and COMPACTED log batches from and to Arrow (sheet 03, section 5).
+"""INDEXED and COMPACTED log batches from and to Arrow.
 
 The header is that of every log batch, always V0. The body is one record per row: int32 length of what follows, one
 byte of change type, the row. Unlike in ARROW batches the change type is there in every record, whatever the header

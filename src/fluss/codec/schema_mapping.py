@@ -1,4 +1,4 @@
-"""Rows of an older schema as rows of a newer one (sheet 04, section 14).
+"""Rows of an older schema as rows of a newer one.
 
 Columns are matched by their ids, never by name or position. A column that the older schema did not have yet is null.
 Its type may not have changed, except that it may have become nullable.

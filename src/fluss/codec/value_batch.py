@@ -1,4 +1,4 @@
-"""Value batches: the rows of LIMIT_SCAN and SCAN_KV (sheet 04, section 13.4).
+"""Value batches: the rows of LIMIT_SCAN and SCAN_KV.
 
     length 4 (of what follows) | magic 1 | record count 4 | per record: length 4 | value (schema id and row)
 

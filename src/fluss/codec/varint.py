@@ -1,4 +1,4 @@
-"""Variable-length integers of rows and keys (sheet 04, section 2), one at a time and for whole columns.
+"""Variable-length integers of rows and keys, one at a time and for whole columns.
 
 Base 128, lowest group first, never zig-zag: a negative number is its 32 or 64 bit pattern, so -1 takes 5 or 10
 bytes. Writers emit the shortest form. Readers accept longer forms of up to 5 or 10 bytes, as the reference does.

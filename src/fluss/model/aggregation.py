@@ -1,4 +1,4 @@
-"""Aggregation functions of columns: names, the types they take, their parameters (sheet 05, section 12.4)."""
+"""Aggregation functions of columns: names, the types they take, their parameters."""
 
 from __future__ import annotations
 

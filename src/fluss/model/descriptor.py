@@ -1,4 +1,4 @@
-"""Table and database descriptors and their JSON form (sheet 05, sections 1.4 and 1.5).
+"""Table and database descriptors and their JSON form.
 
 Reading a document checks everything that needs nothing but the document: the schema, partition keys, bucket keys.
 Broken rules are ValueErrors; the server turns them into code 15. Rules about properties and cluster limits live in

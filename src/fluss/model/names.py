@@ -1,4 +1,4 @@
-"""Which names are allowed for databases, tables, partitions, producers and columns (sheet 05, section 2)."""
+"""Which names are allowed for databases, tables, partitions, producers and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of option values: durations, memory sizes, booleans, numbers and enumerations (sheet 05, section 7).
+"""Texts of option values: durations, memory sizes, booleans, numbers and enumerations.
 
 Every function takes the text as a user wrote it and raises ValueError that says what is wrong with it. Table
 properties and server options share these rules.

@@ -1,4 +1,4 @@
-"""The `table.*` properties: keys, value types, defaults, and which may be altered (sheet 05, section 7).
+"""The `table.*` properties: keys, value types, defaults, and which may be altered.
 
 `properties` of a table descriptor is a map of texts. This module knows how to read each text; which combinations are
 allowed is decided by the coordinator, because that depends on the schema and on the server's configuration.

@@ -1,4 +1,4 @@
-"""Columns and schemas: names, types, stable ids, keys, and their JSON form (sheet 05, sections 1.2 and 1.3)."""
+"""Columns and schemas: names, types, stable ids, keys, and their JSON form."""
 
 from __future__ import annotations
 

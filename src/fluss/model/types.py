@@ -1,6 +1,6 @@
 """The data types of a table: values, limits and their JSON form.
 
-The JSON form is what `table_json` and `schema_json` carry on the wire (sheet 05, section 1.1).
+The JSON form is what `table_json` and `schema_json` carry on the wire.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GET_METADATA: who serves what, on the listener the client came in through (sheet 05, section 10.2)."""
+"""GET_METADATA: who serves what, on the listener the client came in through."""
 
 from __future__ import annotations
 

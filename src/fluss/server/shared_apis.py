@@ -1,4 +1,4 @@
-"""The read-only APIs that coordinator and tablets both serve (sheet 05, section 10.1).
+"""The read-only APIs that coordinator and tablets both serve.
 
 No state of its own: every answer comes from the process's catalog, refreshed at the start of the request, so any
 process answers the same from the moment a change was acknowledged.

@@ -1,4 +1,4 @@
-"""Snapshots that a table could have, and how to reach the files (sheet 05, sections 14 and 15.4).
+"""Snapshots that a table could have, and how to reach the files.
 
 This server offers no kv snapshots: readers then start at the earliest changelog offset, which is always kept. It has no
 lake snapshots either until a tiering job registers one.

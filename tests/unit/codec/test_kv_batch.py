@@ -30,7 +30,7 @@ SCHEMA = Schema(
     ("id",),
 )
 WIDER = Schema((*SCHEMA.columns, Column("note", t.StringType(), column_id=3)), ("id",))
-# Sheet 04, sections 23.5 and 23.6.
+# Bytes of the reference encoders.
 GOLDEN = bytes.fromhex(
     "2d00000000b3b1a718010000e90300000000000000000000020000000b0000000101000105616c69636564020000000102"
 )

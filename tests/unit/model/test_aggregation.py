@@ -1,4 +1,4 @@
-"""Aggregation functions of columns (sheet 05, sections 1.2 and 12.4)."""
+"""Aggregation functions of columns."""
 
 from __future__ import annotations
 

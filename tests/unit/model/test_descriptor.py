@@ -1,4 +1,4 @@
-"""Table and database descriptors and their JSON (sheet 05, sections 1.3 to 1.5 and the structure rules of 4.3)."""
+"""Table and database descriptors and their JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fluss.model.descriptor import (
 )
 from tests.unit.model.strategies import database_descriptors, table_descriptors
 
-# The worked example of sheet 05, section 1.4.
+# The worked example of the descriptor format.
 EXAMPLE = b"""{"version":1,
  "schema":{"version":1,"columns":[
    {"name":"day","data_type":{"type":"STRING","nullable":false},"id":0},

@@ -1,4 +1,4 @@
-"""Which names are allowed (sheet 05, section 2)."""
+"""Which names are allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of `table.*` properties (sheet 05, section 7)."""
+"""The table of `table.*` properties."""
 
 from __future__ import annotations
 

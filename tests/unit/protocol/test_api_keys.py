@@ -1,4 +1,4 @@
-"""The table of API keys, and the generated messages, against the facts of the protocol sheets."""
+"""The table of API keys, and the generated messages, against the published protocol."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_stub_is_in_step_with_the_proto_file() -> None:
     assert listed == {name: [field.name for field in message.fields] for name, message in messages.items()}
 
 
-def test_the_messages_have_the_sheets_shape() -> None:
+def test_the_messages_have_the_published_shape() -> None:
     messages = pb.DESCRIPTOR.message_types_by_name.values()
     fields = [field for message in messages for field in message.fields]
     assert (len(messages), len(fields)) == (MESSAGE_COUNT, FIELD_COUNT)

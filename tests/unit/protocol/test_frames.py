@@ -1,4 +1,4 @@
-"""Frames against the worked bytes of the protocol sheet."""
+"""Frames against the worked bytes of the protocol."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SERVER_FAILURE = _hex("00000006 02 0803 120178")
         (AUTHENTICATE_AGAIN_REQUEST, ApiKey.AUTHENTICATE, 2, pb.AuthenticateRequest(protocol="PLAIN", token=b"")),
     ],
 )
-def test_requests_have_the_sheets_bytes(
+def test_requests_have_the_worked_bytes(
     frame: bytes, api_key: ApiKey, request_id: int, message: pb.MetadataRequest
 ) -> None:
     assert request_frame(api_key, 0, request_id, message.SerializeToString()) == frame
@@ -77,7 +77,7 @@ def test_an_empty_packed_field_is_read_as_nothing() -> None:
     assert pb.MetadataRequest.FromString(METADATA_REQUEST_JAVA[12:]).partitions_id == []
 
 
-def test_answers_have_the_sheets_bytes() -> None:
+def test_answers_have_the_worked_bytes() -> None:
     versions = pb.ApiVersionsResponse(server_type=2)
     versions.api_versions.add(api_key=1016, min_version=0, max_version=2)
     assert success_frame(0, versions.SerializeToString()) == API_VERSIONS_ANSWER

@@ -1,4 +1,4 @@
-"""ALTER_TABLE: properties, or new columns at the end (sheet 05, sections 5.1 and 5.2)."""
+"""ALTER_TABLE: properties, or new columns at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that follow the clock: created ahead of time, dropped when they are too old (sheet 05, section 6.3).
+"""Partitions that follow the clock: created ahead of time, dropped when they are too old.
 
 Theory. No state but the catalog: a pass over a table compares the partitions that exist with those that should, and
 writes the difference. Passes run right after a table is created or altered, at the start of the coordinator and then

@@ -1,4 +1,4 @@
-"""The auto-partition properties of a table, read and checked (sheet 05, sections 4.4 and 6.3)."""
+"""The auto-partition properties of a table, read and checked."""
 
 from __future__ import annotations
 

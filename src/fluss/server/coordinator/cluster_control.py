@@ -1,4 +1,4 @@
-"""Run-time options, server tags and rebalancing (sheet 05, section 18).
+"""Run-time options, server tags and rebalancing.
 
 Options set at run time are stored in the catalog, so they survive restarts and every process sees them. Only those are
 accepted that the server really reads at run time, or that have no effect on one machine anyway.

@@ -1,4 +1,4 @@
-"""Leases on kv snapshots, and the coordinator's lists of snapshots and remote manifests (sheet 05, section 14).
+"""Leases on kv snapshots, and the coordinator's lists of snapshots and remote manifests.
 
 A lease keeps snapshots alive for a reader. This server makes no snapshots yet, so a lease protects nothing; it is
 stored all the same, because readers acquire, renew and drop leases as a matter of course.

@@ -1,4 +1,4 @@
-"""CREATE_PARTITION and DROP_PARTITION (sheet 05, section 6.1).
+"""CREATE_PARTITION and DROP_PARTITION.
 
 The flag of *create* is named `ignore_if_not_exists` on the wire and means "ignore if it exists".
 """

@@ -1,4 +1,4 @@
-"""Partition values made of time: units, patterns, zones (sheet 05, section 6.3). Pure functions.
+"""Partition values made of time: units, patterns, zones. Pure functions.
 
 Patterns are those of Java's date formatter, cut down to what a partition value can be: the year, then quarter or
 month, then day, then hour, as far as the unit goes, each with its full width, with literal text between them.

@@ -1,4 +1,4 @@
-"""Offsets that exactly-once sinks leave with the coordinator (sheet 05, section 18).
+"""Offsets that exactly-once sinks leave with the coordinator.
 
 An entry lives in the catalog under the producer's id until it expires. Registering never replaces a live entry: the
 first offsets are those to go back to.

@@ -1,4 +1,4 @@
-"""Whether the tablets of this server can hold a new table or partition (sheet 05, sections 4.3 and 18)."""
+"""Whether the tablets of this server can hold a new table or partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CREATE_TABLE and DROP_TABLE, in the order of checks of sheet 05, sections 4.1 and 5.3.
+"""CREATE_TABLE and DROP_TABLE. Checks come in the order of Apache Fluss, so that the same mistake is reported first.
 
 A table is usable on every tablet when CREATE_TABLE has answered: leaders are a function of ids, and each process
 refreshes its catalog before it looks anything up.

@@ -1,4 +1,4 @@
-"""What the server writes into a descriptor that leaves things open (sheet 05, section 4.2)."""
+"""What the server writes into a descriptor that leaves things open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables are allowed: structure and property rules beyond the descriptor itself (sheet 05, 4.3 and 4.4).
+"""Which tables are allowed: structure and property rules beyond the descriptor itself.
 
 `check_table` gets a descriptor whose defaults are filled in and raises the first broken rule with its code. It changes
 nothing and looks at nothing else, so CREATE_TABLE and ALTER_TABLE share it.

@@ -1,4 +1,4 @@
-"""CREATE_ACLS, LIST_ACLS and DROP_ACLS (sheet 05, section 16.2)."""
+"""CREATE_ACLS, LIST_ACLS and DROP_ACLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what (sheet 05, section 16.2).
+"""Who may do what.
 
 Theory. A permission (ACL) allows a principal an operation on a resource. A request on a table is allowed by a
 permission on the table, on its database, or on the cluster. There are no denials. `Authorizer` reads the ACLs that its

@@ -2,7 +2,7 @@
 
 Without projection and filter a fetch is a plain byte range and does not come here.
 
-Rules (sheet 03, 4.6 and 6.3): batches are added while the running *answered* size fits the budget; the first batch is
+Rules: batches are added while the running *answered* size fits the budget; the first batch is
 returned whole when the caller says so; a batch without rows costs no budget, and is left out when both filter and
 projection are on. A scan stops after `MAX_SCANNED_BATCHES`, because it runs in the event loop: a filter that drops
 everything then answers how far it came, and the client asks again from there.

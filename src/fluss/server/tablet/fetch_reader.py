@@ -47,7 +47,7 @@ class FetchAnswer:
 
 
 def must_wait(plan: FetchPlan, answer: FetchAnswer) -> bool:
-    """Whether the fetch waits for more (sheet 03, 9.3)."""
+    """Whether the fetch waits for more."""
     return (
         plan.max_wait_ms > 0
         and answer.found_bytes < plan.min_bytes

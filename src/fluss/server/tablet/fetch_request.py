@@ -22,7 +22,7 @@ REMOTE_FIRST = 1
 DEFAULT_WAIT_MS = 100
 # Nobody waits longer, whatever was asked: an answer without records is always right.
 MAX_WAIT_MS = 600_000
-# Codes that leave the other buckets of a fetch waiting (sheet 03, 9.3).
+# Codes that leave the other buckets of a fetch waiting.
 QUIET_ERROR_CODES = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER.value, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION.value}
 )

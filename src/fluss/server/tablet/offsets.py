@@ -24,7 +24,7 @@ LEADER_END_SNAPSHOT = 3
 
 
 def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_ms: int) -> int:
-    """The offset from which a client meets everything at or after `timestamp` (sheet 03, section 12).
+    """The offset from which a client meets everything at or after `timestamp`.
 
     Exact for local data; at or before the exact batch for data that is only remote.
     """

@@ -1,4 +1,4 @@
-"""ALTER_TABLE: properties and new columns (sheet 05, sections 5.1 and 5.2)."""
+"""ALTER_TABLE: properties and new columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that follow the clock (sheet 05, section 6.3). Now is 2024-09-19 12:00 UTC."""
+"""Partitions that follow the clock. Now is 2024-09-19 12:00 UTC."""
 
 from __future__ import annotations
 

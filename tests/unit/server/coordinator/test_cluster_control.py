@@ -1,4 +1,4 @@
-"""Run-time options, health, server tags, rebalancing, and what the coordinator serves (sheet 05, section 18)."""
+"""Run-time options, health, server tags, rebalancing, and what the coordinator serves."""
 
 from __future__ import annotations
 

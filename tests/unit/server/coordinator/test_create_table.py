@@ -1,4 +1,4 @@
-"""CREATE_TABLE: order of checks, defaults, structure (sheet 05, sections 4.1 to 4.3), and tables read back."""
+"""CREATE_TABLE: order of checks, defaults, structure, and tables read back."""
 
 from __future__ import annotations
 

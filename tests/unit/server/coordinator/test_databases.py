@@ -1,4 +1,4 @@
-"""Database calls (sheet 05, section 3)."""
+"""Database calls."""
 
 from __future__ import annotations
 

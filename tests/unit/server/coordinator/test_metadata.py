@@ -1,4 +1,4 @@
-"""GET_METADATA (sheet 05, section 10.2, and the leniency notes of sheet 01, section 10)."""
+"""GET_METADATA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time units, patterns and zones of partition values (sheet 05, section 6.3)."""
+"""Time units, patterns and zones of partition values."""
 
 from __future__ import annotations
 

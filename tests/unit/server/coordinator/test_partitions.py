@@ -1,4 +1,4 @@
-"""Partitions by hand (sheet 05, section 6.1) and their time check (6.3)."""
+"""Partitions by hand and their time check (6.3)."""
 
 from __future__ import annotations
 

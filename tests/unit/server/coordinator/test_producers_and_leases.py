@@ -1,4 +1,4 @@
-"""Producer offsets, kv snapshots and their leases, lake snapshots, the file-system token (sheet 05, 14, 15.4, 18)."""
+"""Producer offsets, kv snapshots and their leases, lake snapshots, the file-system token."""
 
 from __future__ import annotations
 

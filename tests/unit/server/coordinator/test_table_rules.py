@@ -1,4 +1,4 @@
-"""Structure and property rules of tables, each with its code (sheet 05, sections 4.3 and 4.4)."""
+"""Structure and property rules of tables, each with its code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what, through every call (sheet 05, section 16.2)."""
+"""Who may do what, through every call."""
 
 from __future__ import annotations
 
