@@ -1,4 +1,4 @@
-"""Lookups that insert what they do not find: a row with the key and nothing else (sheet 05, section 13.1).
+"""Lookups that insert what they do not find: a row with the key and nothing else.
 
 The key columns are read back from the key bytes, so the encoding of the table's keys must be reversible; partition
 columns come from the name of the partition, which only texts do without loss. The rows go through the normal put with

@@ -1,4 +1,4 @@
-"""SCAN_KV: all rows of a bucket as they were at one moment, batch by batch (sheet 05, section 13.4).
+"""SCAN_KV: all rows of a bucket as they were at one moment, batch by batch.
 
 States of a scanner: open (waits for the next call) -> busy (a call is being answered) -> open, or closed: at the end of
 the rows, by the client, by any error, by a second call while busy, when it was idle for too long, or because its
@@ -208,7 +208,7 @@ class ScanKvApi:
             if self._is_expired(scanner):
                 self._expired[scanner.scanner_id] = now + 2 * self._limits.idle_ms
                 self._close(scanner)
-            elif scanner.cursor.is_gone and not scanner.is_busy:
+            elif scanner.cursor.is_lost and not scanner.is_busy:
                 self._close(scanner)
         while self._expired:
             oldest = next(iter(self._expired))

@@ -1,4 +1,4 @@
-"""LOOKUP: rows by primary key (sheet 05, section 13.1).
+"""LOOKUP: rows by primary key.
 
 All keys of a bucket are asked for in one call of the store, in steps of `STEP_KEYS` with the event loop between them.
 Answers are encoded here and not through message objects: an object per row would cost more than finding the row.

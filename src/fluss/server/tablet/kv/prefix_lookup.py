@@ -1,4 +1,4 @@
-"""PREFIX_LOOKUP: all rows whose key begins with given bytes, in key order (sheet 05, section 13.2).
+"""PREFIX_LOOKUP: all rows whose key begins with given bytes, in key order.
 
 The server compares bytes only; that a prefix of columns is a prefix of bytes is the client's business.
 """

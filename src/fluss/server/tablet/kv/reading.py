@@ -4,9 +4,9 @@ Reads see the store only, that is what is durable in the changelog and applied; 
 whoever got an acknowledgement finds the row.
 
 A `RowCursor` reads a bucket as it was at one moment, however long that takes. It keeps RocksDB's files in use and
-would keep the store from being closed, so it must be closed, and it closes itself when the bucket goes away. Rows are
-taken in steps of at most `STEP_ROWS` rows or `STEP_BYTES` bytes, with the event loop between them. Everything runs in
-the loop's thread.
+would keep the store from being closed, so it must be closed, and it closes itself when the bucket is open no more. Rows
+are taken in steps of at most `STEP_ROWS` rows or `STEP_BYTES` bytes, with the event loop between them. Everything runs
+in the loop's thread.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class KvReads:
 class RowCursor:
     """Values of a bucket in key order, as of now. See the module's text."""
 
-    __slots__ = ("_ahead", "_items", "_local", "_prefix", "applied_offset")
+    __slots__ = ("_ahead", "_items", "_local", "_lost", "_prefix", "applied_offset")
 
     def __init__(self, local: LocalBucket, store: KvStore, prefix: bytes = b"") -> None:
         self._local = local
@@ -93,9 +93,14 @@ class RowCursor:
         self.applied_offset = snapshot.applied.log_offset
         self._items: Iterator[tuple[bytes, bytes]] | None = snapshot.items
         self._ahead: tuple[bytes, bytes] | None = None
-        self._advance()
-        if self._items is not None:
-            local.waiters[self] = None
+        # Why the rows cannot be read to their end: the bucket was dropped, moved, or its store has failed.
+        self._lost: FlussError | None = None
+        local.waiters[self] = None
+        try:
+            self._advance()
+        except FlussError:
+            self.close()
+            raise
 
     @property
     def has_more(self) -> bool:
@@ -103,9 +108,9 @@ class RowCursor:
         return self._ahead is not None
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the bucket went away."""
-        return self._local.state is BucketState.GONE
+    def is_lost(self) -> bool:
+        """Whether the bucket went away before the end."""
+        return self._lost is not None
 
     def take(self, max_rows: int, max_bytes: int) -> list[bytes]:
         """The next values up to one of the limits, at least one if there is one; raises when the bucket is gone."""
@@ -121,8 +126,8 @@ class RowCursor:
 
     def check_open(self) -> None:
         """Raise the error of a bucket that went away."""
-        if self.is_gone and self._local.error is not None:
-            raise self._local.error
+        if self._lost is not None:
+            raise self._lost
 
     async def steps(self, max_rows: int | None, max_bytes: int) -> AsyncIterator[list[bytes]]:
         """Values in steps; the loop runs between them. Ends when a limit is reached or there is nothing more."""
@@ -138,8 +143,10 @@ class RowCursor:
         self.check_open()
 
     def bucket_changed(self) -> None:
-        """Called by the bucket on every change; only its end matters here."""
-        if self.is_gone:
+        """Called by the bucket on every change; only its end matters here, also if it is opened again later."""
+        if self._local.state is not BucketState.OPEN:
+            lost = self._local.error
+            self._lost = lost or FlussError(f"{self._local.name} was closed", ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.close()
 
     def close(self) -> None:

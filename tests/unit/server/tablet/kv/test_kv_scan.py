@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fluss.codec.value_batch import decode_value_batch
-from fluss.errors import ErrorCode
+from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.network.service import RequestContext
@@ -239,3 +240,55 @@ async def test_a_store_with_open_scans_can_be_closed_and_opened_again(tmp_path: 
             else:
                 table = KvTable(tablet, int(tablet.coordinator.table_info("t").table_id))
             assert (await first(table, size=100)).has_more_results
+
+
+def damage_the_middle(directory: Path) -> None:
+    (file,) = directory.rglob("*.sst")
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 64] = bytes(64)
+    file.write_bytes(content)
+
+
+@in_event_loop
+async def test_a_damaged_file_is_an_error_and_no_short_scan(tmp_path: Path) -> None:
+    async with TabletHarness(tmp_path) as tablet:
+        table = KvTable.create(tablet)
+        chance = random.Random(1)
+        await table.upsert(*[(number, chance.randbytes(40).hex(), number) for number in range(5000)])
+    damage_the_middle(tmp_path)
+    async with TabletHarness(tmp_path) as tablet:
+        table = KvTable(tablet, int(tablet.coordinator.table_info("t").table_id))
+        scan = await first(table, size=10 << 20)
+        assert scan.error_code == ErrorCode.KV_STORAGE_EXCEPTION
+        assert not table.local.waiters
+        # The rows are made anew from the changelog.
+        deadline = asyncio.get_running_loop().time() + 10
+        while scan.HasField("error_code"):
+            assert asyncio.get_running_loop().time() < deadline, scan
+            tablet.coordinator.now_ms += 1000
+            await asyncio.sleep(0.01)
+            scan = await first(table, size=10 << 20)
+        assert sorted(ids(table, scan)) == list(range(5000))
+
+
+@in_event_loop
+async def test_a_store_that_fails_ends_its_scans(tmp_path: Path) -> None:
+    async with TabletHarness(tmp_path) as tablet:
+        table = KvTable.create(tablet)
+        await table.upsert(*TEN_ROWS)
+        scans = [(await first(table, size=100)).scanner_id for _ in range(2)]
+        table.kv.store.failure = FlussError("no luck", ErrorCode.KV_STORAGE_EXCEPTION)
+        refused = await first(table)
+        assert refused.error_code == ErrorCode.KV_STORAGE_EXCEPTION
+        answer = await following(table, scans[0], 1)
+        assert answer.error_code == ErrorCode.KV_STORAGE_EXCEPTION
+        deadline = asyncio.get_running_loop().time() + 10
+        while refused.HasField("error_code"):
+            assert asyncio.get_running_loop().time() < deadline, refused
+            tablet.coordinator.now_ms += 1000
+            await asyncio.sleep(0.01)
+            refused = await first(table)
+        assert ids(table, refused) == list(range(10))
+        # The bucket is open again, but the scan had lost its moment.
+        assert (await following(table, scans[1], 1)).HasField("error_code")

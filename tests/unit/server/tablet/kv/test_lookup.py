@@ -64,7 +64,7 @@ async def test_values_in_the_order_of_the_keys(tmp_path: Path) -> None:
         await table.upsert((1, "one", 1), (300, None, None))
         result = await lookup(table, table.key((300,)), b"\x63", table.key((1,)), table.key((1,)))
         assert rows(table, result.values) == [(300, None, None), None, (1, "one", 1), (1, "one", 1)]
-        # Sheet 04, section 23.6.
+        # Bytes of the reference encoder.
         await table.upsert((1, "alice", 100))
         assert (await lookup(table, b"\x01")).values[0].values == bytes.fromhex("0100000105616c69636564")
         assert list((await lookup(table)).values) == []
