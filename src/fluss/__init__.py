@@ -23,6 +23,7 @@ if _TYPE_CHECKING:
     from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
     from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
     from fluss.client.facade import Database, connect
+    from fluss.client.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
     from fluss.client.scanner import (
         BatchScanner,
         ColumnRef,
@@ -77,11 +78,13 @@ __all__ = [
     "LakeSnapshot",
     "LogFormat",
     "LogScanner",
+    "Lookuper",
     "OffsetSpec",
     "OffsetType",
     "PartitionInfo",
     "PartitionSpec",
     "Predicate",
+    "PrefixLookuper",
     "RecordBatch",
     "ScanRecord",
     "ScanRecords",
@@ -92,7 +95,9 @@ __all__ = [
     "TableBucket",
     "TableDescriptor",
     "TableInfo",
+    "TableLookup",
     "TablePath",
+    "TablePrefixLookup",
     "TableScan",
     "TableUpsert",
     "UpsertWriter",
@@ -111,6 +116,7 @@ _HOMES = {
     "fluss.client.data_types": ("DataField", "DataTypes"),
     "fluss.client.databases": ("DatabaseDescriptor", "DatabaseInfo"),
     "fluss.client.facade": ("Database", "connect"),
+    "fluss.client.lookup": ("Lookuper", "PrefixLookuper", "TableLookup", "TablePrefixLookup"),
     "fluss.client.descriptors": ("KvFormat", "LogFormat", "TableDescriptor"),
     "fluss.client.scanner": (
         "BatchScanner",

@@ -18,6 +18,7 @@ from fluss.client.connection import CLOSE_TIMEOUT_SECONDS, BaseConnection
 from fluss.client.data_types import DataField, DataTypes
 from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
 from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
+from fluss.client.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
 from fluss.client.scanner import AioBatchScanner as BatchScanner
 from fluss.client.scanner import AioLogScanner as LogScanner
 from fluss.client.scanner import ColumnRef, Predicate, RecordBatch, ScanRecord, ScanRecords, col
@@ -65,11 +66,13 @@ __all__ = [
     "LakeSnapshot",
     "LogFormat",
     "LogScanner",
+    "Lookuper",
     "OffsetSpec",
     "OffsetType",
     "PartitionInfo",
     "PartitionSpec",
     "Predicate",
+    "PrefixLookuper",
     "RecordBatch",
     "ScanRecord",
     "ScanRecords",
@@ -80,7 +83,9 @@ __all__ = [
     "TableBucket",
     "TableDescriptor",
     "TableInfo",
+    "TableLookup",
     "TablePath",
+    "TablePrefixLookup",
     "TableScan",
     "TableUpsert",
     "UpsertWriter",

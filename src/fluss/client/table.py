@@ -22,6 +22,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model import paths
 
 if TYPE_CHECKING:
+    from fluss.client.lookup import TableLookup
     from fluss.client.scanner import BatchScanner, LogScanner, Predicate
     from fluss.client.table_upsert import TableUpsert
     from fluss.client.writer import AppendWriter
@@ -53,6 +54,48 @@ class BaseTable:
         from fluss.client.table_upsert import TableUpsert
 
         return TableUpsert(self._session, self._table, columns)
+
+    def new_lookup(self) -> TableLookup:
+        """A builder for lookups by key, which is also a lookuper itself. For primary-key tables."""
+        from fluss.client.lookup import TableLookup
+
+        return TableLookup(self._session, self._table)
+
+    async def to_arrow(
+        self, columns: Sequence[str] | None = None, *, filter: Predicate | None = None, limit: int | None = None
+    ) -> pa.Table:
+        """All rows that the table has now, as a `pyarrow.Table`.
+
+        A log table is read from its start to its latest offsets; of a primary-key table these are its current rows,
+        each bucket as it is at one moment. `columns` by name, `filter` a condition such as `col("id") >= 200`,
+        `limit` at most so many rows.
+        """
+        from fluss.client.table_read import read_current
+
+        scan = BaseTableScan(self._session, self._table)
+        if columns is not None:
+            scan = scan.project_by_name(columns)
+        if filter is not None:
+            scan = scan.filter(filter)
+        if limit is not None:
+            scan = scan.limit(limit)
+        return await read_current(self._session, self._table, scan._plan)
+
+    async def to_pandas(
+        self, columns: Sequence[str] | None = None, *, filter: Predicate | None = None, limit: int | None = None
+    ) -> Any:
+        """The same as a `pandas.DataFrame`."""
+        from fluss.client.scanner.base_scanner import pandas_of
+
+        return pandas_of(await self.to_arrow(columns, filter=filter, limit=limit))
+
+    async def to_polars(
+        self, columns: Sequence[str] | None = None, *, filter: Predicate | None = None, limit: int | None = None
+    ) -> Any:
+        """The same as a `polars.DataFrame`."""
+        from fluss.client.scanner.base_scanner import polars_of
+
+        return polars_of(await self.to_arrow(columns, filter=filter, limit=limit))
 
     @property
     def arrow_schema(self) -> pa.Schema:

@@ -1,7 +1,8 @@
-"""Limit scans: the last rows of one bucket in one question.
+"""Limit scans: some rows of one bucket in one question.
 
-A server returns whole batches, so that the rows are cut here: the last `limit` of them. Creating a scanner asks
-nothing; the first read does, once. An error leaves the scanner spent.
+Of a log table these are the last rows of the bucket: a server returns whole batches, so that the rows are cut here. Of
+a primary-key table they are the first rows in the order of their keys, as they are now; they have no offsets.
+Creating a scanner asks nothing; the first read does, once. An error leaves the scanner spent.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 
 MAX_ATTEMPTS = 6
+# Rows of a primary-key table do not know when they were written.
+NO_TIMESTAMP = -1
 FIRST_RETRY_SECONDS = 0.025
 
 
@@ -38,17 +41,13 @@ class BaseBatchScanner:
             raise FlussError("a scan of one bucket needs a limit: new_scan().limit(n).create_bucket_batch_scanner(b)")
         if plan.predicate is not None:
             raise FlussError("a filter cannot be combined with limit(): the server counts rows before it filters")
-        if table.has_primary_key:
-            raise FlussError(
-                f"table {table.path} has a primary key: limit scans are for log tables",
-                ErrorCode.INVALID_TABLE_EXCEPTION,
-            )
         session.check_open()
         self._session = session
         self._table = table
         self._limit = plan.limit
         self._bucket = bucket
         self._decoder = BatchDecoder(table, plan)
+        self._plan = plan
         self._spent = False
 
     @property
@@ -89,6 +88,8 @@ class BaseBatchScanner:
         """On the I/O thread."""
         cluster, path = self._session.cluster, self._table.path
         answer = await self._answer()
+        if self._table.has_primary_key:
+            return await self._current_rows(answer.records)
         records = memoryview(answer.records)
         try:
             walked = walk(records)
@@ -98,6 +99,14 @@ class BaseBatchScanner:
             if not self._decoder.knows(schema_id):
                 self._decoder.learn(schema_id, await fetch_schema(cluster, path, schema_id))
         return self._last_rows(records)
+
+    async def _current_rows(self, records: bytes) -> RecordBatch | None:
+        from fluss.client.table_read.kv_scan import ValueBatches  # it needs scanners itself
+
+        rows = await ValueBatches(self._session, self._table, self._plan).decode(self._bucket, records)
+        if not rows.num_rows:
+            return None
+        return RecordBatch(LogRows(self._bucket, rows.slice(0, self._limit), 0, NO_TIMESTAMP))
 
     def _last_rows(self, records: memoryview) -> RecordBatch | None:
         found: list[LogRows] = []

@@ -1,0 +1,98 @@
+"""Many keys at once: encoded, hashed and decoded column by column.
+
+Keys go out in asks of `KEYS_PER_ASK`, at most `MAX_ASKS_OUT` at a time, through the queue that single lookups use. The
+work on columns is done by the decoding threads, not in the user's event loop. An answer that is too large for the
+server (code 13) is asked for again in halves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from fluss.client.lookup.keys import KeyReader, Place
+from fluss.client.lookup.queue import Ask, LookupQueue
+from fluss.client.lookup.values import RowReader
+from fluss.client.scanner.decode_pool import decode_pool
+from fluss.client.session import Session
+from fluss.errors import ErrorCode, FlussError
+
+KEYS_PER_ASK = 4_096
+MAX_ASKS_OUT = 8
+
+Found = list[bytes | None]
+
+
+async def look_up_many(
+    session: Session,
+    keys: KeyReader,
+    rows: RowReader,
+    queue: LookupQueue,
+    given: Any,
+    output: Literal["arrow", "rows"] | None,
+) -> Any:
+    """See `Lookuper.lookup_many`."""
+    session.check_open()
+    if output not in (None, "arrow", "rows"):
+        raise FlussError(f"output is 'arrow' or 'rows', got {output!r}")
+    is_arrow = isinstance(given, (pa.Table, pa.RecordBatch))
+    if not is_arrow and (isinstance(given, (str, bytes, dict)) or not isinstance(given, Iterable)):
+        raise FlussError(f"lookup_many takes Arrow or an iterable of keys, got {type(given).__name__}")
+    loop = asyncio.get_running_loop()
+    pool = decode_pool()
+
+    def prepare() -> tuple[int, list[Any]]:
+        batch = keys.batch_of_arrow(given) if is_arrow else keys.batch_of_rows(given)
+        return batch.num_rows, keys.groups(batch)
+
+    count, groups = await loop.run_in_executor(pool, prepare)
+    values: Found = [None] * count
+    await _ask_all(queue, _portions(groups), values)
+    unknown = rows.unknown_schemas(value for value in values if value is not None)
+    if unknown:
+        await rows.learn(unknown)
+    if output == "rows" or (output is None and not is_arrow):
+        return await loop.run_in_executor(pool, rows.rows, values)
+    return await loop.run_in_executor(pool, _as_table, rows, values)
+
+
+def _as_table(rows: RowReader, values: Found) -> Any:
+    return pa.Table.from_batches([rows.aligned(values)], rows.nullable_schema)
+
+
+def _portions(groups: list[Any]) -> Iterator[tuple[Place, Any, list[bytes]]]:
+    for place, positions, keys in groups:
+        for start in range(0, len(positions), KEYS_PER_ASK):
+            yield place, positions[start : start + KEYS_PER_ASK], keys.slice(start, KEYS_PER_ASK).to_pylist()
+
+
+async def _ask_all(queue: LookupQueue, portions: Iterator[tuple[Place, Any, list[bytes]]], values: Found) -> None:
+    """A few workers take portions from the iterator; the first error ends them all."""
+
+    async def work() -> None:
+        for place, positions, keys in portions:
+            for position, value in zip(positions.tolist(), await _ask(queue, place, keys), strict=True):
+                values[position] = value
+
+    workers = [asyncio.ensure_future(work()) for _ in range(MAX_ASKS_OUT)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+
+
+async def _ask(queue: LookupQueue, place: Place, keys: list[bytes]) -> Found:
+    await queue.room()
+    ask = Ask(place, keys, asyncio.get_running_loop())
+    queue.submit(ask)
+    try:
+        return await ask.future
+    except FlussError as error:
+        if error.error_code != ErrorCode.RECORD_TOO_LARGE_EXCEPTION or len(keys) == 1:
+            raise
+    half = len(keys) // 2
+    return await _ask(queue, place, keys[:half]) + await _ask(queue, place, keys[half:])

@@ -1,0 +1,82 @@
+"""`to_arrow()` of a table: all rows it has now.
+
+A log table is read from its start to its latest offsets. A primary-key table is scanned bucket by bucket, each as it is
+at one moment; where the server has no SCAN_KV, its changelog is read instead. All coroutines here are awaited in the
+user's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.client.admin_calls import AdminCalls
+from fluss.client.metadata import ClientTable
+from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.aio_scanner import AioLogScanner
+from fluss.client.session import Session
+from fluss.client.table_read.changelog import read_changelog
+from fluss.client.table_read.kv_scan import KvTableScan
+from fluss.client.table_read.selection import Selection
+from fluss.client.values import TableBucket
+from fluss.protocol.api_keys import ApiKey
+
+
+async def read_current(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
+    """A `pyarrow.Table` of the rows that the plan asks for."""
+    session.check_open()
+    if table.has_primary_key:
+        return await _read_rows(session, table, plan)
+    return await _read_log(session, table, plan)
+
+
+async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
+    scanner = AioLogScanner(session, table, replace(plan, limit=None), records=False)
+    async with scanner:
+        await asyncio.get_running_loop().run_in_executor(None, scanner.subscribe_all)
+        core = scanner._core
+        if not core.positions():
+            return scanner.arrow_schema.empty_table()  # partitioned, without any partition
+        if plan.limit is None:
+            return await scanner.to_arrow()
+        missing = plan.limit
+        batches: list[Any] = []
+        subscriptions = await session.awaitable(core.begin_bounded())
+        while missing and (taken := await core.next_bounded_async(subscriptions)) is not None:
+            for rows in taken:
+                batches.append(rows.rows.slice(0, missing))
+                missing -= batches[-1].num_rows
+        return pa.Table.from_batches(batches, scanner.arrow_schema)
+
+
+async def _read_rows(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
+    selection = Selection(table, plan)
+    buckets: list[TableBucket] = await session.awaitable(_buckets(session, table))
+    batches: list[Any] = []
+    serves_scans = bool(buckets) and await session.awaitable(_serves_scans(session, table, buckets[0]))
+    if serves_scans:
+        scan = KvTableScan(session, table, plan)
+        batches = await session.awaitable(scan.read(buckets))
+    elif buckets:
+        batches = await read_changelog(session, table, selection, buckets)
+    found = pa.Table.from_batches(batches, selection.schema)
+    return found if plan.limit is None else found.slice(0, plan.limit)
+
+
+async def _serves_scans(session: Session, table: ClientTable, bucket: TableBucket) -> bool:
+    return (await session.cluster.leader(bucket, table.path)).supports(ApiKey.SCAN_KV)
+
+
+async def _buckets(session: Session, table: ClientTable) -> list[TableBucket]:
+    partition_ids: list[int | None] = [None]
+    if table.is_partitioned:
+        infos = await AdminCalls(session.cluster).list_partition_infos(table.path, None)
+        partition_ids = [info.partition_id for info in infos]
+    return [
+        TableBucket.with_partition(table.table_id, partition_id, bucket_id)
+        for partition_id in partition_ids
+        for bucket_id in range(table.bucket_count)
+    ]
