@@ -1,4 +1,4 @@
-"""Partial updates and partial deletes (sheet 04, section 15.3).
+"""Partial updates and partial deletes.
 
 A request names the columns that it writes; the others keep what they have.
 """
@@ -45,17 +45,18 @@ class PartialUpdateMerger:
 
     def __init__(self, rules: KvRules, targets: frozenset[int]) -> None:
         width = len(rules.entry.schema.columns)
-        self._written = [position in targets for position in range(width)]
+        self.written = [position in targets for position in range(width)]
         self._cleared = sorted(targets - rules.key_positions)
+        self.writes_only_keys = not self._cleared
         self._kept = [position for position in range(width) if position not in targets]
 
     def insert(self, new: Row) -> Row:
-        return [value if written else None for value, written in zip(new, self._written, strict=True)]
+        return [value if written else None for value, written in zip(new, self.written, strict=True)]
 
     def update(self, old: Row, new: Row) -> Row:
-        if not self._cleared:
+        if self.writes_only_keys:
             return old  # Only the key was named: nothing to write.
-        return [b if written else a for a, b, written in zip(old, new, self._written, strict=True)]
+        return [b if written else a for a, b, written in zip(old, new, self.written, strict=True)]
 
     def delete(self, old: Row) -> Row | None:
         """The named columns become null; when nothing else is left, the row goes."""

@@ -26,7 +26,9 @@ from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.kv.auto_increment import AutoIncrement
 from fluss.server.tablet.kv.merge import Deletes, Outcome, RowMerger, merge_rows, merge_values
+from fluss.server.tablet.kv.merge_columns import COLUMN_WISE_MIN_RECORDS, merge_partial_columns
 from fluss.server.tablet.kv.merge_engines import merger_for
+from fluss.server.tablet.kv.partial_update import PartialUpdateMerger
 from fluss.server.tablet.kv.rules import KvRules, RulesCache
 from fluss.server.tablet.local_bucket import LocalBucket
 from fluss.server.tablet.write_requests import BucketWrite, PendingWrite, WriteApi
@@ -95,6 +97,15 @@ def _merge(kv: KvBucket, rules: KvRules, records: KvRecords, merger: RowMerger |
     current = dict(zip(wanted, kv.old_values(wanted), strict=True))
     if merger is None:
         return merge_values(rules.format, keys, values, current, deletes, with_old=with_old, knows_old=knows_old)
+    if (
+        isinstance(merger, PartialUpdateMerger)
+        and not merger.writes_only_keys
+        and len(wanted) == len(keys) >= COLUMN_WISE_MIN_RECORDS
+        and None not in values
+    ):
+        return merge_partial_columns(
+            rules.format, keys, values, list(current.values()), merger.written, with_old=with_old
+        )
     return merge_rows(rules.format, keys, values, current, deletes, merger, with_old=with_old)
 
 

@@ -163,3 +163,14 @@ def test_partial_aggregation_keeps_the_other_columns(tmp_path: Path) -> None:
         assert (await table.put(("delete", (1, None, None)))).log_end_offset == 4, "ignored: an empty batch"
 
     run(tmp_path, scenario, columns=columns, properties={"table.merge-engine": "aggregation"})
+
+
+def test_partial_updates_of_many_rows(tmp_path: Path) -> None:
+    async def scenario(table: KvTable) -> None:
+        await table.upsert(*[(number, f"old {number}", number) for number in range(0, 300, 2)])
+        await table.upsert(*[(number, f"new {number}", -1) for number in range(300)], targets=[0, 1])
+        expected = [(number, f"new {number}", None if number % 2 else number) for number in range(300)]
+        assert sorted(table.rows()) == expected
+        assert table.kv.row_count == 300
+
+    run(tmp_path, scenario)
