@@ -2,9 +2,10 @@
 """Everything a developer runs, with nothing but Python 3.10: `python3 dev.py COMMAND`.
 
     test     set up .venv, then ruff, mypy and pytest; further arguments go to pytest
-    demo     set up .venv, start a server and drive it with the published client pyfluss
+    demo     set up .venv, start a server, drive it with our client, restart it, drive it with pyfluss
     format   let ruff format and repair what it can
-    bench    measure against Apache Fluss where Java and Maven are there
+    bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
+             client and pyfluss on both servers, with --memory the memory of server and client
     soak     kill, fuzz and property tests with many more rounds; takes an hour or more
     lock     resolve requirements.lock anew
     setup    only set up .venv

@@ -135,3 +135,4 @@ def test_the_code_of_the_readme_is_the_example_that_the_demo_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     example = (ROOT / "examples" / "quickstart.py").read_text(encoding="utf-8")
     assert blocks[0] in example
+    assert len(blocks[0].splitlines()) <= 25, "the twenty lines"
