@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 
+from fluss.codec.record_bounds import LENGTH_BYTES
 from fluss.codec.value_batch import value_record_bytes
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
@@ -92,15 +93,18 @@ class RowCursor:
         # The changelog offset that belongs to this view of the rows.
         self.applied_offset = snapshot.applied.log_offset
         self._items: Iterator[tuple[bytes, bytes]] | None = snapshot.items
+        # The row that comes next, read already: so it is known whether there is one.
         self._ahead: tuple[bytes, bytes] | None = None
         # Why the rows cannot be read to their end: the bucket was dropped, moved, or its store has failed.
         self._lost: FlussError | None = None
         local.waiters[self] = None
         try:
-            self._advance()
+            self._ahead = next(snapshot.items, None)
         except FlussError:
             self.close()
             raise
+        if self._ahead is None or not self._ahead[0].startswith(prefix):
+            self.close()
 
     @property
     def has_more(self) -> bool:
@@ -115,13 +119,21 @@ class RowCursor:
     def take(self, max_rows: int, max_bytes: int) -> list[bytes]:
         """The next values up to one of the limits, at least one if there is one; raises when the bucket is gone."""
         self.check_open()
-        values: list[bytes] = []
-        size = 0
-        while self._ahead is not None and len(values) < max_rows and size < max_bytes:
-            value = self._ahead[1]
+        if self._ahead is None or self._items is None:
+            return []
+        value, prefix = self._ahead[1], self._prefix
+        values = [value]
+        size = value_record_bytes(value)
+        for item in self._items:
+            key, value = item
+            if not key.startswith(prefix):
+                break
+            if len(values) >= max_rows or size >= max_bytes:
+                self._ahead = item
+                return values
             values.append(value)
-            size += value_record_bytes(value)
-            self._advance()
+            size += LENGTH_BYTES + len(value)
+        self.close()
         return values
 
     def check_open(self) -> None:
@@ -138,7 +150,7 @@ class RowCursor:
             wanted = STEP_ROWS if max_rows is None else min(STEP_ROWS, max_rows - rows)
             values = self.take(wanted, min(STEP_BYTES, max_bytes - bytes_taken))
             rows += len(values)
-            bytes_taken += sum(map(value_record_bytes, values))
+            bytes_taken += LENGTH_BYTES * len(values) + sum(map(len, values))
             yield values
         self.check_open()
 
@@ -154,11 +166,3 @@ class RowCursor:
         self._items = None
         self._ahead = None
         self._local.waiters.pop(self, None)
-
-    def _advance(self) -> None:
-        assert self._items is not None
-        found = next(self._items, None)
-        if found is None or not found[0].startswith(self._prefix):
-            self.close()
-        else:
-            self._ahead = found
