@@ -12,8 +12,10 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.storage.kv import limits
+from fluss.server.storage.kv.store import KvStore
 from tests.support.coordinator import path
-from tests.support.kv_tablet import KvTable, replayed
+from tests.support.kv_tablet import COLUMNS, KvTable, replayed
 from tests.support.tablet import HeldFiles, TabletHarness, eventually
 
 Scenario = Callable[[KvTable], Awaitable[None]]
@@ -28,7 +30,7 @@ def run(directory: Path, scenario: Scenario, **table: Any) -> None:
 
 
 def test_the_changelog_is_that_of_the_worked_example(tmp_path: Path) -> None:
-    """Sheet 04, section 23.7, from offset 0 on."""
+    """The walk through insert, update and delete, from offset 0 on."""
 
     async def scenario(table: KvTable) -> None:
         a, b, c = (1, "a", None), (1, "b", None), (1, "c", None)
@@ -161,3 +163,46 @@ def test_wrong_requests_are_results_of_their_bucket(tmp_path: Path) -> None:
         assert await table.changelog() == []
 
     run(tmp_path, scenario)
+
+
+def test_puts_are_refused_while_compaction_lags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(table: KvTable) -> None:
+        await table.upsert((1, "a", 1), writer_id=4, sequence=0)
+        monkeypatch.setattr(KvStore, "is_pressed", True)
+        assert (await table.upsert((1, "b", 1), writer_id=4, sequence=1)).error_code == 72
+        assert (await table.upsert((1, "b", 1), writer_id=4, sequence=1, version=1)).error_code == 11
+        assert (await table.upsert((1, "a", 1), writer_id=4, sequence=0)).log_end_offset == 1, "it was done before"
+        monkeypatch.undo()
+        monkeypatch.setattr(limits, "MAX_PENDING_BYTES", 0)
+        assert (await table.upsert((1, "b", 1), writer_id=4, sequence=1)).error_code == 72
+        monkeypatch.undo()
+        assert not (await table.upsert((1, "b", 1), writer_id=4, sequence=1)).HasField("error_code")
+        assert table.rows() == [(1, "b", 1)]
+
+    run(tmp_path, scenario)
+
+
+def test_old_clients_cannot_write_keys_that_they_encode_differently(tmp_path: Path) -> None:
+    async def scenario(table: KvTable) -> None:
+        assert (await table.upsert((1, "a", 1), version=0)).error_code == 2
+        assert not (await table.upsert((1, "a", 1), version=1)).HasField("error_code")
+
+    columns = [COLUMNS[0], {"name": "name", "data_type": {"type": "STRING", "nullable": False}}, COLUMNS[2]]
+    run(
+        tmp_path,
+        scenario,
+        columns=columns,
+        primary_key=["id", "name"],
+        bucket_key=["id"],
+        properties={"table.datalake.format": "paimon"},
+    )
+
+
+def test_log_tables_take_no_puts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            batch = KvTable.create(tablet, "other").batch([("put", (1, "a", 1))])
+            table = KvTable(tablet, tablet.create_table("log"))
+            assert (await table.send(batch)).buckets_resp[0].error_code == 20
+
+    asyncio.run(main())
