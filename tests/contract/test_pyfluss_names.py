@@ -19,8 +19,8 @@ from tests.support.pyfluss_environment import pyfluss_python
 
 PRIMARY_KEY_NAMES = frozenset(
     {
-        "TableUpsert", "TableLookup", "TablePrefixLookup", "UpsertWriter", "Lookuper", "PrefixLookuper",
-        "FlussTable.new_upsert", "FlussTable.new_lookup",
+        "TableLookup", "TablePrefixLookup", "Lookuper", "PrefixLookuper",
+        "FlussTable.new_lookup",
     }
 )  # fmt: skip
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -118,7 +118,9 @@ class DataTypes:
     @staticmethod
     def row(fields: Iterable[types.RowField]) -> DataType:
         """A nested row; make its fields with `DataTypes.field`."""
-        return types.RowType(tuple(fields))
+        # Plain fields: a schema gives them numbers, which users do not.
+        plain = (types.RowField(field.name, field.data_type, field.description) for field in fields)
+        return types.RowType(tuple(plain))
 
     @staticmethod
     def field(name: _Str, data_type: DataType | pa.DataType, description: _Str | None = None) -> DataField:

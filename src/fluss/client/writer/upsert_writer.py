@@ -1,7 +1,7 @@
 """`UpsertWriter`: rows into a primary-key table. What it shares with other writers is described in `base_writer`.
 
-Upserts and deletes of one thread keep their order for every key, also across retries and restarts of a server. Writers
-of one connection with different columns keep it too; writers of different connections know nothing of each other.
+Upserts and deletes of one thread keep their order for every key, also across retries and restarts of a server. Two
+writers know nothing of each other: wait for the acknowledgement of one before the other writes the same key.
 """
 
 from __future__ import annotations
