@@ -26,7 +26,9 @@ def open_store(directory: Path, log: BucketLog, table_format: KvTableFormat, res
     """The store of a bucket, with everything in it that its log has."""
     store = _open_usable(directory, log, resources)
     try:
-        replay(store, log, table_format)
+        if replay(store, log, table_format):
+            # Or a server that crashes again and again would replay more and more.
+            store.flush()
     except BaseException:
         store.abandon()
         raise
