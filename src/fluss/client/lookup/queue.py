@@ -195,12 +195,16 @@ class LookupQueue:
         try:
             if pause:
                 await asyncio.sleep(pause)
+            if refresh and place.partition_name is not None:
+                self._cluster.metadata.forget_partition(self._path, place.partition_name)
             if refresh:
-                await self._check_table(place)
+                await self._check_table()
             partition_id = None
             if place.partition_name is not None:
                 partition_id = await self._cluster.partition_id(self._path, place.partition_name)
             bucket = TableBucket(self._table_id, partition_id, place.bucket_id)
+            if self._cluster.leader_node(bucket) is None and not refresh:
+                await self._check_table()
             connection = await self._cluster.leader(bucket, self._path)
         except FlussError as caught:
             error = caught
@@ -218,10 +222,8 @@ class LookupQueue:
         else:
             self._failed(asks, error)
 
-    async def _check_table(self, place: Place) -> None:
-        """After an error: who leads, whether the partition is still there, and whether the table is still the same."""
-        if place.partition_name is not None:
-            self._cluster.metadata.forget_partition(self._path, place.partition_name)
+    async def _check_table(self) -> None:
+        """Ask who leads, and whether the table is still the same: buckets of a dropped one never get a leader."""
         await self._cluster.refresh(tables=[self._path], fresh=True)
         table = self._cluster.metadata.table(self._path)
         if table is not None and table.table_id != self._table_id:

@@ -124,7 +124,9 @@ class RowReader:
             return pa.RecordBatch.from_arrays(batch.columns, schema=self.nullable_schema)
         missing = np.fromiter((value is None for value in values), np.bool_, len(values))
         indices = pa.array(np.cumsum(~missing) - 1, mask=missing)
-        return pa.RecordBatch.from_arrays([column.take(indices) for column in batch.columns], self.nullable_schema)
+        return pa.RecordBatch.from_arrays(
+            [column.take(indices) for column in batch.columns], schema=self.nullable_schema
+        )
 
     def rows(self, values: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
         """One dict per value, None where there is none."""
