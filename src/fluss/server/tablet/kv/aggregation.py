@@ -1,4 +1,4 @@
-"""The aggregation merge engine: each column has a function of the old and the new value (sheet 04, section 16).
+"""The aggregation merge engine: each column has a function of the old and the new value.
 
 Functions work on logical values and never see a null: `_lift` holds the null rules. Integers wrap around in the width
 of their column; a decimal that does not fit its precision becomes null.

@@ -1,6 +1,6 @@
-"""Merge engines: which row stays when a key is written again (sheet 04, section 16).
+"""Merge engines: which row stays when a key is written again.
 
-Each is a `RowMerger`. `mergers` chooses by the table and the request.
+Each is a `RowMerger`. `merger_for` chooses by the table and the request.
 """
 
 from __future__ import annotations
