@@ -185,25 +185,31 @@ class ScannerCore:
             self._check_open()
 
     async def _wait_async(self, take: Take, deadline: float, is_done: Callable[[], bool] = _never) -> list[LogRows]:
+        """A future and a timer of its own: `asyncio.wait_for` would make a task for every wait."""
         loop = asyncio.get_running_loop()
         while True:
-            arrived = asyncio.Event()
+            arrived: asyncio.Future[None] = loop.create_future()
 
-            def waiter(arrived: asyncio.Event = arrived) -> None:
+            def wake(arrived: asyncio.Future[None] = arrived) -> None:
+                if not arrived.done():
+                    arrived.set_result(None)
+
+            def waiter(wake: Callable[[], None] = wake) -> None:
                 with contextlib.suppress(RuntimeError):  # the user's loop has ended
-                    loop.call_soon_threadsafe(arrived.set)
+                    loop.call_soon_threadsafe(wake)
 
             taken = take(waiter)
             if taken or is_done():
                 return taken
+            left = deadline - time.monotonic()
+            timer = loop.call_later(min(left, MAX_WAIT_SECONDS), wake) if left > 0 else None
             try:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                if timer is None:
                     return []
-                await asyncio.wait_for(arrived.wait(), left)
-            except asyncio.TimeoutError:
-                return take(_nobody)
+                await arrived
             finally:
+                if timer is not None:
+                    timer.cancel()
                 self.queue.forget(waiter)
             self._check_open()
 
