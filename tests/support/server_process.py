@@ -6,6 +6,7 @@ server never blocks on a full pipe and a failed test can show what the server sa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -117,12 +118,14 @@ class ServerProcess:
         return int(child.pid)
 
     def kill(self) -> None:
-        """`kill -9` the supervisor and wait until its children are gone too."""
+        """`kill -9` of the supervisor and of every role at once, as when the machine's user is thrown out."""
         children = psutil.Process(self.process.pid).children()
         self.process.kill()
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         self.process.wait()
-        _, alive = psutil.wait_procs(children, timeout=STOP_DEADLINE_SECONDS)
-        assert not alive, f"children outlive their supervisor: {alive}"
+        wait_until(lambda: not any(map(_is_alive, children)), "the killed processes are gone")
         self._close_output()
 
     def kill_child(self, number: int) -> int:
@@ -159,3 +162,11 @@ class ServerProcess:
 def run_command(arguments: Sequence[str], deadline_seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
     """Run a `fluss` command to its end."""
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=deadline_seconds)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """A dead process that nobody has collected yet holds nothing any more: it counts as gone."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
