@@ -45,6 +45,7 @@ class Rounds:
         self._lone_rows: int = options.lone_rows
         self._lone_seconds: float = options.lone_seconds
         self._shape = {"buckets": options.buckets}
+        self._read = {"seconds": options.scan_seconds, **self._shape}
         self.steps: list[Step] = []
         for compression, suffix in (("ZSTD", ""), ("NONE", "_plain")):
             if compression in options.compression:
@@ -57,7 +58,7 @@ class Rounds:
             note(f"append_arrow{suffix}", rate(driver.call("append_arrow", table=f"wide_{name}", **sizes)))
 
         def scan(what: str, columns: list[str] | None, driver: Driver, name: str, note: Note) -> None:
-            sizes = {"rows": self._arrow_rows, "columns": columns, **self._shape}
+            sizes = {"rows": self._arrow_rows, "columns": columns, **self._read}
             note(f"{what}{suffix}", rate(driver.call("scan", table=f"wide_{name}", **sizes)))
 
         return [
@@ -72,7 +73,7 @@ class Rounds:
 
     def _poll_records(self, driver: Driver, name: str, note: Note) -> None:
         table = f"rows_{name}"
-        note("poll_records", rate(driver.call("poll_records", table=table, rows=self._dict_rows, **self._shape)))
+        note("poll_records", rate(driver.call("poll_records", table=table, rows=self._dict_rows, **self._read)))
         driver.call("drop", table=table)
 
     def _lone(self, driver: Driver, name: str, note: Note) -> None:
@@ -116,8 +117,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
     parser.add_argument("--arrow-rows", type=int, default=400_000)
     parser.add_argument("--dict-rows", type=int, default=300_000)
-    parser.add_argument("--lone-rows", type=int, default=100, help="per round and kind")
-    parser.add_argument("--lone-seconds", type=float, default=5.0, help="at most, per round and kind")
+    parser.add_argument("--scan-seconds", type=float, default=1.0, help="scans are repeated until this is over")
+    parser.add_argument("--lone-rows", type=int, default=60, help="per round and kind")
+    parser.add_argument("--lone-seconds", type=float, default=3.0, help="at most, per round and kind")
     parser.add_argument("--compression", nargs="+", choices=("ZSTD", "NONE"), default=["ZSTD", "NONE"])
     parser.add_argument("--buckets", type=int, default=1)
     parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")

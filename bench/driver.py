@@ -148,32 +148,48 @@ class Driver:
         await writer.flush()
         return {"rows": rows // len(sample) * len(sample), "seconds": time.perf_counter() - started}
 
-    async def scan(self, table: str, rows: int, columns: list[str] | None, buckets: int) -> dict[str, float]:
-        """Poll Arrow batches from the start of a table until all rows have come."""
+    async def scan(
+        self, table: str, rows: int, columns: list[str] | None, buckets: int, seconds: float = 0
+    ) -> dict[str, float]:
+        """Poll Arrow batches from the start of a table until all rows have come, with new scanners for `seconds`."""
         opened = await (await self.connection()).get_table(fluss.TablePath("fluss", table))
-        builder = opened.new_scan()
-        if columns is not None:
-            builder = builder.project_by_name(columns)
-        scanner = await builder.create_record_batch_log_scanner()
-        started = time.perf_counter()
-        scanner.subscribe_buckets(dict.fromkeys(range(buckets), fluss.EARLIEST_OFFSET))
-        seen = 0
-        while seen < rows:
-            seen += sum(batch.batch.num_rows for batch in await scanner.poll_record_batch(POLL_MS))
-        return {"rows": seen, "seconds": time.perf_counter() - started}
 
-    async def poll_records(self, table: str, rows: int, buckets: int) -> dict[str, float]:
-        """Poll records from the start of a table until all have come, and look at the row of each."""
+        async def once() -> int:
+            builder = opened.new_scan()
+            if columns is not None:
+                builder = builder.project_by_name(columns)
+            scanner = await builder.create_record_batch_log_scanner()
+            scanner.subscribe_buckets(dict.fromkeys(range(buckets), fluss.EARLIEST_OFFSET))
+            seen = 0
+            while seen < rows:
+                seen += sum(batch.batch.num_rows for batch in await scanner.poll_record_batch(POLL_MS))
+            return seen
+
+        return await self._repeated(once, seconds)
+
+    async def poll_records(self, table: str, rows: int, buckets: int, seconds: float = 0) -> dict[str, float]:
+        """The same with records, looking at the row of each."""
         opened = await (await self.connection()).get_table(fluss.TablePath("fluss", table))
-        scanner = await opened.new_scan().create_log_scanner()
+
+        async def once() -> int:
+            scanner = await opened.new_scan().create_log_scanner()
+            scanner.subscribe_buckets(dict.fromkeys(range(buckets), fluss.EARLIEST_OFFSET))
+            seen = total = 0
+            while seen < rows:
+                for record in await scanner.poll(POLL_MS):
+                    total += record.row["count"]
+                    seen += 1
+            return seen
+
+        return await self._repeated(once, seconds)
+
+    @staticmethod
+    async def _repeated(once: Callable[[], Awaitable[int]], seconds: float) -> dict[str, float]:
+        rows = 0
         started = time.perf_counter()
-        scanner.subscribe_buckets(dict.fromkeys(range(buckets), fluss.EARLIEST_OFFSET))
-        seen = total = 0
-        while seen < rows:
-            for record in await scanner.poll(POLL_MS):
-                total += record.row["count"]
-                seen += 1
-        return {"rows": seen, "seconds": time.perf_counter() - started, "total": total}
+        while not rows or time.perf_counter() - started < seconds:
+            rows += await once()
+        return {"rows": rows, "seconds": time.perf_counter() - started}
 
     async def lone_rows(self, table: str, times: int, seconds: float) -> dict[str, Any]:
         """One row at a time: until it is acknowledged, then until a scanner that is polling has it.

@@ -35,7 +35,7 @@ def test_a_small_run_of_both_clients(tmp_path: Path, capsys: pytest.CaptureFixtu
         pyfluss_python()
     except PeerMissingError as missing:
         pytest.skip(str(missing))
-    small = ["--rounds", "1", "--arrow-rows", "4000", "--dict-rows", "10000", "--lone-rows", "2"]
+    small = ["--rounds", "1", "--arrow-rows", "4000", "--dict-rows", "10000", "--lone-rows", "2", "--scan-seconds", "0"]
     files = ["--json", str(tmp_path / "figures.json"), "--markdown", str(tmp_path / "figures.md")]
     rest = ["--without-apache", "--warm-megabytes", "1", "--directory", str(tmp_path)]
     main(["--client", *small, *files, *rest])
