@@ -236,9 +236,13 @@ def test_what_does_not_fit_is_refused_at_the_call(connection: FlussConnection, t
         with pytest.raises(FlussError, match=text):
             call(argument)
     for columns in (["age"], ["id", "none"], ["id", "id"]):
-        with pytest.raises(FlussError) as caught:
-            table.new_upsert().partial_update_by_name(columns)
-        assert caught.value.error_code == ErrorCode.INVALID_TARGET_COLUMN
+        with pytest.raises(FlussError, match="partial update"):
+            table.new_upsert(columns=columns)
+        with pytest.raises(FlussError, match="partial update") as caught:
+            table.new_upsert().partial_update_by_name(columns).create_writer()
+        assert caught.value.error_code == ErrorCode.CLIENT_ERROR
+    with pytest.raises(FlussError, match="partial update"):
+        table.new_upsert().partial_update_by_name(["age"]).upsert((1,))
     with pytest.raises(FlussError, match="columns 0 to 3"):
         table.new_upsert().partial_update_by_index([0, 4])
     with pytest.raises(FlussError, match="use new_upsert"):

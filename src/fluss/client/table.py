@@ -51,9 +51,9 @@ class BaseTable:
 
         With `columns`, same as `new_upsert().partial_update_by_name(columns)`.
         """
-        from fluss.client.table_upsert import TableUpsert
+        from fluss.client.table_upsert import new_upsert
 
-        return TableUpsert(self._session, self._table, columns)
+        return new_upsert(self._session, self._table, columns)
 
     def new_lookup(self) -> TableLookup:
         """A builder for lookups by key, which is also a lookuper itself. For primary-key tables."""

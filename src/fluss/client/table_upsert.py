@@ -10,28 +10,38 @@ from collections.abc import Sequence
 
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
-from fluss.client.writer.kv_rows import check_target_positions, check_targets
+from fluss.client.writer.kv_rows import named_targets, target_positions
 from fluss.client.writer.upsert_writer import UpsertWriter
 
 
 class TableUpsert(UpsertWriter):
     """Builder for an `UpsertWriter`; made by `table.new_upsert()`."""
 
-    def __init__(self, session: Session, table: ClientTable, columns: Sequence[str] | None = None) -> None:
-        super().__init__(session, table, None if columns is None else check_targets(table, columns))
+    def _check_columns(self) -> None:
+        """Left to `create_writer()` or the first write, as in pyfluss: until then the columns can still be changed."""
 
     def partial_update_by_name(self, columns: Sequence[str] | None) -> TableUpsert:
-        """A builder for writers of only these columns, the primary key among them; None means all columns."""
-        return TableUpsert(self._session, self._table, columns)
+        """A builder for writers of only these columns, the primary key among them; None means all columns.
+
+        Rows are dicts of these columns, or lists or tuples in their order; other columns keep their values.
+        """
+        targets = None if columns is None else named_targets(self._table, columns)
+        return TableUpsert(self._session, self._table, targets)
 
     def partial_update_by_index(self, column_indices: Sequence[int] | None) -> TableUpsert:
         """The same, by position."""
-        if column_indices is None:
-            return TableUpsert(self._session, self._table)
-        names = self._table.schema.column_names
-        positions = check_target_positions(self._table, column_indices)
-        return TableUpsert(self._session, self._table, [names[position] for position in positions])
+        targets = None if column_indices is None else target_positions(self._table, column_indices)
+        return TableUpsert(self._session, self._table, targets)
 
     def create_writer(self) -> UpsertWriter:
         """A writer that sends rows to the table."""
         return UpsertWriter(self._session, self._table, self._targets)
+
+
+def new_upsert(session: Session, table: ClientTable, columns: Sequence[str] | None) -> TableUpsert:
+    """A builder; with columns, one whose columns were checked."""
+    builder = TableUpsert(session, table)
+    if columns is None:
+        return builder
+    builder.partial_update_by_name(columns).create_writer()
+    return builder.partial_update_by_name(columns)

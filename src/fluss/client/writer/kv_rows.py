@@ -21,12 +21,12 @@ from fluss.client.writer.encoding import BatchEncoder
 from fluss.client.writer.kv_encoding import KvEncoder, KvRouter
 from fluss.client.writer.row_function import RowRules, RowSink, make_append
 from fluss.config import Config
-from fluss.errors import ErrorCode, FlussError
+from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
 
 
-def check_targets(table: ClientTable, names: Sequence[str]) -> tuple[int, ...]:
-    """The positions of the columns of a partial update, in the order given; `FlussError` if it cannot be one."""
+def named_targets(table: ClientTable, names: Sequence[str]) -> tuple[int, ...]:
+    """The positions of the columns of a partial update, in the order given."""
     schema = table.schema
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise FlussError(f"a partial update takes a list of column names, got {names!r}")
@@ -35,17 +35,10 @@ def check_targets(table: ClientTable, names: Sequence[str]) -> tuple[int, ...]:
             _refuse_targets(table, f"there is no column {name!r}; the columns are {', '.join(schema.column_names)}")
     if len(set(names)) != len(names):
         _refuse_targets(table, f"a column is there twice in {list(names)}")
-    missing = [name for name in schema.primary_key if name not in names]
-    if missing:
-        _refuse_targets(table, f"the primary-key columns must be among its columns, missing: {', '.join(missing)}")
-    if schema.auto_increment_column in names:
-        _refuse_targets(table, f"the server gives the values of auto-increment column {schema.auto_increment_column!r}")
-    if len(names) < len(schema.columns):
-        _check_nullable(table)
     return tuple(schema.position(name) for name in names)
 
 
-def check_target_positions(table: ClientTable, positions: Sequence[int]) -> tuple[int, ...]:
+def target_positions(table: ClientTable, positions: Sequence[int]) -> tuple[int, ...]:
     """The same for positions."""
     names = table.schema.column_names
     if isinstance(positions, str) or not isinstance(positions, Sequence):
@@ -53,15 +46,26 @@ def check_target_positions(table: ClientTable, positions: Sequence[int]) -> tupl
     for position in positions:
         if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(names):
             raise FlussError(f"table {table.path} has columns 0 to {len(names) - 1}, got {position!r}")
-    return check_targets(table, [names[position] for position in positions])
+    return named_targets(table, [names[position] for position in positions])
+
+
+def check_targets(table: ClientTable, targets: Sequence[int]) -> None:
+    """Raise when no server takes rows of just these columns."""
+    schema = table.schema
+    names = [schema.column_names[position] for position in targets]
+    missing = [name for name in schema.primary_key if name not in names]
+    if missing:
+        _refuse_targets(table, f"the primary-key columns must be among its columns, missing: {', '.join(missing)}")
+    if schema.auto_increment_column in names:
+        _refuse_targets(table, f"the server gives the values of auto-increment column {schema.auto_increment_column!r}")
+    if len(names) < len(schema.columns):
+        _check_nullable(table)
 
 
 def default_targets(table: ClientTable) -> tuple[int, ...]:
     """All columns, but the one whose values the server gives."""
-    schema = table.schema
-    if schema.auto_increment_column is not None:
-        _check_nullable(table)
-    return tuple(index for index, column in enumerate(schema.columns) if column.name != schema.auto_increment_column)
+    automatic = table.schema.auto_increment_column
+    return tuple(index for index, name in enumerate(table.schema.column_names) if name != automatic)
 
 
 def _check_nullable(table: ClientTable) -> None:
@@ -73,7 +77,7 @@ def _check_nullable(table: ClientTable) -> None:
 
 
 def _refuse_targets(table: ClientTable, text: str) -> None:
-    raise FlussError(f"partial update of table {table.path}: {text}", ErrorCode.INVALID_TARGET_COLUMN)
+    raise FlussError(f"partial update of table {table.path}: {text}")
 
 
 class KvRows:

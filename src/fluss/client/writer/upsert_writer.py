@@ -13,7 +13,7 @@ from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.client.writer.base_writer import BaseWriter, sender_of
 from fluss.client.writer.handles import WriteResultHandle, joined_handle
-from fluss.client.writer.kv_rows import KvRows, default_targets
+from fluss.client.writer.kv_rows import KvRows, check_targets, default_targets
 from fluss.client.writer.row_buffer import RowBuffer
 from fluss.errors import FlussError
 
@@ -38,12 +38,18 @@ class UpsertWriter(BaseWriter):
         self._targets = default_targets(table) if targets is None else targets
         self._lock = threading.Lock()
         self._made: tuple[KvRows, RowBuffer] | None = None
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        """Have all errors of the columns now."""
+        check_targets(self._table, self._targets)
 
     def _make(self) -> tuple[KvRows, RowBuffer]:
         """With the first write: builders of writers are writers too, and most of them never write."""
         with self._lock:
             if self._made is None:
                 self._session.check_open()
+                check_targets(self._table, self._targets)
                 rows = KvRows(self._table, self._session.config, self._targets)
                 buffer = RowBuffer(self._session.io, sender_of(self._session), self._table, rows)
                 self._made = rows, buffer

@@ -11,7 +11,7 @@ import pytest
 
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.kv_encoding import KvEncoder, kv_row_format
-from fluss.client.writer.kv_rows import KvRows, check_target_positions, check_targets, default_targets
+from fluss.client.writer.kv_rows import KvRows, check_targets, default_targets, named_targets, target_positions
 from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT
 from fluss.codec.compacted_row import encode_compacted_row
 from fluss.codec.indexed_row import encode_indexed_row
@@ -41,7 +41,7 @@ def make_table(*, key: tuple[str, ...] = ("a", "b"), schema: Schema | None = Non
 
 
 def rows_of(table: ClientTable, columns: list[str] | None = None) -> KvRows:
-    return KvRows(table, CONFIG, default_targets(table) if columns is None else check_targets(table, columns))
+    return KvRows(table, CONFIG, default_targets(table) if columns is None else named_targets(table, columns))
 
 
 class Sink:
@@ -210,30 +210,31 @@ def test_large_batches_are_halved_and_a_large_row_is_refused() -> None:
     ],
 )
 def test_targets_that_cannot_be(columns: list[str], text: str) -> None:
+    table = make_table()
     with pytest.raises(FlussError, match=text) as caught:
-        check_targets(make_table(), columns)
-    assert caught.value.error_code == ErrorCode.INVALID_TARGET_COLUMN
+        check_targets(table, named_targets(table, columns))
+    assert caught.value.error_code == ErrorCode.CLIENT_ERROR
 
 
 def test_targets_are_lists() -> None:
     table = make_table()
-    assert check_target_positions(table, [3, 1, 2]) == check_targets(table, ["note", "b", "a"]) == (3, 1, 2)
+    assert target_positions(table, [3, 1, 2]) == named_targets(table, ["note", "b", "a"]) == (3, 1, 2)
     for wrong in ("ab", 5):
         with pytest.raises(FlussError, match="list of column names"):
-            check_targets(table, wrong)  # type: ignore[arg-type]
+            named_targets(table, wrong)  # type: ignore[arg-type]
         with pytest.raises(FlussError, match="list of column positions"):
-            check_target_positions(table, wrong)  # type: ignore[arg-type]
+            target_positions(table, wrong)  # type: ignore[arg-type]
     for position in (4, -1, True, "a"):
         with pytest.raises(FlussError, match="columns 0 to 3"):
-            check_target_positions(table, [1, 2, position])  # type: ignore[list-item]
+            target_positions(table, [1, 2, position])  # type: ignore[list-item]
 
 
 def test_columns_outside_a_partial_update_must_allow_null() -> None:
     columns = (Column("id", IntType(nullable=False)), Column("x", IntType(nullable=False)), Column("y", IntType()))
     table = make_table(schema=Schema(columns, primary_key=("id",)))
     with pytest.raises(FlussError, match="'x' is INT NOT NULL"):
-        check_targets(table, ["id", "y"])
-    assert check_targets(table, ["y", "x", "id"]) == (2, 1, 0)  # everything: an ordinary upsert
+        check_targets(table, (0, 2))
+    check_targets(table, (2, 1, 0))  # everything: an ordinary upsert
 
 
 def test_the_server_gives_auto_increment_values() -> None:
@@ -242,7 +243,7 @@ def test_the_server_gives_auto_increment_values() -> None:
     assert default_targets(table) == (0, 2)
     assert rows_of(table).encoder.target_columns == (0, 2)
     with pytest.raises(FlussError, match="auto-increment column 'number'"):
-        check_targets(table, ["id", "number"])
+        check_targets(table, (0, 1))
 
 
 def test_an_unknown_row_format_is_refused() -> None:
