@@ -21,6 +21,7 @@ from fluss.client.writer.columns import ColumnMaker
 from fluss.client.writer.value_checks import UnfitValueError, check_value
 from fluss.codec.arrow_values import column_to_values
 from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT
+from fluss.codec.compacted_row import write_compacted_field
 from fluss.codec.keys import KeyEncoding, KeyPlan, encode_key, encode_keys, key_plan
 from fluss.codec.partition_names import SEPARATOR, check_partition_value, partition_name, partition_names
 from fluss.codec.row_values import RowValueError
@@ -81,6 +82,7 @@ class KeyReader:
         position = {name: index for index, name in enumerate(names)}
         self._key_positions = [position[name] for name in key_columns]
         self._key_types = [self._types[index] for index in self._key_positions]
+        self._key_fields = list(zip(self._key_positions, self._key_types, strict=True))
         self._encoding = encoding
         same = tuple(key_columns) == plan.bucket_columns and encoding is plan.bucket_encoding
         self._bucket_positions = None if same else [position[name] for name in plan.bucket_columns]
@@ -102,7 +104,13 @@ class KeyReader:
                 batch = self._maker.record_batch(list(values), [False] * len(values))
                 columns = zip(batch.columns, self._types, strict=True)
                 values = [column_to_values(column, data_type)[0] for column, data_type in columns]
-            encoded = encode_key([values[index] for index in self._key_positions], self._key_types, self._encoding)
+            if self._encoding is KeyEncoding.COMPACTED:  # what `encode_key` does, without the checks that were done
+                out = bytearray()
+                for index, data_type in self._key_fields:
+                    write_compacted_field(values[index], data_type, out)
+                encoded = bytes(out)
+            else:
+                encoded = encode_key([values[index] for index in self._key_positions], self._key_types, self._encoding)
             bucket = 0
             if self._bucket_count > 1:
                 bucket_key = encoded

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss.client.lookup.row_function import Convert, RowFunction, can_generate, row_function
 from fluss.client.metadata import ClientTable
 from fluss.client.scanner.materialize import column_values
 from fluss.client.scanner.table_schemas import fetch_schema
@@ -38,8 +39,6 @@ _PLAIN_ROOTS = frozenset(
     {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "CHAR", "STRING", "BINARY", "BYTES"}
 )
 
-Convert = Callable[[Any], Any]
-
 
 class RowReader:
     """The rows of one table."""
@@ -52,6 +51,9 @@ class RowReader:
         self._reader = ValueReader(self._schemas, table.schema_id, row_format)
         self._names = table.schema.column_names
         self._converts = [_convert(data_type) for data_type in table.schema.data_types]
+        self._fast: RowFunction | None = None
+        if row_format is RowFormat.COMPACTED and can_generate(table.schema):
+            self._fast = row_function(table.schema, table.schema_id, self._converts)
         self._special = [index for index, convert in enumerate(self._converts) if convert is not None]
         arrow_schema = to_arrow_schema(table.schema)
         self.arrow_schema = arrow_schema
@@ -89,6 +91,9 @@ class RowReader:
 
     def row(self, value: bytes) -> dict[str, Any]:
         """One value as a dict."""
+        fast = None if self._fast is None else self._fast(value)
+        if fast is not None:
+            return fast
         try:
             values = self._reader.row(value)
         except CorruptRowError as error:
