@@ -11,6 +11,7 @@ import pytest
 import fluss
 from fluss import ErrorCode, FlussError, col
 from tests.support.apache_fluss import USERS
+from tests.support.kv_reader import read_changes, replay
 from tests.support.targets import Target
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
@@ -50,6 +51,29 @@ def test_tables_rows_and_scans(database: fluss.Database, table_name: str) -> Non
             break
     database.drop_table(table_name)
     assert table_name not in database.tables()
+
+
+def test_upserts_and_deletes(database: fluss.Database, table_name: str) -> None:
+    database.create_table(table_name, SCHEMA.append(pa.field("age", pa.int64())), primary_keys=["id"], bucket_count=2)
+    database.upsert(table_name, {"id": 1, "name": "one", "age": 1})
+    database.upsert(table_name, [(2, "two", 2), {"id": 3, "name": "three"}])
+    database.upsert(table_name, pa.table({"id": [4, 5, 1], "name": ["four", "five", "uno"]}))
+    database.upsert(table_name, [(1, 11), (2, 22)], columns=["id", "age"])
+    database.delete(table_name, [(3,), {"id": 9}])
+    database.delete(table_name, pa.table({"id": [5]}))
+    path = fluss.TablePath("fluss", table_name)
+    rows = replay(read_changes(database.connection, path), ["id"])
+    assert {key: (row["name"], row["age"]) for (key,), row in rows.items()} == {
+        1: ("uno", 11),
+        2: ("two", 22),
+        4: ("four", None),
+    }
+    with pytest.raises(FlussError, match="delete takes rows"):
+        database.delete(table_name, "3")
+    with pytest.raises(FlussError, match="'id'"):
+        database.upsert(table_name, {"name": "x"})
+    with pytest.raises(FlussError, match="missing: id"):
+        database.upsert(table_name, [(1,)], columns=["age"])
 
 
 def test_a_table_that_was_made_anew_is_written_again(database: fluss.Database, table_name: str) -> None:

@@ -12,7 +12,7 @@ several threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,7 +33,7 @@ from fluss.model import paths
 
 if TYPE_CHECKING:
     from fluss.client.scanner import Predicate, RecordBatch
-    from fluss.client.writer import AppendWriter
+    from fluss.client.writer import AppendWriter, UpsertWriter
 
 DEFAULT_DATABASE = "fluss"
 MAX_OPEN_WRITERS = 1000
@@ -78,6 +78,8 @@ class Database:
         self._calls = AdminCalls(self._session.cluster)
         self._database = database
         self._writers: dict[TablePath, AppendWriter] = {}
+        # Those of primary-key tables, by the columns that they write.
+        self._upserts: dict[tuple[TablePath, tuple[str, ...] | None], UpsertWriter] = {}
         self._lock = threading.Lock()
 
     @property
@@ -162,10 +164,33 @@ class Database:
         """
         writer = self._writer(table)
         try:
-            _write(writer, rows)
+            _write(rows, "append", writer.append, writer.write_arrow, writer.write_pandas)
             writer.flush().result()
         except FlussError:
             self._forget_writer(table)  # the table may have been made anew
+            raise
+
+    def upsert(self, table: Table, rows: Rows, columns: Sequence[str] | None = None) -> None:
+        """Insert rows of a primary-key table or replace those with the same key, and wait until they are durable.
+
+        `rows` as for `append`. With `columns`, the key among them, only those are written and the others stay.
+        """
+        writer = self._upsert_writer(table, columns)
+        try:
+            _write(rows, "upsert", writer.upsert, writer.upsert_arrow, writer.upsert_pandas)
+            writer.flush().result()
+        except FlussError:
+            self._forget_writer(table)
+            raise
+
+    def delete(self, table: Table, keys: Rows) -> None:
+        """Delete rows of a primary-key table by their keys, in the forms of `append`, and wait until it is durable."""
+        writer = self._upsert_writer(table, None)
+        try:
+            _write(keys, "delete", writer.delete, writer.delete_arrow, writer.delete_pandas)
+            writer.flush().result()
+        except FlussError:
+            self._forget_writer(table)
             raise
 
     def scan(
@@ -252,9 +277,22 @@ class Database:
                 writer = self._writers[path] = self._open(path).new_append().create_writer()
             return writer
 
-    def _forget_writer(self, table: Table) -> None:
+    def _upsert_writer(self, table: Table, columns: Sequence[str] | None) -> UpsertWriter:
+        path = self._path(table)
         with self._lock:
-            self._writers.pop(self._path(table), None)
+            key = (path, None if columns is None else tuple(columns))
+            writer = self._upserts.get(key)
+            if writer is None:
+                if len(self._upserts) >= MAX_OPEN_WRITERS:
+                    self._upserts.pop(next(iter(self._upserts)))
+                writer = self._upserts[key] = self._open(path).new_upsert(columns=columns)
+            return writer
+
+    def _forget_writer(self, table: Table) -> None:
+        path = self._path(table)
+        with self._lock:
+            self._writers.pop(path, None)
+            self._upserts = {key: writer for key, writer in self._upserts.items() if key[0] != path}
 
     def _scanner(
         self, table: Table, columns: Sequence[str] | None, where: Predicate | None, start_offset: int, since: Any
@@ -285,20 +323,20 @@ class Database:
                 yield TableBucket.with_partition(info.table_id, partition_id, bucket_id)
 
 
-def _write(writer: AppendWriter, rows: Rows) -> None:
-    """Hand rows of any accepted form over to a writer."""
-    if isinstance(rows, pa.Table):
-        writer.write_arrow(rows)
-    elif isinstance(rows, pa.RecordBatch):
-        writer.write_arrow_batch(rows)
+def _write(
+    rows: Rows, call: str, one: Callable[[Any], Any], arrow: Callable[[Any], Any], pandas: Callable[[Any], Any]
+) -> None:
+    """Hand rows of any accepted form over to the functions of a writer."""
+    if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        arrow(rows)
     elif isinstance(rows, Mapping):
-        writer.append(dict(rows))
+        one(dict(rows))
     elif hasattr(rows, "to_arrow"):  # polars
-        writer.write_arrow(rows.to_arrow())
+        arrow(rows.to_arrow())
     elif hasattr(rows, "iloc"):  # pandas
-        writer.write_pandas(rows)
+        pandas(rows)
     elif isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-        raise FlussError(f"append takes rows as dicts, tuples, Arrow or a DataFrame, got {type(rows).__name__}")
+        raise FlussError(f"{call} takes rows as dicts, tuples, Arrow or a DataFrame, got {type(rows).__name__}")
     else:
         for row in rows:
-            writer.append(row)
+            one(row)
