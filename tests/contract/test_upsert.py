@@ -245,6 +245,8 @@ def test_what_does_not_fit_is_refused_at_the_call(connection: FlussConnection, t
         table.new_upsert().partial_update_by_name(["age"]).upsert((1,))
     with pytest.raises(FlussError, match="columns 0 to 3"):
         table.new_upsert().partial_update_by_index([0, 4])
+    with pytest.raises(FlussError, match="give one of them"):
+        table.new_upsert().partial_update_by_index(indices=[0], column_indices=[0])
     with pytest.raises(FlussError, match="use new_upsert"):
         table.new_append()
     writer.flush().result(WAIT_SECONDS)

@@ -12,6 +12,7 @@ from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.client.writer.kv_rows import named_targets, target_positions
 from fluss.client.writer.upsert_writer import UpsertWriter
+from fluss.errors import FlussError
 
 
 class TableUpsert(UpsertWriter):
@@ -28,9 +29,14 @@ class TableUpsert(UpsertWriter):
         targets = None if columns is None else named_targets(self._table, columns)
         return TableUpsert(self._session, self._table, targets)
 
-    def partial_update_by_index(self, column_indices: Sequence[int] | None) -> TableUpsert:
-        """The same, by position."""
-        targets = None if column_indices is None else target_positions(self._table, column_indices)
+    def partial_update_by_index(
+        self, indices: Sequence[int] | None = None, *, column_indices: Sequence[int] | None = None
+    ) -> TableUpsert:
+        """The same, by position. Documents call the parameter `indices`, pyfluss calls it `column_indices`."""
+        if indices is not None and column_indices is not None:
+            raise FlussError("indices and column_indices are the same parameter: give one of them")
+        positions = column_indices if indices is None else indices
+        targets = None if positions is None else target_positions(self._table, positions)
         return TableUpsert(self._session, self._table, targets)
 
     def create_writer(self) -> UpsertWriter:
