@@ -17,7 +17,7 @@ from fluss.client.awaitable import Closing
 from tests.support.server_process import wait_until
 from tests.support.targets import Target
 
-SHORT_CONNECTIONS = 300
+SHORT_CONNECTIONS = 2000
 
 
 def test_connections_in_all_spellings(target: Target) -> None:
