@@ -11,7 +11,8 @@ from enum import Enum
 
 from fluss.errors import ErrorCode
 
-RETRIED_CODES = frozenset({1, 3, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 72})
+# 9: a tablet of a cluster hears of a new schema a moment after the client; ids only grow, so it will know it soon.
+RETRIED_CODES = frozenset({1, 3, 9, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 72})
 # The leader may be another one now.
 STALE_METADATA_CODES = frozenset({1, 12, 21, 36, 44})
 # Nobody knows whether the server wrote the batch.
