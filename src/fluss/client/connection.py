@@ -92,7 +92,7 @@ class BaseConnection:
             await Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
         except Exception:
             if exc_value is None:
-                raise
+                raise  # otherwise the first error is the interesting one
         return False
 
     def __repr__(self) -> str:

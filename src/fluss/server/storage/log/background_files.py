@@ -60,6 +60,7 @@ class BackgroundFiles:
             try:
                 finish = job()
             except Exception:
+                # The work of other buckets goes on; what was left undone here, recovery does again.
                 _logger.exception("file work of a bucket log failed")
                 continue
             if finish is not nothing:
