@@ -1,9 +1,11 @@
-"""Regenerate `fluss_api_pb2.py` and its stub from `fluss_api.proto`: `python -m tools.generate_protocol`.
+"""Regenerate the modules and stubs of our `.proto` files: `python -m tools.generate_protocol`.
+
+`fluss_api.proto` is Apache Fluss's protocol, `staged_api.proto` this project's extension of it.
 
 Generated code runs on protobuf runtimes of its own version and newer. The package allows runtimes from 6.31 on, so the
 compiler must be the one of 6.31: `grpcio-tools` 1.73.1. If another version is installed, `uv` fetches that one for this
 run only. `compiled_descriptor` works with every compiler version; the test suite uses it to prove that the checked-in
-module is in step with the `.proto` file.
+modules are in step with the `.proto` files.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 GENERATOR_REQUIREMENT = "grpcio-tools==1.73.1"
 SOURCE_ROOT = Path(__file__).resolve().parent.parent / "src"
 PROTO_FILE = SOURCE_ROOT / "fluss" / "protocol" / "fluss_api.proto"
+STAGED_PROTO_FILE = PROTO_FILE.with_name("staged_api.proto")
 
 
 def generator_command() -> list[str]:
@@ -38,18 +41,19 @@ def generator_command() -> list[str]:
 def generate(output_root: Path = SOURCE_ROOT) -> None:
     """Write the module and its stub below `output_root`."""
     options = [f"--proto_path={SOURCE_ROOT}", f"--python_out={output_root}", f"--pyi_out={output_root}"]
-    subprocess.run([*generator_command(), *options, str(PROTO_FILE)], check=True)
+    subprocess.run([*generator_command(), *options, str(PROTO_FILE), str(STAGED_PROTO_FILE)], check=True)
 
 
-def compiled_descriptor() -> bytes:
-    """The file descriptor set of the `.proto` file, compiled now by the installed compiler."""
+def compiled_descriptor(proto_file: Path = PROTO_FILE) -> bytes:
+    """The file descriptor set of a `.proto` file, compiled now by the installed compiler."""
     with tempfile.TemporaryDirectory() as directory:
         target = Path(directory) / "descriptor.bin"
         options = [f"--proto_path={SOURCE_ROOT}", f"--descriptor_set_out={target}"]
-        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, str(PROTO_FILE)], check=True)
+        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, str(proto_file)], check=True)
         return target.read_bytes()
 
 
 if __name__ == "__main__":
     generate()
-    print(f"generated from {PROTO_FILE.relative_to(SOURCE_ROOT.parent)}")
+    for proto_file in (PROTO_FILE, STAGED_PROTO_FILE):
+        print(f"generated from {proto_file.relative_to(SOURCE_ROOT.parent)}")

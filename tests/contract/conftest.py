@@ -1,4 +1,4 @@
-"""Every test here takes `target` and runs once per kind of server."""
+"""Every test here takes `target` or `server` and runs once per kind of server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import fluss
+from tests.support.restartable import DISTURBANCES, KINDS, Disturbance, RestartableServer, restartable_server
 from tests.support.targets import TARGET_NAMES, Target, running_target
 
 
@@ -15,6 +16,22 @@ from tests.support.targets import TARGET_NAMES, Target, running_target
 def target(request: pytest.FixtureRequest) -> Target:
     """A server of one kind; the same one for all tests of a run."""
     return running_target(request.param)
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest) -> Iterator[RestartableServer]:
+    """A server that may be taken away and brought back; the same one for all tests of a run."""
+    server = restartable_server(request.param)
+    yield server
+    server.comes_back()  # for the next test, if this one failed in between
+
+
+@pytest.fixture(params=DISTURBANCES)
+def disturbance(request: pytest.FixtureRequest) -> Iterator[Disturbance]:
+    """A server and a way to disturb it."""
+    disturbance = Disturbance(request.param)
+    yield disturbance
+    disturbance.server.comes_back()
 
 
 @pytest.fixture

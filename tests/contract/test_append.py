@@ -94,10 +94,10 @@ def test_every_type_comes_back(connection: FlussConnection, table_name: str) -> 
     assert rows == [expected, expected, dict.fromkeys(columns)]
 
 
-@pytest.mark.parametrize("kind", ["NONE", "LZ4_FRAME", "ZSTD", "INDEXED"])
+@pytest.mark.parametrize("kind", ["NONE", "LZ4_FRAME", "ZSTD", "INDEXED", "COMPACTED"])
 def test_compressions_and_formats(connection: FlussConnection, table_name: str, kind: str) -> None:
     options: dict[str, Any] = {"properties": {"table.log.arrow.compression.type": kind}}
-    if kind == "INDEXED":
+    if kind in ("INDEXED", "COMPACTED"):
         options = {"log_format": kind}
     table = new_table(connection, table_name, bucket_count=1, **options)
     writer = table.new_append().create_writer()
@@ -106,6 +106,7 @@ def test_compressions_and_formats(connection: FlussConnection, table_name: str, 
         writer.append(row)
     writer.flush().result(WAIT_SECONDS)
     assert read_rows(connection, TablePath("fluss", table_name)) == rows
+    assert asyncio.run(table.to_arrow()).to_pylist() == rows
 
 
 def test_statistics_make_batches_of_version_one(target: Target, connection: FlussConnection, table_name: str) -> None:

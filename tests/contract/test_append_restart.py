@@ -1,40 +1,35 @@
-"""Writing goes on over killed and restarted servers: no row is lost, none is there twice, order is kept."""
+"""Writing goes on over killed and restarted servers: no row is lost, none is there twice, order is kept.
+
+Our processes are killed; Apache Fluss and the embedded server are stopped and started.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.log_reader import read_rows
-from tests.support.server_process import ServerProcess
+from fluss.client import cluster
+from tests.support.log_reader import read_rows, read_table
+from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
+from tests.support.server_process import wait_until
 
 BUCKETS = 3
 ROWS = 30_000
-KILLS = 3
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path / "data", tablets=2) as server:
-        # The same port after a restart: clients know the server by it.
-        server._command[server._command.index("--bind") + 1] = server.address
-        yield server
+def connect(server: RestartableServer, **options: str) -> fluss.FlussConnection:
+    return fluss.FlussConnection.open(server.config(**options))
 
 
-def connect(server: ServerProcess, **options: str) -> fluss.FlussConnection:
-    return fluss.FlussConnection.open(fluss.Config({"bootstrap.servers": server.address, **options}))
-
-
-def create(connection: fluss.FlussConnection, **options: object) -> fluss.FlussTable:
-    path = fluss.TablePath("fluss", "restarts")
+def create(connection: fluss.FlussConnection, name: str, **options: object) -> fluss.FlussTable:
+    path = fluss.TablePath("fluss", name)
     schema = fluss.Schema(pa.schema([("writer", pa.int32()), ("number", pa.int64())]))
-    descriptor = fluss.TableDescriptor(schema, bucket_count=BUCKETS, **options)  # type: ignore[arg-type]
+    descriptor = fluss.TableDescriptor(schema, bucket_count=BUCKETS, properties=ALL_LOCAL, **options)  # type: ignore[arg-type]
 
     async def body() -> fluss.FlussTable:
         await connection.get_admin().create_table(path, descriptor)
@@ -56,44 +51,38 @@ def check_complete(connection: fluss.FlussConnection, path: fluss.TablePath, row
         assert sorted(seen[writer]) == list(range(count))
 
 
-@pytest.mark.parametrize("what", ["whole server", "tablets"])
-def test_rows_survive_kills_in_the_middle(server: ServerProcess, what: str) -> None:
-    with connect(server) as connection:
-        table = create(connection, bucket_keys=["number"])
+def test_rows_survive_kills_in_the_middle(disturbance: Disturbance, table_name: str) -> None:
+    kills = disturbance.count
+    with connect(disturbance.server) as connection:
+        table = create(connection, table_name, bucket_keys=["number"])
         path = table.get_table_path()
         writer = table.new_append().create_writer()
-        reached = [threading.Event() for _ in range(KILLS)]
-        resumed = [threading.Event() for _ in range(KILLS)]
+        reached = [threading.Event() for _ in range(kills)]
+        resumed = [threading.Event() for _ in range(kills)]
 
         def write() -> None:
             for number in range(ROWS):
                 handle = writer.append((0, number))
-                step, left = divmod(number, ROWS // (KILLS + 1))
-                if left == 0 and 0 < step <= KILLS:
+                step, left = divmod(number, ROWS // (kills + 1))
+                if left == 0 and 0 < step <= kills:
                     reached[step - 1].set()  # the kill comes while rows go on being written
                     if step == 2:
                         handle.wait().result(60)
                         resumed[step - 1].wait(60)
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        for kill in range(KILLS):
+        writing = ThreadPoolExecutor(1).submit(write)
+        for kill in range(kills):
             assert reached[kill].wait(60)
-            if what == "tablets":
-                server.kill_role(f"tablet-{kill % 2}")
-            else:
-                server.kill()
-                server.start()
+            disturbance.happens(kill)
             resumed[kill].set()
-        thread.join(60)
-        assert not thread.is_alive()
+        writing.result(60)
         writer.flush().result(60)
         check_complete(connection, path, {0: ROWS})
 
 
-def test_many_small_acknowledged_writes_over_a_restart(server: ServerProcess) -> None:
+def test_many_small_acknowledged_writes_over_a_restart(server: RestartableServer, table_name: str) -> None:
     with connect(server) as connection:
-        table = create(connection)
+        table = create(connection, table_name)
         path = table.get_table_path()
         acknowledged = 300
 
@@ -105,8 +94,8 @@ def test_many_small_acknowledged_writes_over_a_restart(server: ServerProcess) ->
                     await writer.append({"writer": name, "number": number}).wait()
 
             async def restart() -> None:
-                await asyncio.to_thread(server.kill)
-                await asyncio.to_thread(server.start)
+                await asyncio.to_thread(server.goes_away)
+                await asyncio.to_thread(server.comes_back)
 
             tasks = [asyncio.create_task(one_writer(name)) for name in range(4)]
             await writer.append({"writer": 4, "number": 0}).wait()
@@ -117,18 +106,29 @@ def test_many_small_acknowledged_writes_over_a_restart(server: ServerProcess) ->
         check_complete(connection, path, {**dict.fromkeys(range(4), acknowledged), 4: 1})
 
 
-def test_a_stopped_server_is_reported_when_retries_end(server: ServerProcess) -> None:
-    with connect(server, **{"writer.retries": "2", "writer.enable-idempotence": "false"}) as connection:
-        table = create(connection)
+def test_a_stopped_server_is_reported_when_retries_end(
+    server: RestartableServer, table_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(server, **{"writer.retries": "1", "writer.enable-idempotence": "false"}) as connection:
+        table = create(connection, table_name)
         writer = table.new_append().create_writer()
-        writer.append((0, 0)).wait().result(60)
-        server.kill()
-        with pytest.raises(fluss.FlussError) as caught:
-            writer.append((0, 1)).wait().result(60)
+        wait_until(lambda: is_acknowledged(writer, 0), "the first row is written")
+        server.goes_away()
+        with monkeypatch.context() as patience:
+            patience.setattr(cluster, "LEADER_WAIT_SECONDS", 0.1)
+            with pytest.raises(fluss.FlussError) as caught:
+                writer.append((0, 1)).wait().result(60)
         assert caught.value.error_code == fluss.ErrorCode.NETWORK_EXCEPTION
-        server.start()
-        writer.append((0, 2)).wait().result(60)
-        rows = [
-            row["number"] for bucket in range(BUCKETS) for row in read_rows(connection, table.get_table_path(), bucket)
-        ]
-        assert sorted(rows) == [0, 2]
+        server.comes_back()
+        wait_until(lambda: is_acknowledged(writer, 2), "rows are written again")
+        rows = read_table(connection, table.get_table_path(), BUCKETS)
+        assert sorted({row["number"] for row in rows}) == [0, 2]
+
+
+def is_acknowledged(writer: fluss.AppendWriter, number: int) -> bool:
+    """Write a row. Apache Fluss may be without a leader for longer than a writer with one retry bears."""
+    try:
+        writer.append((0, number)).wait().result(60)
+    except fluss.FlussError:
+        return False
+    return True

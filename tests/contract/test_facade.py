@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -76,6 +77,42 @@ def test_upserts_and_deletes(database: fluss.Database, table_name: str) -> None:
         database.upsert(table_name, [(1,)], columns=["age"])
 
 
+def test_lookups_and_whole_tables(database: fluss.Database, table_name: str) -> None:
+    schema = pa.schema([("device", pa.string()), ("at", pa.int32()), ("value", pa.float64())])
+    options: dict[str, Any] = {"primary_keys": ["device", "at"], "bucket_keys": ["device"], "bucket_count": 2}
+    database.create_table(table_name, schema, **options)
+    rows = [{"device": f"d{number % 3}", "at": number, "value": number / 2} for number in range(9)]
+    database.upsert(table_name, rows)
+    assert database.lookup(table_name, ("d1", 4)) == rows[4]
+    assert database.lookup(table_name, {"at": 4, "device": "d2"}) is None
+    assert database.lookup(table_name, "d1", by=["device"]) == [rows[1], rows[4], rows[7]]
+    assert database.lookup(table_name, ["d9"], by=["device"]) == []
+    assert database.lookup_many(table_name, [("d0", 3), ("d0", 4)]) == [rows[3], None]
+    found = database.lookup_many(table_name, pa.table({"device": ["d2", "d2"], "at": pa.array([5, 6], pa.int32())}))
+    assert found.column("value").to_pylist() == [2.5, None]
+    database.delete(table_name, [("d0", 3)])
+    assert database.lookup(table_name, ("d0", 3)) is None
+    now = database.to_arrow(table_name)
+    assert sorted(now.column("at").to_pylist()) == [0, 1, 2, 4, 5, 6, 7, 8]
+    some = database.to_arrow(table_name, ["at"], where=col("at") > 6)
+    assert (some.column_names, sorted(some.column("at").to_pylist())) == (["at"], [7, 8])
+    assert database.to_arrow(table_name, limit=3).num_rows == 3
+    with pytest.raises(FlussError, match="'at'"):
+        database.lookup(table_name, {"device": "d1"})
+    database.drop_table(table_name)
+    database.create_table(table_name, schema, **options)  # made anew: kept lookupers are of no use
+    assert database.lookup(table_name, ("d1", 4)) is None
+
+
+def test_whole_log_tables(database: fluss.Database, table_name: str) -> None:
+    database.create_table(table_name, SCHEMA)
+    database.append(table_name, [(1, "one"), (2, "two")])
+    assert ids(database.to_arrow(table_name)) == [1, 2]
+    assert database.to_arrow(table_name, ["name"], limit=1).num_rows == 1
+    with pytest.raises(FlussError, match="no primary key"):
+        database.lookup(table_name, 1)
+
+
 def test_a_table_that_was_made_anew_is_written_again(database: fluss.Database, table_name: str) -> None:
     database.create_table(table_name, SCHEMA)
     database.append(table_name, {"id": 1})
@@ -106,6 +143,10 @@ def test_it_blocks_inside_an_event_loop_too(target: Target, table_name: str) -> 
         database.create_table(table_name, SCHEMA)
         database.append(table_name, {"id": 1})
         assert ids(database.scan(table_name)) == [1]
+        assert ids(database.to_arrow(table_name)) == [1]
+        database.create_table(f"{table_name}_keyed", SCHEMA, primary_keys=["id"])
+        database.upsert(f"{table_name}_keyed", {"id": 1})
+        assert database.lookup(f"{table_name}_keyed", 1) == {"id": 1, "name": None}
         database.close()
         assert repr(database) == f"Database('{target.bootstrap_servers}', 'fluss', closed)"
 

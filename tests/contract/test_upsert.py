@@ -179,8 +179,13 @@ def test_arrow_and_data_frames(connection: FlussConnection, table_name: str) -> 
         writer.delete_pandas(pandas.DataFrame({"id": [8]}))
         writer.write_arrow(pa.table({"id": [1], "name": ["again"]}))
         writer.write_pandas(pandas.DataFrame({"id": [2], "name": ["again"]}))
+        mixed = pa.RecordBatch.from_pydict({"id": [3, 4, 3], "name": [None, "four", "three"]})
+        writer.change_arrow(mixed, pa.array([True, False, False]))
+        writer.change_arrow(mixed.slice(1, 1), pa.array([True]))
     table_rows = replay(read_changes(connection, table.table_path), ["id"])
-    assert len(table_rows) == 10 - 1 + (count - 10) // 2
+    assert len(table_rows) == 10 - 2 + (count - 10) // 2
+    assert table_rows[3,]["name"] == "three"
+    assert (4,) not in table_rows
     assert table_rows[5,] == {"id": 5, "name": "z", "age": None, "score": None}
     assert table_rows[6,] == {"id": 6, "name": "p", "age": None, "score": 1.5}
     assert table_rows[7,] == {"id": 7, "name": None, "age": None, "score": 2.5}

@@ -1,4 +1,7 @@
-"""Upserts go on over killed and restarted servers: tables are what a dict would be, and no change is there twice."""
+"""Upserts go on over killed and restarted servers: tables are what a dict would be, and no change is there twice.
+
+Our processes are killed; Apache Fluss and the embedded server are stopped and started.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,32 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import fluss
 from tests.support.kv_reader import look_up, read_changes, replay
-from tests.support.server_process import ServerProcess
+from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
 
 BUCKETS = 3
 WRITES = 24_000
 KEYS = 2_000
-KILLS = 3
 WAIT_SECONDS = 60.0
 Model = dict[tuple[Any, ...], dict[str, Any]]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path / "data", tablets=2) as server:
-        # The same port after a restart: clients know the server by it.
-        server._command[server._command.index("--bind") + 1] = server.address
-        yield server
+def connect(server: RestartableServer) -> fluss.FlussConnection:
+    return fluss.FlussConnection.open(server.config())
 
 
-def connect(server: ServerProcess, **options: str) -> fluss.FlussConnection:
-    return fluss.FlussConnection.open(fluss.Config({"bootstrap.servers": server.address, **options}))
-
-
-def create(connection: fluss.FlussConnection) -> fluss.FlussTable:
-    path = fluss.TablePath("fluss", "restarts")
+def create(connection: fluss.FlussConnection, name: str) -> fluss.FlussTable:
+    path = fluss.TablePath("fluss", name)
     fields = pa.schema([("key", pa.int32()), ("number", pa.int64()), ("note", pa.string())])
-    descriptor = fluss.TableDescriptor(fluss.Schema(fields, primary_keys=["key"]), bucket_count=BUCKETS)
+    descriptor = fluss.TableDescriptor(
+        fluss.Schema(fields, primary_keys=["key"]), bucket_count=BUCKETS, properties=ALL_LOCAL
+    )
 
     async def body() -> fluss.FlussTable:
         await connection.get_admin().create_table(path, descriptor)
@@ -49,15 +43,15 @@ def create(connection: fluss.FlussConnection) -> fluss.FlussTable:
     return asyncio.run(body())
 
 
-@pytest.mark.parametrize("what", ["whole server", "tablets"])
-def test_a_table_is_its_model_after_kills_in_the_middle(server: ServerProcess, what: str) -> None:
-    with connect(server) as connection:
-        table = create(connection)
+def test_a_table_is_its_model_after_kills_in_the_middle(disturbance: Disturbance, table_name: str) -> None:
+    kills = disturbance.count
+    with connect(disturbance.server) as connection:
+        table = create(connection, table_name)
         writer = table.new_upsert().create_writer()
         numbers = table.new_upsert(columns=["key", "number"])
         model: Model = {}
         upserts: Counter[int] = Counter()
-        reached = [threading.Event() for _ in range(KILLS)]
+        reached = [threading.Event() for _ in range(kills)]
 
         def write() -> None:
             choose = random.Random(7)
@@ -70,8 +64,8 @@ def test_a_table_is_its_model_after_kills_in_the_middle(server: ServerProcess, w
                     writer.upsert((key, number, "x"))
                     model[key,] = {"key": key, "number": number, "note": "x"}
                     upserts[key] += 1
-                step, left = divmod(number, WRITES // (KILLS + 1))
-                if left == 0 and 0 < step <= KILLS:
+                step, left = divmod(number, WRITES // (kills + 1))
+                if left == 0 and 0 < step <= kills:
                     reached[step - 1].set()  # the kill comes while rows go on being written
                     writer.flush().result(WAIT_SECONDS)
                     key = choose.randrange(KEYS)
@@ -79,17 +73,11 @@ def test_a_table_is_its_model_after_kills_in_the_middle(server: ServerProcess, w
                     model[key,] = {"note": None, **model.get((key,), {}), "key": key, "number": -number}
                     upserts[key] += 1
 
-        thread = threading.Thread(target=write)
-        thread.start()
-        for kill in range(KILLS):
+        writing = ThreadPoolExecutor(1).submit(write)
+        for kill in range(kills):
             assert reached[kill].wait(WAIT_SECONDS)
-            if what == "tablets":
-                server.kill_role(f"tablet-{kill % 2}")
-            else:
-                server.kill()
-                server.start()
-        thread.join(WAIT_SECONDS)
-        assert not thread.is_alive()
+            disturbance.happens(kill)
+        writing.result(WAIT_SECONDS)
         writer.flush().result(WAIT_SECONDS)
         changes = read_changes(connection, table.table_path)
         assert replay(changes, ["key"]) == model
@@ -99,9 +87,9 @@ def test_a_table_is_its_model_after_kills_in_the_middle(server: ServerProcess, w
             assert look_up(connection, table.table_path, (key,)) == model.get((key,))
 
 
-def test_many_small_acknowledged_writes_over_a_restart(server: ServerProcess) -> None:
+def test_many_small_acknowledged_writes_over_a_restart(server: RestartableServer, table_name: str) -> None:
     with connect(server) as connection:
-        table = create(connection)
+        table = create(connection, table_name)
         rounds, keys = 100, 8
 
         async def body() -> None:
@@ -115,8 +103,8 @@ def test_many_small_acknowledged_writes_over_a_restart(server: ServerProcess) ->
 
             tasks = [asyncio.create_task(one_key(key)) for key in range(keys)]
             await writer.upsert({"key": keys, "number": 0}).wait()
-            await asyncio.to_thread(server.kill)
-            await asyncio.to_thread(server.start)
+            await asyncio.to_thread(server.goes_away)
+            await asyncio.to_thread(server.comes_back)
             await asyncio.gather(*tasks)
 
         asyncio.run(body())

@@ -7,7 +7,7 @@ the framing end a connection; they come last in a burst (`last_words`).
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -31,6 +31,7 @@ class FrameMaker:
     `records` are batches to start from where a field holds record bytes. `careful_keys` are APIs whose damaged requests
     may rightly be answered late (a fetch that waits for long): they are mutated only in `last_words`. `likely` are
     numbers by field name that make sense to the server: without them nearly all requests end at the first check.
+    `repair` gives a damaged batch a length and a checksum that fit it, so that the server looks into it.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class FrameMaker:
         records: Sequence[bytes] = (),
         careful_keys: Sequence[int] = (),
         likely: Mapping[str, Sequence[int]] | None = None,
+        repair: Callable[[bytes], bytes] | None = None,
     ) -> None:
+        self._repair = repair
         self._likely = dict(likely or {})
         self._random = random.Random(seed)
         self._api_keys = tuple(api_keys)
@@ -126,7 +129,10 @@ class FrameMaker:
         source = self._random
         if name == "records" and self._records:
             batch = source.choice(self._records)
-            return self._mutate(batch) if source.random() < 0.5 else batch
+            if source.random() < 0.5:
+                return batch
+            damaged = self._mutate(batch)
+            return self._repair(damaged) if self._repair is not None and source.random() < 0.8 else damaged
         if name.endswith("_json"):
             return source.choice(
                 (b"{}", b"[]", b"null", b"{", b'{"version":1}', b'{"type":"INTEGER"}', b"\xff", b"9" * 50)

@@ -1,6 +1,6 @@
-"""`kill -9` of tablets and of the whole server under writers of upserts, deletes and partial updates.
+"""`kill -9` of tablets and of the whole server under upserts, deletes, partial updates and lookups.
 
-`FLUSS_KILL_ROUNDS` sets the number of rounds (the soak command asks for many more).
+`FLUSS_KILL_ROUNDS` sets the number of kills (the soak command asks for many more).
 """
 
 from __future__ import annotations
@@ -12,69 +12,118 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kv_workload import KvWriter, check_changelog, check_writer, create_table
-from tests.support.log_workload import CONNECTION_TIMEOUT_SECONDS, leaders
+from tests.support.kv_workload import (
+    KvLooker,
+    KvWriter,
+    Partition,
+    check_changelog,
+    check_writer,
+    create_partitioned_table,
+    create_table,
+    leader,
+)
+from tests.support.log_workload import CONNECTION_TIMEOUT_SECONDS, Survivor
 from tests.support.server_process import ServerProcess, wait_until
 from tests.support.wire import WireClient
 
-ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS", "50"))
+KILLS = int(os.environ.get("FLUSS_KILL_ROUNDS", "52")) // 2
+KILLS_BETWEEN_CLEAN_STOPS = 8
 BUCKETS = 2
-WRITERS_PER_BUCKET = 2
 TABLE = "killed"
+OPTIONS = {"log.segment.file-size": "256kb"}
+Place = tuple[Partition | None, int]
 
 
-def _wait_for_progress(writers: list[KvWriter]) -> None:
-    before = [writer.acknowledged for writer in writers]
-    wait_until(
-        lambda: all(
-            writer.error is not None or writer.acknowledged > known
-            for writer, known in zip(writers, before, strict=True)
-        ),
-        "all writers to make progress after a crash",
-        60.0,
-    )
+class Workload:
+    """Writers in all buckets of a table, and somebody who looks up what each of them writes."""
 
-
-def _check(server: ServerProcess, writers: list[KvWriter]) -> None:
-    """Everything acknowledged is there, by key and in the changelog. Nobody writes any more."""
-    for bucket, (host, port) in leaders(server.address, TABLE).items():
-        mine = [writer for writer in writers if writer.bucket == bucket]
-        with WireClient(host, port, CONNECTION_TIMEOUT_SECONDS) as client:
-            for writer in mine:
-                check_writer(client, writer)
-            check_changelog(client, writers[0].table_id, bucket, mine)
-
-
-@pytest.mark.parametrize("properties", [{}, {"table.log.arrow.compression.type": "NONE"}], ids=["zstd", "plain"])
-def test_exactly_the_acknowledged_rows_are_there(tmp_path: Path, properties: dict[str, str]) -> None:
-    generator = random.Random(len(properties))
-    with ServerProcess(tmp_path / "data", tablets=2, config={"log.segment.file-size": "256kb"}) as server:
-        table_id = create_table(server.address, TABLE, BUCKETS, **properties)
-        writers = [
-            KvWriter(server.address, TABLE, table_id, bucket, bucket * WRITERS_PER_BUCKET + number)
-            for bucket in range(BUCKETS)
-            for number in range(WRITERS_PER_BUCKET)
+    def __init__(self, server: ServerProcess, table_id: int, places: list[Place], writers_per_bucket: int) -> None:
+        self.server = server
+        self.places = places
+        self.writers = [
+            KvWriter(server.address, TABLE, table_id, bucket, place * writers_per_bucket + number, partition)
+            for place, (partition, bucket) in enumerate(places)
+            for number in range(writers_per_bucket)
         ]
-        for writer in writers:
-            writer.start()
-        for round_number in range(ROUNDS // 2):
-            _wait_for_progress(writers)
-            time.sleep(generator.uniform(0.0, 0.15))  # the crash comes at a random moment; nothing waits for it
-            if round_number % 8 == 7:
-                server.stop()
-                server.start()
-            elif round_number % 2:
-                server.kill()
-                server.start()
-            else:
-                server.kill_child(generator.randrange(3))
-        _wait_for_progress(writers)
-        for writer in writers:
-            writer.stopping.set()
-        for writer in writers:
-            writer.finish()
-        _check(server, writers)
+        self.lookers = [KvLooker(writer) for writer in self.writers]
+        for thread in self.threads:
+            thread.start()
+
+    @property
+    def threads(self) -> list[Survivor]:
+        return [*self.writers, *self.lookers]
+
+    def wait_for_progress(self) -> None:
+        """Every writer gets an answer, every looker too."""
+        before = self._progress()
+        wait_until(
+            lambda: (
+                any(thread.error for thread in self.threads)
+                or all(now > known for now, known in zip(self._progress(), before, strict=True))
+            ),
+            "all writers and lookups to make progress after a crash",
+            60.0,
+        )
+
+    def _progress(self) -> list[int]:
+        return [writer.acknowledged for writer in self.writers] + [looker.lookups for looker in self.lookers]
+
+    def finish(self, *, abandoned: bool = False) -> None:
+        """Stop everybody. Abandoned writers do not send again what was not acknowledged."""
+        for writer in self.writers:
+            if abandoned:
+                writer.abandoned.set()
+        for thread in self.threads:
+            thread.finish()
+
+    def check(self) -> None:
+        """Everything acknowledged and everything found is there, by key and in the changelog; nobody writes."""
+        found = {looker.writer.number: looker.batches for looker in self.lookers}
+        for partition, bucket in self.places:
+            mine = [writer for writer in self.writers if (writer.partition, writer.bucket) == (partition, bucket)]
+            host, port = leader(self.server.address, TABLE, bucket, partition)
+            with WireClient(host, port, CONNECTION_TIMEOUT_SECONDS) as client:
+                applied = {writer.number: check_writer(client, writer) for writer in mine}
+                check_changelog(client, mine[0].table_id, bucket, mine, applied)
+            for number, batches in applied.items():
+                assert batches >= found[number], f"writer {number}: a lookup had found {found[number]} batches"
+
+
+def crash(server: ServerProcess, generator: random.Random, number: int) -> None:
+    """One `kill -9`: of the whole server, or of one of its processes, which the others survive."""
+    if number % 2:
         server.kill()
         server.start()
-        _check(server, writers)
-        assert all(writer.acknowledged > 0 for writer in writers)
+    else:
+        server.kill_child(generator.randrange(3))
+
+
+@pytest.mark.parametrize("shape", ["buckets", "partitions"])
+def test_exactly_the_acknowledged_rows_are_there(tmp_path: Path, shape: str) -> None:
+    generator = random.Random(shape)
+    with ServerProcess(tmp_path / "data", tablets=2, config=OPTIONS) as server:
+        if shape == "buckets":
+            table_id = create_table(server.address, TABLE, BUCKETS)
+            work = Workload(server, table_id, [(None, bucket) for bucket in range(BUCKETS)], writers_per_bucket=2)
+        else:
+            plain = {"table.log.arrow.compression.type": "NONE"}
+            table_id, partitions = create_partitioned_table(server.address, TABLE, BUCKETS, ["eu", "us"], **plain)
+            places: list[Place] = [(partition, bucket) for partition in partitions for bucket in range(BUCKETS)]
+            work = Workload(server, table_id, places, writers_per_bucket=1)
+        for number in range(KILLS - 2):
+            work.wait_for_progress()
+            time.sleep(generator.uniform(0.0, 0.15))  # the crash comes at a random moment; nothing waits for it
+            crash(server, generator, number)
+            if number % KILLS_BETWEEN_CLEAN_STOPS == 0:
+                work.wait_for_progress()
+                server.stop()
+                server.start()
+        work.wait_for_progress()
+        server.kill()
+        work.finish(abandoned=True)  # what was in flight now is never sent again: it is there or not, but not in parts
+        server.start()
+        work.check()
+        server.kill()
+        server.start()
+        work.check()
+        assert all(count > 0 for count in work._progress())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,9 +20,8 @@ from fluss.codec.row_columns import RowFormat
 from fluss.model.paths import ChangeType, TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from tests.support.log_reader import MAX_FETCH_BYTES, NOT_YET_LEADING, READ_DEADLINE_SECONDS
 
-READ_DEADLINE_SECONDS = 60.0
-MAX_FETCH_BYTES = 8 * 1024 * 1024
 Row = dict[str, Any]
 
 
@@ -119,7 +119,11 @@ async def _look_up(cluster: Cluster, table: ClientTable, bucket: TableBucket, ke
     server = await cluster.leader(bucket, table.path)
     request = pb.LookupRequest(table_id=table.table_id)
     request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, keys=[key])
-    answer = (await server.call(ApiKey.LOOKUP, request)).buckets_resp[0]
+    while True:
+        answer = (await server.call(ApiKey.LOOKUP, request)).buckets_resp[0]
+        if answer.error_code not in NOT_YET_LEADING:
+            break
+        await asyncio.sleep(0.05)
     assert not answer.error_code, answer.error_message
     value = answer.values[0]
     return bytes(value.values) if value.HasField("values") else None
@@ -141,6 +145,9 @@ async def _read_bucket(cluster: Cluster, table: ClientTable, bucket: TableBucket
         )
         answer = await server.fetch(request)
         result = answer.message.tables_resp[0].buckets_resp[0]
+        if result.error_code in NOT_YET_LEADING:
+            await asyncio.sleep(0.05)  # bounded by the deadline of the whole reading
+            continue
         assert not result.error_code, result.error_message
         records = bytes(answer.records[0] or b"")
         before = offset

@@ -37,6 +37,15 @@ class KvTable:
         self.run(lambda: self.admin.create_table(self.path, described))
         self.reopen()
 
+    @classmethod
+    def existing(cls, connection: fluss.FlussConnection, name: str) -> KvTable:
+        """A table that is there already."""
+        table = cls.__new__(cls)
+        table.connection, table.admin = connection, connection.get_admin()
+        table.path = fluss.TablePath("fluss", name)
+        table.reopen()
+        return table
+
     def run(self, body: Callable[[], Awaitable[T]]) -> T:
         """Await something in an event loop of its own."""
 

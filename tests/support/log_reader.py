@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -13,11 +14,14 @@ from fluss.codec.arrow_types import to_arrow_schema
 from fluss.codec.log_batch import BatchHeader, check_crc, iter_batches
 from fluss.codec.row_columns import RowFormat
 from fluss.codec.row_log_batch import decode_row_batch
+from fluss.errors import ErrorCode
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 
 READ_DEADLINE_SECONDS = 60.0
 MAX_FETCH_BYTES = 8 * 1024 * 1024
+# Apache Fluss tells a tablet server what it leads a moment after it has told everybody else.
+NOT_YET_LEADING = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION})
 
 
 class StoredBatch(NamedTuple):
@@ -64,6 +68,9 @@ async def _read(cluster: Cluster, path: TablePath, bucket_id: int, partition: st
         )
         answer = await server.fetch(request)
         result = answer.message.tables_resp[0].buckets_resp[0]
+        if result.error_code in NOT_YET_LEADING:
+            await asyncio.sleep(0.05)  # bounded by the deadline of the whole reading
+            continue
         assert not result.error_code, result.error_message
         records = bytes(answer.records[0] or b"")
         before = offset

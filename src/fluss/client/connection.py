@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from fluss.client.admin import FlussAdmin
 from fluss.client.awaitable import Closing, runs_in_event_loop
+from fluss.client.blocks import EndsWithAnyBlock
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session, open_session, open_session_blocking
 from fluss.client.table import FlussTable
@@ -20,7 +20,7 @@ CLOSE_TIMEOUT_SECONDS = 600.0
 C = TypeVar("C", bound="BaseConnection")
 
 
-class BaseConnection:
+class BaseConnection(EndsWithAnyBlock):
     """What the two faces of a connection share."""
 
     def __init__(self, session: Session) -> None:
@@ -59,41 +59,15 @@ class BaseConnection:
     def _close_blocking(self) -> None:
         Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS).wait()
 
+    def _leave(self) -> None:
+        self._close_blocking()
+
+    async def _leave_awaiting(self) -> None:
+        await Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
+
     async def _open_table(self, table_path: TablePath | str) -> ClientTable:
         path = as_table_path(table_path)
         return await self._session.awaitable(self._session.cluster.table(path, fresh=True))
-
-    def __enter__(self: C) -> C:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
-        try:
-            self._close_blocking()
-        except Exception:
-            if exc_value is None:
-                raise  # otherwise the first error is the interesting one
-        return False
-
-    async def __aenter__(self: C) -> C:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
-        try:
-            await Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
-        except Exception:
-            if exc_value is None:
-                raise  # otherwise the first error is the interesting one
-        return False
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"

@@ -3,14 +3,17 @@
     with fluss.connect("127.0.0.1:9123") as db:
         db.append("events", [{"id": 1, "name": "Alice"}])
         print(db.scan("events").to_pandas())
+        db.upsert("users", {"id": 1, "name": "Alice"})
+        print(db.lookup("users", 1))
 
 Every call blocks until it is done, also in a notebook, whose own event loop goes on afterwards. It stands on the same
-session, writers and scanners as the rest of the client; writers are kept open per table. A `Database` may be used by
-several threads.
+session, writers, scanners and lookupers as the rest of the client; writers and lookupers are kept per table. A
+`Database` may be used by several threads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from fluss.client.writer import AppendWriter, UpsertWriter
 
 DEFAULT_DATABASE = "fluss"
-MAX_OPEN_WRITERS = 1000
+MAX_KEPT_WRITERS_AND_LOOKUPERS = 2000
 FOLLOW_POLL_MS = 500
 """How long `follow` waits for rows before it looks for an interrupt."""
 
@@ -77,9 +80,8 @@ class Database:
         self._session = connection._session
         self._calls = AdminCalls(self._session.cluster)
         self._database = database
-        self._writers: dict[TablePath, AppendWriter] = {}
-        # Those of primary-key tables, by the columns that they write.
-        self._upserts: dict[tuple[TablePath, tuple[str, ...] | None], UpsertWriter] = {}
+        # Writers and lookupers, by their table, their kind and the columns that they write or look up by.
+        self._kept: dict[tuple[TablePath, str, tuple[str, ...] | None], Any] = {}
         self._lock = threading.Lock()
 
     @property
@@ -140,11 +142,11 @@ class Database:
         changes = config_changes(_SET, set_properties) + config_changes(_REMOVE, remove_properties)
         call = self._calls.alter_table(self._path(table), changes, new_columns(add_columns), False)
         self._session.run(call)
-        self._forget_writer(table)
+        self._forget(table)
 
     def drop_table(self, table: Table, *, ignore_if_not_exists: bool = False) -> None:
         """Drop a table and its data."""
-        self._forget_writer(table)
+        self._forget(table)
         self._session.run(self._calls.drop_table(self._path(table), ignore_if_not_exists))
 
     def create_partition(
@@ -161,37 +163,79 @@ class Database:
         `rows` is a dict for one row, an iterable of rows (dicts, or lists or tuples in column order), a pyarrow Table
         or RecordBatch, or a pandas or polars DataFrame. A row of an iterable that does not fit raises; the rows before
         it are written.
+
+        >>> db.append("events", [{"id": 1, "name": "Alice"}, (2, "Bob")])
         """
-        writer = self._writer(table)
-        try:
+        with self._keeping(table):
+            writer: AppendWriter = self._keep(table, "append", None, lambda opened: opened.new_append().create_writer())
             _write(rows, "append", writer.append, writer.write_arrow, writer.write_pandas)
             writer.flush().result()
-        except FlussError:
-            self._forget_writer(table)  # the table may have been made anew
-            raise
 
     def upsert(self, table: Table, rows: Rows, columns: Sequence[str] | None = None) -> None:
         """Insert rows of a primary-key table or replace those with the same key, and wait until they are durable.
 
         `rows` as for `append`. With `columns`, the key among them, only those are written and the others stay.
+
+        >>> db.upsert("users", {"id": 1, "name": "Alice", "age": 30})
+        >>> db.upsert("users", [(1, 31), (2, 20)], columns=["id", "age"])
         """
-        writer = self._upsert_writer(table, columns)
-        try:
+        with self._keeping(table):
+            writer = self._upsert_writer(table, columns)
             _write(rows, "upsert", writer.upsert, writer.upsert_arrow, writer.upsert_pandas)
             writer.flush().result()
-        except FlussError:
-            self._forget_writer(table)
-            raise
 
     def delete(self, table: Table, keys: Rows) -> None:
-        """Delete rows of a primary-key table by their keys, in the forms of `append`, and wait until it is durable."""
-        writer = self._upsert_writer(table, None)
-        try:
+        """Delete rows of a primary-key table by their keys, in the forms of `append`, and wait until it is durable.
+
+        >>> db.delete("users", [(2,), {"id": 3}])
+        """
+        with self._keeping(table):
+            writer = self._upsert_writer(table, None)
             _write(keys, "delete", writer.delete, writer.delete_arrow, writer.delete_pandas)
             writer.flush().result()
-        except FlussError:
-            self._forget_writer(table)
-            raise
+
+    def lookup(self, table: Table, key: Any, *, by: Sequence[str] | None = None) -> Any:
+        """The row of a primary-key table with this key as a dict, or None.
+
+        `key` is a dict, a list or tuple in the order of the primary key, or the value itself for a key of one column.
+        With `by`, the first columns of the key (see `TableLookup.lookup_by`), it is a list of all rows that begin so.
+
+        >>> db.lookup("users", 1)
+        {'id': 1, 'name': 'Alice', 'age': 31}
+        >>> db.lookup("readings", "d7", by=["device"])
+        [{'device': 'd7', 'at': 1, 'value': 20.5}, {'device': 'd7', 'at': 2, 'value': 20.7}]
+        """
+
+        def new_lookuper(opened: FlussTable) -> Any:
+            lookup = opened.new_lookup()
+            return lookup.create_lookuper() if by is None else lookup.lookup_by(by).create_lookuper()
+
+        with self._keeping(table):
+            return self._session.run(self._keep(table, "lookup", by, new_lookuper).lookup(key))
+
+    def lookup_many(self, table: Table, keys: Any) -> Any:
+        """The rows of many keys, in their order: a pyarrow Table for Arrow keys, else a list of dicts and Nones.
+
+        >>> db.lookup_many("users", [1, 2])
+        [{'id': 1, 'name': 'Alice', 'age': 31}, None]
+        """
+        with self._keeping(table):
+            lookuper = self._keep(table, "lookup", None, lambda opened: opened.new_lookup().create_lookuper())
+            return self._session.run(lookuper.lookup_many(keys))
+
+    def to_arrow(
+        self,
+        table: Table,
+        columns: Sequence[str] | None = None,
+        *,
+        where: Predicate | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """All rows that a table has now; of a primary-key table its current rows.
+
+        >>> db.to_arrow("users", ["id", "age"], where=fluss.col("age") >= 18).to_pandas()
+        """
+        return self._session.run(self._open(table).to_arrow(columns, filter=where, limit=limit))
 
     def scan(
         self,
@@ -267,32 +311,35 @@ class Database:
         path = self._path(table)
         return FlussTable(self._session, self._session.run(self._session.cluster.table(path, fresh=True)))
 
-    def _writer(self, table: Table) -> AppendWriter:
-        path = self._path(table)
-        with self._lock:
-            writer = self._writers.get(path)
-            if writer is None:
-                if len(self._writers) >= MAX_OPEN_WRITERS:
-                    self._writers.pop(next(iter(self._writers)))
-                writer = self._writers[path] = self._open(path).new_append().create_writer()
-            return writer
-
     def _upsert_writer(self, table: Table, columns: Sequence[str] | None) -> UpsertWriter:
-        path = self._path(table)
-        with self._lock:
-            key = (path, None if columns is None else tuple(columns))
-            writer = self._upserts.get(key)
-            if writer is None:
-                if len(self._upserts) >= MAX_OPEN_WRITERS:
-                    self._upserts.pop(next(iter(self._upserts)))
-                writer = self._upserts[key] = self._open(path).new_upsert(columns=columns)
-            return writer
+        writer: UpsertWriter = self._keep(table, "upsert", columns, lambda opened: opened.new_upsert(columns=columns))
+        return writer
 
-    def _forget_writer(self, table: Table) -> None:
+    def _keep(self, table: Table, kind: str, columns: Sequence[str] | None, make: Callable[[FlussTable], Any]) -> Any:
+        """The writer or lookuper of a table that was made before, or a new one."""
+        path = self._path(table)
+        key = (path, kind, None if columns is None else tuple(columns))
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None:
+                if len(self._kept) >= MAX_KEPT_WRITERS_AND_LOOKUPERS:
+                    self._kept.pop(next(iter(self._kept)))
+                kept = self._kept[key] = make(self._open(path))
+            return kept
+
+    @contextlib.contextmanager
+    def _keeping(self, table: Table) -> Iterator[None]:
+        """After an error nothing of the table is kept: it may have been made anew."""
+        try:
+            yield
+        except FlussError:
+            self._forget(table)
+            raise
+
+    def _forget(self, table: Table) -> None:
         path = self._path(table)
         with self._lock:
-            self._writers.pop(path, None)
-            self._upserts = {key: writer for key, writer in self._upserts.items() if key[0] != path}
+            self._kept = {key: kept for key, kept in self._kept.items() if key[0] != path}
 
     def _scanner(
         self, table: Table, columns: Sequence[str] | None, where: Predicate | None, start_offset: int, since: Any

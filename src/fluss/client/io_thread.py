@@ -43,13 +43,27 @@ _lock = threading.Lock()
 _shared: IoThread | None = None
 
 
+class _Process:
+    """The id of this process. Asking the kernel for it costs more than the rest of a hand-over, so it is remembered."""
+
+    number = os.getpid()
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.number = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Process.forked)
+
+
 class IoThread:
     """A running event loop on a thread of its own. Use `IoThread.shared()`."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = _new_event_loop()
         self.loop.set_exception_handler(_log_stray_error)
-        self._pid = os.getpid()
+        self._pid = _Process.number
         self._references = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._serve, name="fluss-io", daemon=True)
@@ -104,7 +118,7 @@ class IoThread:
     @property
     def is_forked(self) -> bool:
         """Whether this object was inherited from a parent process, without its thread."""
-        return self._pid != os.getpid()
+        return self._pid != _Process.number
 
     @property
     def is_current(self) -> bool:
@@ -124,7 +138,7 @@ class IoThread:
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Run `callback` on the I/O thread; the cheapest hand-over there is."""
-        if self._stopping or self._pid != os.getpid():
+        if self._stopping or self._pid != _Process.number:
             self.check_usable()
         try:
             self.loop.call_soon_threadsafe(callback, *arguments)

@@ -23,8 +23,16 @@ from google.protobuf.message import DecodeError, Message
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import APIS, ApiKey
-from fluss.protocol.fetch_walk import FetchAnswer, WriteRequest, split_fetch_response, write_request_pieces
+from fluss.protocol.fetch_walk import (
+    FetchAnswer,
+    ScanAnswer,
+    WriteRequest,
+    split_fetch_response,
+    split_scan_response,
+    write_request_pieces,
+)
 from fluss.protocol.frames import (
     LENGTH_BYTES,
     TYPE_SUCCESS,
@@ -41,6 +49,11 @@ WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 REQUEST_ID_MASK = 0x7FFFFFFF
 
 _REQUEST = struct.Struct(">ihhi")
+_WRITE_KEYS: dict[type[Message], ApiKey] = {
+    pb.ProduceLogRequest: ApiKey.PRODUCE_LOG,
+    pb.PutKvRequest: ApiKey.PUT_KV,
+    staged_pb.StageLogRequest: ApiKey.STAGE_LOG,
+}
 
 
 class _Pending(NamedTuple):
@@ -80,18 +93,21 @@ class RpcConnection(asyncio.BufferedProtocol):
     def produce(
         self, message: WriteRequest, records: Sequence[Piece | Sequence[Piece]], timeout_ms: int | None = None
     ) -> asyncio.Future[Any]:
-        """PRODUCE_LOG or PUT_KV: bucket entries without records, and per entry the buffer (or buffers) of its records.
+        """PRODUCE_LOG, PUT_KV or STAGE_LOG: bucket entries without records, and per entry its records in buffers.
 
         The buffers must stay unchanged until the answer is here.
         """
-        api_key = ApiKey.PRODUCE_LOG if isinstance(message, pb.ProduceLogRequest) else ApiKey.PUT_KV
-        return self._send(api_key, write_request_pieces(message, records), timeout_ms)
+        return self._send(_WRITE_KEYS[type(message)], write_request_pieces(message, records), timeout_ms)
 
     def fetch(self, message: pb.FetchLogRequest, timeout_ms: int | None = None) -> asyncio.Future[FetchAnswer]:
         """FETCH_LOG: the answer without records, and the record bytes per bucket. The long poll counts extra."""
         if timeout_ms is None:
             timeout_ms = self._request_timeout_ms + message.max_wait_ms
         return self._send(ApiKey.FETCH_LOG, [message.SerializeToString()], timeout_ms)
+
+    def scan(self, message: pb.ScanKvRequest) -> asyncio.Future[ScanAnswer]:
+        """SCAN_KV: the answer without rows, and the bytes of the rows."""
+        return self._send(ApiKey.SCAN_KV, [message.SerializeToString()], None)
 
     def supports(self, api_key: int) -> bool:
         """Whether the server serves this API."""
@@ -302,4 +318,6 @@ class RpcConnection(asyncio.BufferedProtocol):
 def _decode(api_key: int, body: memoryview) -> Any:
     if api_key == ApiKey.FETCH_LOG:
         return split_fetch_response(body)
+    if api_key == ApiKey.SCAN_KV:
+        return split_scan_response(body)
     return APIS[ApiKey(api_key)].response.FromString(body)  # type: ignore[arg-type]  # buffers work too

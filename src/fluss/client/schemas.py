@@ -12,6 +12,7 @@ from fluss.client.data_types import as_data_type, type_text
 from fluss.codec.arrow_types import from_arrow_schema, to_arrow_schema
 from fluss.errors import FlussError
 from fluss.model import schema as wire
+from fluss.model.aggregation import AGGREGATION_FUNCTIONS, broken_function_rule, normalized_function
 from fluss.model.types import DataType
 
 
@@ -133,6 +134,29 @@ class SchemaBuilder:
         if not self._columns:
             raise FlussError("with_comment() describes the column before it: add a column first")
         self._columns[-1] = replace(self._columns[-1], comment=comment)
+        return self
+
+    def with_aggregation(self, function: str, **parameters: str) -> SchemaBuilder:
+        """How the column added last combines its old and its new value in a table with the merge engine `aggregation`.
+
+        >>> builder = Schema.builder().column("shop", DataTypes.string())
+        >>> builder = builder.column("total", DataTypes.bigint()).with_aggregation("sum")
+        >>> builder = builder.column("buyers", DataTypes.string()).with_aggregation("listagg", delimiter=";")
+        >>> descriptor = TableDescriptor(
+        ...     builder.primary_key("shop").build(), properties={"table.merge-engine": "aggregation"}
+        ... )
+        """
+        if not self._columns:
+            raise FlussError("with_aggregation() is for the column before it: add a column first")
+        column = self._columns[-1]
+        normalized = normalized_function({"type": function, "parameters": parameters})
+        if normalized is None:
+            known = ", ".join(AGGREGATION_FUNCTIONS)
+            raise FlussError(f"there is no aggregation function {function!r}; there are {known}")
+        broken = broken_function_rule(normalized, column.data_type)
+        if broken is not None:
+            raise FlussError(f"column {column.name!r}: {broken}")
+        self._columns[-1] = replace(column, agg_function=normalized)
         return self
 
     def primary_key(self, keys: Sequence[str] | str, *more: str) -> SchemaBuilder:

@@ -15,7 +15,7 @@ put back into the order of the values. Nearly always there is one group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -87,8 +87,8 @@ class ValueReader:
         schema, mapping = self._schema(schema_id)
         return map_values(self._decode(byte_view(value)[SCHEMA_ID_BYTES:], schema.data_types), mapping)
 
-    def columns(self, values: Any) -> list[Any]:
-        """The Arrow columns of a binary array of values without nulls."""
+    def columns(self, values: Any, wanted: Collection[int] | None = None) -> list[Any]:
+        """The Arrow columns of a binary array of values without nulls; those that are not `wanted` may be all null."""
         count = len(values)
         if not count:
             return empty_columns(self.target.data_types)
@@ -102,19 +102,23 @@ class ValueReader:
         view = memoryview(data)
         first = int(ids[0])
         if (ids == first).all():
-            return self._group(view, starts, ends, first)
+            return self._group(view, starts, ends, first, wanted)
         order: list[Int64s] = []
         groups: list[list[Any]] = []
         for schema_id in np.unique(ids).tolist():
             members = np.flatnonzero(ids == schema_id)
             order.append(members)
-            groups.append(self._group(view, starts[members], ends[members], schema_id))
+            groups.append(self._group(view, starts[members], ends[members], schema_id, wanted))
         back = pa.array(np.argsort(np.concatenate(order), kind="stable"))
         return [pa.concat_arrays(parts).take(back) for parts in zip(*groups, strict=True)]
 
-    def _group(self, view: memoryview, starts: Int64s, ends: Int64s, schema_id: int) -> list[Any]:
+    def _group(
+        self, view: memoryview, starts: Int64s, ends: Int64s, schema_id: int, wanted: Collection[int] | None
+    ) -> list[Any]:
         schema, mapping = self._schema(schema_id)
-        columns = decode_rows(view, starts + SCHEMA_ID_BYTES, ends, schema.data_types, self.row_format)
+        if wanted is not None and mapping is not None:
+            wanted = {mapping[position] for position in wanted}
+        columns = decode_rows(view, starts + SCHEMA_ID_BYTES, ends, schema.data_types, self.row_format, wanted)
         return map_columns(columns, mapping, self.target, len(starts))
 
     def _schema(self, schema_id: int) -> tuple[Schema, tuple[int, ...] | None]:

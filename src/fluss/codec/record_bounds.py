@@ -28,7 +28,8 @@ def record_bounds(body: memoryview, count: int, min_length: int = 0) -> tuple[In
     """Starts (behind the length) and ends of exactly `count` records that fill `body` exactly."""
     if count < 0 or count * (LENGTH_BYTES + min_length) > len(body):
         raise CorruptRowError(f"{len(body)} bytes cannot hold {count} records of {LENGTH_BYTES + min_length} bytes")
-    if count >= _GUESS_MIN_RECORDS:
+    # Records that are longer on average than a guess allows cannot all be guessed.
+    if count >= _GUESS_MIN_RECORDS and len(body) <= count * (LENGTH_BYTES + _MAX_SHORT_RECORD_BYTES):
         guessed = _guess(body, count, min_length)
         if guessed is not None:
             return guessed

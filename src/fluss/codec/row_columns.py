@@ -12,7 +12,7 @@ give the same bytes and the same arrays; property tests hold them against each o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ class _Codec(NamedTuple):
     encode_row: EncodeRow
     decode_row: DecodeRow
     components: Callable[[Sequence[Any], Sequence[DataType], int], list[Any]]
-    decode_columns: Callable[[PaddedSource, Int64s, Int64s, Sequence[DataType]], list[Any]]
+    decode_columns: Callable[..., list[Any]]
 
 
 _CODECS = {
@@ -87,11 +87,19 @@ def _encode_one_by_one(batch: Any, types: Sequence[DataType], row_format: RowFor
 
 
 def decode_rows(
-    buffer: ReadableBuffer, starts: Int64s, ends: Int64s, types: Sequence[DataType], row_format: RowFormat
+    buffer: ReadableBuffer,
+    starts: Int64s,
+    ends: Int64s,
+    types: Sequence[DataType],
+    row_format: RowFormat,
+    wanted: Collection[int] | None = None,
 ) -> list[Any]:
-    """The Arrow columns of the rows `buffer[starts[i]:ends[i]]`; CorruptRowError if one of them is no such row."""
+    """The Arrow columns of the rows `buffer[starts[i]:ends[i]]`; CorruptRowError if one of them is no such row.
+
+    Columns that are not `wanted`, by position, may be full of nulls: many rows are then decoded faster.
+    """
     if len(starts) >= COLUMN_WISE_MIN_ROWS:
-        return _CODECS[row_format].decode_columns(PaddedSource(buffer), starts, ends, types)
+        return _CODECS[row_format].decode_columns(PaddedSource(buffer), starts, ends, types, wanted)
     view, decode_row = byte_view(buffer), _CODECS[row_format].decode_row
     rows: list[list[Any]] = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):

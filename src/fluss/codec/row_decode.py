@@ -10,10 +10,11 @@ goes past the spare bytes of the source, whatever the bytes are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from fluss.codec.arrow_columns import (
     NUMPY_OF_ROOT,
@@ -23,6 +24,7 @@ from fluss.codec.arrow_columns import (
     to_timestamps,
     to_unscaled,
 )
+from fluss.codec.arrow_types import to_arrow_type
 from fluss.codec.block_decode import decode_nested
 from fluss.codec.column_buffers import PaddedSource, advance, any_null, first_row
 from fluss.codec.compacted_row import VARINT32_ROOTS
@@ -62,14 +64,22 @@ def _check_ends(cursors: Int64s, ends: Int64s) -> None:
 
 
 def decode_compacted_columns(
-    source: PaddedSource, starts: Int64s, ends: Int64s, types: Sequence[DataType]
+    source: PaddedSource,
+    starts: Int64s,
+    ends: Int64s,
+    types: Sequence[DataType],
+    wanted: Collection[int] | None = None,
 ) -> list[Any]:
-    """The Arrow columns of COMPACTED rows."""
+    """The Arrow columns of COMPACTED rows; those that are not wanted are stepped over, and full of nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, (len(types) + 7) // 8, ends, "the null bits")
     columns: list[Any] = []
     for index, data_type in enumerate(types):
         nulls = _nulls_of(source, starts, index, data_type)
+        if wanted is not None and index not in wanted:
+            cursors = _behind_compacted_field(source, cursors, ends, data_type, nulls)
+            columns.append(pa.nulls(len(starts), to_arrow_type(data_type)))
+            continue
         column, cursors = _compacted_field(source, cursors, ends, data_type, nulls)
         columns.append(column)
     _check_ends(cursors, ends)
@@ -115,6 +125,28 @@ def _compacted_field(
     return _content(source, cursors, lengths, data_type, nulls, decode_compacted_columns), after
 
 
+def _behind_compacted_field(
+    source: PaddedSource, cursors: Int64s, ends: Int64s, data_type: DataType, nulls: Bools | None
+) -> Int64s:
+    """The cursors behind a field that nobody wants."""
+    root = data_type.root
+
+    def behind_varint(max_bytes: int) -> tuple[Any, Int64s]:
+        values, sizes = read_varint_column(source.data, source.words, cursors, nulls, max_bytes)
+        return values, advance(cursors, sizes, ends, data_type)
+
+    if root in VARINT32_ROOTS:
+        return behind_varint(MAX_VARINT32_BYTES)[1]
+    if root == "BIGINT" or (root == "DECIMAL" and is_compact(data_type)):
+        return behind_varint(MAX_VARINT64_BYTES)[1]
+    if root in FIXED_STRUCTS:
+        return advance(cursors, _sizes(FIXED_STRUCTS[root].size, nulls), ends, data_type)
+    if root in TIMESTAMP_ROOTS:
+        return _compacted_field(source, cursors, ends, data_type, nulls)[1]
+    lengths, cursors = behind_varint(MAX_VARINT32_BYTES)
+    return advance(cursors, lengths.astype(np.uint32).astype(np.int64), ends, data_type)
+
+
 def load_fixed(source: PaddedSource, cursors: Int64s, data_type: DataType) -> Any:
     """Fixed-width little-endian numbers at the cursors, in the width of their type."""
     dtype = np.dtype(NUMPY_OF_ROOT[data_type.root])
@@ -133,8 +165,14 @@ def _content(
     return to_content(source, starts, sizes, data_type, nulls)
 
 
-def decode_indexed_columns(source: PaddedSource, starts: Int64s, ends: Int64s, types: Sequence[DataType]) -> list[Any]:
-    """The Arrow columns of INDEXED rows."""
+def decode_indexed_columns(
+    source: PaddedSource,
+    starts: Int64s,
+    ends: Int64s,
+    types: Sequence[DataType],
+    wanted: Collection[int] | None = None,
+) -> list[Any]:
+    """The Arrow columns of INDEXED rows; those that are not wanted are full of nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, indexed_header_bytes(types), ends, "the header")
     next_length = starts + (len(types) + 7) // 8
@@ -152,7 +190,10 @@ def decode_indexed_columns(source: PaddedSource, starts: Int64s, ends: Int64s, t
         else:
             sizes = np.zeros(len(cursors), np.int64) + _sizes(width, nulls)
         after = advance(cursors, sizes, ends, data_type)
-        columns.append(_indexed_field(source, cursors, sizes, data_type, nulls))
+        if wanted is None or index in wanted:
+            columns.append(_indexed_field(source, cursors, sizes, data_type, nulls))
+        else:
+            columns.append(pa.nulls(len(starts), to_arrow_type(data_type)))
         cursors = after
     _check_ends(cursors, ends)
     return columns

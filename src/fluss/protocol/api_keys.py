@@ -12,6 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message
 
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import staged_api_pb2 as staged_pb
 
 
 class ApiKey(IntEnum):
@@ -82,6 +83,14 @@ class ApiKey(IntEnum):
     GET_CLUSTER_HEALTH = 1062
     LIST_REMOTE_LOG_MANIFESTS = 1063
     LIST_KV_SNAPSHOTS = 1064
+
+    # Extensions of this project, far behind the keys of Apache Fluss. Clients use them where API_VERSIONS lists them.
+    STAGE_LOG = 9001
+    PREPARE_STAGED = 9002
+    DECIDE_STAGED = 9003
+    APPLY_STAGED = 9004
+    ABORT_STAGED = 9005
+    GET_STAGED_COMMIT = 9006
 
 
 class Role(IntFlag):
@@ -219,4 +228,18 @@ APIS: dict[ApiKey, Api] = {
         0, 0, True, Role.COORDINATOR, pb.ListRemoteLogManifestsRequest, pb.ListRemoteLogManifestsResponse
     ),
     ApiKey.LIST_KV_SNAPSHOTS: Api(0, 0, True, Role.COORDINATOR, pb.ListKvSnapshotsRequest, pb.ListKvSnapshotsResponse),
+    ApiKey.STAGE_LOG: Api(0, 0, True, Role.TABLET, staged_pb.StageLogRequest, staged_pb.StageLogResponse),
+    ApiKey.PREPARE_STAGED: Api(
+        0, 0, True, Role.TABLET, staged_pb.PrepareStagedRequest, staged_pb.PrepareStagedResponse
+    ),
+    ApiKey.DECIDE_STAGED: Api(
+        0, 0, True, Role.COORDINATOR, staged_pb.DecideStagedRequest, staged_pb.DecideStagedResponse
+    ),
+    ApiKey.APPLY_STAGED: Api(0, 0, True, Role.TABLET, staged_pb.ApplyStagedRequest, staged_pb.ApplyStagedResponse),
+    ApiKey.ABORT_STAGED: Api(0, 0, True, Role.TABLET, staged_pb.AbortStagedRequest, staged_pb.AbortStagedResponse),
+    ApiKey.GET_STAGED_COMMIT: Api(
+        0, 0, True, Role.COORDINATOR, staged_pb.GetStagedCommitRequest, staged_pb.GetStagedCommitResponse
+    ),
 }
+# The keys that Apache Fluss knows too.
+PUBLISHED_KEYS: tuple[ApiKey, ...] = tuple(key for key in ApiKey if key < ApiKey.STAGE_LOG)

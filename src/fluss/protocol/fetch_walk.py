@@ -1,4 +1,4 @@
-"""Record bytes beside the message, as a client needs it: cut out of fetch answers, put into write requests.
+"""Record bytes beside the message, as a client needs it: cut out of answers, put into write requests.
 
 `record_walk` does the same for a server. A fetch answer is walked on the wire level: the small fields go into a
 skeleton message, every `records` payload stays a slice of the frame. A write request is built as a list of pieces in
@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.record_walk import Piece, encode_varint
 
 MAX_WALKED_FIELDS = 1_048_576
@@ -22,6 +23,7 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _TABLE_TAG = 1 << 3 | _LENGTH_DELIMITED
 _BUCKET_TAG = 2 << 3 | _LENGTH_DELIMITED
 _RECORDS_TAG = 8 << 3 | _LENGTH_DELIMITED
+_SCAN_RECORDS_TAG = 5 << 3 | _LENGTH_DELIMITED
 _PRODUCE_BUCKET_TAG = bytes((4 << 3 | _LENGTH_DELIMITED,))
 _PUT_KV_BUCKET_TAG = bytes((5 << 3 | _LENGTH_DELIMITED,))
 _WRITE_RECORDS_TAG = bytes((3 << 3 | _LENGTH_DELIMITED,))
@@ -89,6 +91,32 @@ def _split_bucket(walk: _Walk, position: int, end: int) -> tuple[bytearray, memo
     return bucket, payload
 
 
+class ScanAnswer(NamedTuple):
+    """A SCAN_KV answer whose `records` field is left out, and the records; None where the field was not set."""
+
+    message: pb.ScanKvResponse
+    records: memoryview | None
+
+
+def split_scan_response(body: memoryview) -> ScanAnswer:
+    """Take a SCAN_KV answer apart without copying the rows. `FlussError` 3 when it is none."""
+    walk = _Walk(body)
+    skeleton = bytearray()
+    records: memoryview | None = None
+    position, end = 0, len(body)
+    while position < end:
+        tag, start, stop = walk.field(position, end)
+        if tag == _SCAN_RECORDS_TAG:
+            records = body[start:stop]
+        else:
+            skeleton += body[position:stop]
+        position = stop
+    try:
+        return ScanAnswer(pb.ScanKvResponse.FromString(bytes(skeleton)), records)
+    except DecodeError:
+        raise _corrupt("its fields cannot be decoded") from None
+
+
 class _Walk:
     """A cursor over wire fields; counts them, so that a hostile answer cannot hold the I/O thread for long."""
 
@@ -136,7 +164,7 @@ def _corrupt(detail: str) -> FlussError:
     return FlussError(f"the server's answer is not a fetch answer: {detail}", ErrorCode.CORRUPT_MESSAGE)
 
 
-WriteRequest = pb.ProduceLogRequest | pb.PutKvRequest
+WriteRequest = pb.ProduceLogRequest | pb.PutKvRequest | staged_pb.StageLogRequest
 
 
 def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequence[Piece]]) -> list[Piece]:
@@ -148,11 +176,11 @@ def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequen
         head = pb.ProduceLogRequest(acks=message.acks, table_id=message.table_id, timeout_ms=message.timeout_ms)
         pieces: list[Piece] = [head.SerializeToString()]
     else:
-        tag = _PUT_KV_BUCKET_TAG
-        kv_head = pb.PutKvRequest()
-        kv_head.CopyFrom(message)
-        kv_head.ClearField("buckets_req")
-        pieces = [kv_head.SerializeToString()]
+        tag = _PUT_KV_BUCKET_TAG if isinstance(message, pb.PutKvRequest) else _PRODUCE_BUCKET_TAG
+        other_head = type(message)()
+        other_head.CopyFrom(message)  # type: ignore[arg-type]  # it is of the same type
+        other_head.ClearField("buckets_req")
+        pieces = [other_head.SerializeToString()]
     for bucket, payload in zip(message.buckets_req, records, strict=True):
         parts: Sequence[Piece] = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
         payload_bytes = sum(map(_byte_length, parts))

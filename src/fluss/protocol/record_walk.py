@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.field_walk import LENGTH_DELIMITED, FieldWalk
 from fluss.protocol.parsing import parse_request
 
@@ -34,6 +35,13 @@ def split_produce(body: memoryview) -> tuple[pb.ProduceLogRequest, list[memoryvi
     """A PRODUCE_LOG body as a message with empty `records` and, per bucket entry, the record bytes in place."""
     skeleton, records = _split(body, _PRODUCE_BUCKET_TAG)
     message: pb.ProduceLogRequest = parse_request(pb.ProduceLogRequest, skeleton)
+    return message, records
+
+
+def split_stage(body: memoryview) -> tuple[staged_pb.StageLogRequest, list[memoryview]]:
+    """The same for STAGE_LOG, whose bucket entries are those of PRODUCE_LOG."""
+    skeleton, records = _split(body, _PRODUCE_BUCKET_TAG)
+    message: staged_pb.StageLogRequest = parse_request(staged_pb.StageLogRequest, skeleton)
     return message, records
 
 

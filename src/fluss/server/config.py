@@ -80,11 +80,21 @@ class ServerConfig:
     max_bucket_num: int
     allow_create_log_tables: bool
     allow_create_kv_tables: bool
+    kv_snapshot_interval_ms: int
+    kv_snapshot_num_retained: int
+    kv_snapshot_lease_check_interval_ms: int
+    kv_block_cache_size: int
+    kv_write_buffers_size: int
+    kv_recent_rows_size: int
     kv_scanner_ttl_ms: int
     kv_scanner_expiration_interval_ms: int
     kv_scanner_max_per_bucket: int
     kv_scanner_max_per_server: int
     kv_scanner_max_batch_size: int
+    staged_append_expiration_ms: int
+    staged_append_check_interval_ms: int
+    staged_append_max_bucket_bytes: int
+    staged_append_max_bytes: int
     auto_partition_check_interval_ms: int
     datalake_format: str | None
     datalake_enabled: bool | None

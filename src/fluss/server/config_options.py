@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from fluss.server.config_kv_options import KV_OPTIONS
 from fluss.server.config_option import Family, Kind, Option
+from fluss.server.config_staged_options import STAGED_OPTIONS
 
 STRING, INTEGER, BOOLEAN, DURATION, SIZE, CHOICE = Kind
 
@@ -318,7 +319,7 @@ _CLUSTER = [
 
 OPTIONS: dict[str, Option] = {
     option.name: option
-    for group in (_LISTENERS, _STORAGE, _TABLES, KV_OPTIONS, _NETWORK, _SECURITY, _CLUSTER)
+    for group in (_LISTENERS, _STORAGE, _TABLES, KV_OPTIONS, STAGED_OPTIONS, _NETWORK, _SECURITY, _CLUSTER)
     for option in group
 }
 

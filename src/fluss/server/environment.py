@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import Catalog, TableEntry
@@ -12,6 +13,8 @@ from fluss.server.catalog.store import table_missing
 from fluss.server.config import ServerConfig
 from fluss.server.network.service import RequestContext
 from fluss.server.security.authorizer import Authorizer, Operation
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.options import RESERVED_FREE_BYTES
 from fluss.server.topology import Topology
 
 
@@ -36,6 +39,17 @@ class Environment:
         if entry is None:
             raise table_missing(path)
         return entry
+
+    def check_disk_room(self, what: str) -> None:
+        """FlussError 70 when the disk is so full that what is left of it is kept for removing things."""
+        free = FileSystem().free_bytes(str(self.config.data_dir))
+        if free < RESERVED_FREE_BYTES:
+            raise FlussError(
+                f"no space left on the disk of {self.config.data_dir} for {what}: {free} bytes free, "
+                f"{RESERVED_FREE_BYTES} are kept for metadata. Make room (drop tables, lower table.log.ttl, enlarge "
+                "the disk) and try again",
+                ErrorCode.DISK_WRITE_LOCKED,
+            )
 
     def described_table(self, context: RequestContext, path: TablePath) -> TableEntry:
         """Refresh, check DESCRIBE, and find the table: how every read-only call about a table begins."""

@@ -1,13 +1,15 @@
-"""Snapshots that a table could have, and how to reach the files.
+"""Snapshots that a table has, and how to reach the files.
 
-This server offers no kv snapshots: readers then start at the earliest changelog offset, which is always kept. It has no
-lake snapshots either until a tiering job registers one.
+Snapshots of primary-key tables are registered in the catalog by the tablets that take them. Where a bucket has none,
+readers start at the earliest changelog offset: nothing of a changelog is deleted before there is a snapshot. There are
+no lake snapshots until a tiering job registers one.
 """
 
 from __future__ import annotations
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import dump_json
+from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_missing
@@ -35,10 +37,11 @@ class SnapshotApis:
     def get_latest_kv_snapshots(
         self, context: RequestContext, request: pb.GetLatestKvSnapshotsRequest
     ) -> pb.GetLatestKvSnapshotsResponse:
-        """One entry per bucket without a snapshot id: there is none."""
+        """One entry per bucket; without a snapshot id if there is none."""
         entry = self._environment.described_table(context, table_path(request.table_path))
         check_primary_key(entry)
         response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
+        partition_id: int | None = None
         named = request.HasField("partition_name")
         if named and not entry.is_partitioned:
             raise FlussError(
@@ -54,22 +57,32 @@ class SnapshotApis:
             partition = entry.partitions.get(request.partition_name)
             if partition is None:
                 raise partition_missing(entry.path, request.partition_name)
-            response.partition_id = partition.partition_id
+            partition_id = response.partition_id = partition.partition_id
+        latest = self._environment.catalog.store.kv_snapshots.latest(entry.table_id, partition_id)
         for bucket_id in range(entry.bucket_count):
-            response.latest_snapshots.add(bucket_id=bucket_id)
+            snapshot_id, log_offset = latest.get(bucket_id, (None, None))
+            response.latest_snapshots.add(bucket_id=bucket_id, snapshot_id=snapshot_id, log_offset=log_offset)
         return response
 
     def get_kv_snapshot_metadata(
         self, context: RequestContext, request: pb.GetKvSnapshotMetadataRequest
     ) -> pb.GetKvSnapshotMetadataResponse:
-        """No snapshot exists, so every id is unknown."""
+        """Where the files of a snapshot are, and under which names they are a database."""
         self._environment.catalog.refresh()
         self._environment.authorizer.check_table_id(context, Operation.DESCRIBE, request.table_id)
-        raise FlussError(
-            f"bucket {request.bucket_id} of table id {request.table_id} has no kv snapshot {request.snapshot_id}; "
-            "read the changelog from its earliest offset",
-            ErrorCode.KV_SNAPSHOT_NOT_EXIST,
-        )
+        partition_id = request.partition_id if request.HasField("partition_id") else None
+        bucket = TableBucket(request.table_id, partition_id, request.bucket_id)
+        snapshot = self._environment.catalog.store.kv_snapshots.find(bucket, request.snapshot_id)
+        if snapshot is None:
+            raise FlussError(
+                f"bucket {request.bucket_id} of table id {request.table_id} has no kv snapshot {request.snapshot_id}; "
+                "ask for the latest one, or read the changelog from its earliest offset",
+                ErrorCode.KV_SNAPSHOT_NOT_EXIST,
+            )
+        response = pb.GetKvSnapshotMetadataResponse(log_offset=snapshot.log_offset)
+        for file in snapshot.files:
+            response.snapshot_files.add(remote_path=file.path, local_file_name=file.local_name)
+        return response
 
     def get_lake_snapshot(
         self, context: RequestContext, request: pb.GetLakeSnapshotRequest

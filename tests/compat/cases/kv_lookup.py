@@ -110,6 +110,59 @@ async def the_first_rows_of_a_bucket(context: Context) -> None:
     assert (await projected.to_arrow()).to_pylist() == [{"amount": 0}, {"amount": 1}]
 
 
+@case(peer=True)
+async def the_whole_table(context: Context) -> None:
+    """Every bucket of every partition, batch by batch: all current rows, each once, with a limit far above them."""
+    path = await create_keyed(
+        context, ORDERS, ("region", "number"), partition_keys=["region"], bucket_keys=["number"], bucket_count=3
+    )
+    for region in ("east", "west"):
+        await context.create_partition(path, 3, region=region)
+    expected = {(region, number): number * 2 for region in ("east", "west") for number in range(500)}
+    await upsert(context, path, [[1, region, number, "old"] for region, number in expected])
+    await upsert(context, path, [[value, region, number, "new"] for (region, number), value in expected.items()])
+    gone = [("east", number) for number in range(0, 500, 7)]
+    await delete(context, path, gone)
+    for key in gone:
+        del expected[key]
+    table = await context.table(path)
+    table_id = table.get_table_info().table_id
+    found: dict[tuple[str, int], int] = {}
+    for info in await (await context.admin()).list_partition_infos(path):
+        for bucket_id in range(3):
+            bucket = fluss.TableBucket.with_partition(table_id, info.partition_id, bucket_id)
+            scanner = table.new_scan().limit(1_000_000).create_bucket_batch_scanner(bucket)
+            while (batch := await scanner.next_batch()) is not None:
+                assert batch.bucket == bucket
+                for row in batch.batch.to_pylist():
+                    key = (row["region"], row["number"])
+                    assert key not in found, f"{key} came twice"
+                    assert row["note"] == "new"
+                    found[key] = row["customer"]
+    assert found == expected
+
+
+@case(peer=True)
+async def changes_of_partitions(context: Context) -> None:
+    """Each partition has a changelog of its own."""
+    path = await create_keyed(context, ORDERS, ("region", "number"), partition_keys=["region"], bucket_count=1)
+    for region in ("east", "west"):
+        await context.create_partition(path, 1, region=region)
+    await upsert(context, path, [[1, "east", 1, "a"], [2, "west", 1, "b"]])
+    await upsert(context, path, [[3, "east", 1, "c"]])
+    await delete(context, path, [["west", 1]])
+    table = await context.table(path)
+    scanner = await table.new_scan().create_log_scanner()
+    infos = await (await context.admin()).list_partition_infos(path)
+    names = {info.partition_id: info.partition_name for info in infos}
+    scanner.subscribe_partition_buckets({(partition_id, 0): fluss.EARLIEST_OFFSET for partition_id in names})
+    seen: dict[str, list[tuple[str, str]]] = {"east": [], "west": []}
+    while sum(map(len, seen.values())) < 5:
+        for bucket, records in (await scanner.poll(5000)).items():
+            seen[names[bucket.partition_id]] += [(r.change_type.short_string(), r.row["note"]) for r in records]
+    assert seen == {"east": [("+I", "a"), ("-U", "a"), ("+U", "c")], "west": [("+I", "b"), ("-D", "b")]}
+
+
 @case()
 async def many_lookups_at_once(context: Context) -> None:
     """Hundreds of lookups under way on several lookupers, half of them without a row."""

@@ -86,6 +86,7 @@ def test_the_builder_makes_the_same() -> None:
         (lambda: Schema({"a": 1}), "Schema takes a pyarrow.Schema"),
         (lambda: Schema.builder().build(), "at least one column"),
         (lambda: Schema.builder().column("a", "int"), "a data type is DataTypes.xyz() or a pyarrow type"),
+        (lambda: Schema.builder().with_aggregation("sum"), "add a column first"),
         (lambda: Schema(pa.schema([("a", pa.int8())]), auto_increment_column="a"), "auto-increment column 'a' must be"),
         (lambda: DataTypes.decimal(50, 2), "DECIMAL precision must be an integer from 1 to 38"),
         (lambda: DataTypes.char(0), "CHAR length must be"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from fluss.codec.partition_names import (
     qualified_name,
     split_partition_name,
 )
+from fluss.codec.partition_values import partition_value
 from fluss.codec.row_values import RowValueError
 from fluss.model import types as t
 
@@ -60,6 +62,7 @@ from fluss.model import types as t
     ],
 )
 def test_value_texts(value: Any, data_type: t.DataType, text: str) -> None:
+    assert repr(partition_value(text, data_type)) == repr(value)
     assert partition_value_text(value, data_type) == text
 
 
@@ -132,6 +135,30 @@ def test_decimal_texts() -> None:
 def test_values_without_a_text(value: Any, data_type: t.DataType) -> None:
     with pytest.raises(RowValueError):
         partition_value_text(value, data_type)
+
+
+@pytest.mark.parametrize(
+    ("text", "data_type"),
+    [
+        ("yes", t.BooleanType()),
+        ("1.5", t.DoubleType()),
+        ("infinity", t.DoubleType()),
+        ("+1", t.IntType()),
+        ("2025-13-01", t.DateType()),
+        ("1-30-02_199", t.TimeType(3)),
+        ("2025-05-31-24-00-00_", t.TimestampType(6)),
+        ("xy", t.BytesType()),
+        ("1", t.DecimalType(10, 0)),
+    ],
+)
+def test_texts_without_a_value(text: str, data_type: t.DataType) -> None:
+    with pytest.raises(ValueError, match=re.escape(str(data_type))):
+        partition_value(text, data_type)
+
+
+def test_texts_of_pyfluss_have_the_same_values() -> None:
+    assert partition_value("2023-10-25-12-01-13_500", t.TimestampType(6)) == (1698235273500, 0)
+    assert partition_value("1", t.DoubleType()) == 1.0
 
 
 def test_names_of_several_keys() -> None:

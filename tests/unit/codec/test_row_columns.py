@@ -68,6 +68,25 @@ def test_column_wise_equals_row_by_row(row_format: RowFormat, table: tuple[list[
 
 
 @BOTH
+@settings(max_examples=60)
+@given(tables(), st.data())
+def test_columns_that_nobody_wants_change_nothing_for_the_others(
+    row_format: RowFormat, table: tuple[list[t.DataType], list[list[Any]]], data: st.DataObject
+) -> None:
+    types, rows = table
+    wanted = data.draw(st.sets(st.integers(0, max(len(types) - 1, 0))))
+    columns = columns_of(types, rows)
+    encoded = ENCODE_COLUMNS[row_format](columns, types, len(rows))
+    content, offsets = binary_parts(encoded)
+    source = PaddedSource(memoryview(content))
+    back = DECODE_COLUMNS[row_format](source, offsets[:-1], offsets[1:], types, wanted)
+    for index, (column, expected) in enumerate(zip(back, columns, strict=True)):
+        assert column.type == expected.type
+        assert len(column) == len(rows)
+        assert column.equals(expected) if index in wanted else column.null_count == len(rows)
+
+
+@BOTH
 @settings(max_examples=40)
 @given(tables(), st.data())
 def test_slices_and_both_ways_give_the_same(

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
+import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.api_keys import APIS, ApiKey, Role
-from tools.generate_protocol import PROTO_FILE, compiled_descriptor
+from fluss.protocol import staged_api_pb2 as staged_pb
+from fluss.protocol.api_keys import APIS, PUBLISHED_KEYS, ApiKey, Role
+from tools.generate_protocol import PROTO_FILE, STAGED_PROTO_FILE, compiled_descriptor
 
 MESSAGE_COUNT = 209
 FIELD_COUNT = 560
 
 
 def test_every_key_has_an_entry_in_order() -> None:
-    assert [int(key) for key in APIS] == list(range(1000, 1065))
+    assert list(PUBLISHED_KEYS) == list(range(1000, 1065))
+    assert [int(key) for key in APIS] == [*range(1000, 1065), *range(9001, 9007)]
     assert set(APIS) == set(ApiKey)
 
 
@@ -39,23 +44,28 @@ def test_roles() -> None:
     assert APIS[ApiKey.CREATE_TABLE].roles == Role.COORDINATOR
     assert APIS[ApiKey.GET_METADATA].roles == Role.TABLET | Role.COORDINATOR
     assert not APIS[ApiKey.ADJUST_ISR].public
-    assert sum(api.public for api in APIS.values()) == 52
+    assert sum(APIS[key].public for key in PUBLISHED_KEYS) == 52
 
 
-def test_the_generated_module_is_in_step_with_the_proto_file() -> None:
-    compiled = FileDescriptorSet.FromString(compiled_descriptor()).file[0]
+MODULES = [(pb, PROTO_FILE), (staged_pb, STAGED_PROTO_FILE)]
+
+
+@pytest.mark.parametrize(("module", "proto_file"), MODULES)
+def test_the_generated_module_is_in_step_with_the_proto_file(module: Any, proto_file: Path) -> None:
+    compiled = FileDescriptorSet.FromString(compiled_descriptor(proto_file)).file[0]
     for message in compiled.message_type:
         for field in message.field:
             field.ClearField("json_name")  # derived from the name; the generated module leaves it out
-    generated = FileDescriptorProto.FromString(pb.DESCRIPTOR.serialized_pb)
+    generated = FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
     assert generated == compiled, "run python -m tools.generate_protocol"
 
 
-def test_the_stub_is_in_step_with_the_proto_file() -> None:
-    stub = PROTO_FILE.with_name("fluss_api_pb2.pyi").read_text()
+@pytest.mark.parametrize(("module", "proto_file"), MODULES)
+def test_the_stub_is_in_step_with_the_proto_file(module: Any, proto_file: Path) -> None:
+    stub = proto_file.with_name(f"{proto_file.stem}_pb2.pyi").read_text()
     classes = re.findall(r"^class (\w+)\(_message.Message\):\n    __slots__ = \((.*)\)$", stub, re.MULTILINE)
     listed = {name: re.findall(r"\w+", slots) for name, slots in classes}
-    messages = pb.DESCRIPTOR.message_types_by_name
+    messages = module.DESCRIPTOR.message_types_by_name
     assert listed == {name: [field.name for field in message.fields] for name, message in messages.items()}
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import split_fetch_response, write_request_pieces
+from fluss.protocol.fetch_walk import split_fetch_response, split_scan_response, write_request_pieces
 from fluss.protocol.record_walk import split_produce, split_put_kv
 
 buckets = st.lists(
@@ -40,10 +40,24 @@ def test_a_split_answer_is_the_parsed_answer(tables: list[list[tuple[int | None,
     assert message == whole
 
 
+@given(st.none() | st.binary(max_size=300), st.none() | st.binary(max_size=40), st.integers(0, 2**40))
+def test_a_split_scan_is_the_parsed_one(records: bytes | None, scanner_id: bytes | None, log_offset: int) -> None:
+    whole = pb.ScanKvResponse(
+        records=records, scanner_id=scanner_id, has_more_results=scanner_id is not None, log_offset=log_offset
+    )
+    body = memoryview(whole.SerializeToString())
+    message, found = split_scan_response(body)
+    assert (None if found is None else bytes(found)) == records
+    assert found is None or found.obj is body.obj, "a slice, not a copy"
+    whole.ClearField("records")
+    assert message == whole
+
+
 @given(st.binary(max_size=200))
 def test_nonsense_is_refused_or_parsed_but_never_worse(body: bytes) -> None:
-    with contextlib.suppress(FlussError):
-        split_fetch_response(memoryview(body))
+    for split in (split_fetch_response, split_scan_response):
+        with contextlib.suppress(FlussError):
+            split(memoryview(body))
 
 
 def test_a_cut_answer_is_a_corrupt_message() -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
+
+import pyarrow as pa
 
 from fluss.client.lookup.keys import KeyReader, prefix_reader, primary_key_reader
 from fluss.client.lookup.many import look_up_many
@@ -100,6 +102,15 @@ class PrefixLookuper(_BaseLookuper):
         if len(values) == 1:
             return [self._rows.row(values[0])]
         return [row for row in self._rows.rows(values) if row is not None]
+
+    async def lookup_arrow(self, prefixes: Iterable[Any]) -> pa.Table:
+        """The rows with any of these prefixes as a `pyarrow.Table`."""
+        found = await asyncio.gather(*(self._value(prefix) for prefix in prefixes))
+        values = [value for of_prefix in found for value in of_prefix or ()]
+        unknown = self._rows.unknown_schemas(values)
+        if unknown:
+            await self._rows.learn(unknown)
+        return pa.Table.from_batches([self._rows.batch(pa.array(values, pa.binary()))])
 
 
 class TablePrefixLookup:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,10 +113,10 @@ class RowReader:
 
     # ---- many rows ----
 
-    def batch(self, values: Any) -> Any:
-        """A binary array of values without nulls as a record batch."""
+    def batch(self, values: Any, wanted: Collection[int] | None = None) -> Any:
+        """A binary array of values without nulls as a record batch; columns that are not `wanted` may be all null."""
         try:
-            columns = self._reader.columns(values)
+            columns = self._reader.columns(values, wanted)
         except CorruptRowError as error:
             raise self._corrupt(error) from None
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)

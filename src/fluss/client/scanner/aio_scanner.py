@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from fluss.client.scanner.base_scanner import BaseLogScanner, pandas_of, polars_of
 from fluss.client.scanner.decode_pool import decode_pool
@@ -13,8 +12,6 @@ from fluss.client.scanner.limit_scan import BaseBatchScanner
 from fluss.client.scanner.log_scanner import ITERATION_POLL_MS
 from fluss.client.scanner.materialize import ScanRecord
 from fluss.client.scanner.records import RecordBatch, ScanRecords
-
-A = TypeVar("A", bound="AioLogScanner")
 
 
 class AioLogScanner(BaseLogScanner):
@@ -70,17 +67,6 @@ class AioLogScanner(BaseLogScanner):
                 found = await self.poll_record_batch(ITERATION_POLL_MS)
             for item in found:
                 yield item
-
-    async def __aenter__(self: A) -> A:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self.close()
 
 
 class AioBatchScanner(BaseBatchScanner):

@@ -7,11 +7,11 @@ import datetime
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
+from fluss.client.blocks import EndsWithAnyBlock
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.core import ScannerCore
@@ -20,10 +20,8 @@ from fluss.client.session import Session
 from fluss.client.values import EARLIEST_OFFSET, TableBucket
 from fluss.errors import FlussError
 
-S = TypeVar("S", bound="BaseLogScanner")
 
-
-class BaseLogScanner:
+class BaseLogScanner(EndsWithAnyBlock):
     """Subscriptions and results. `records` tells whether `poll()` or the Arrow calls work on it."""
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan, *, records: bool) -> None:
@@ -134,15 +132,7 @@ class BaseLogScanner:
         """Stop fetching. Closing the connection does the same."""
         self._core.close()
 
-    def __enter__(self: S) -> S:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def _leave(self) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -234,6 +234,21 @@ class ScannerCore:
         self._fetcher.pump()
         return subscriptions
 
+    def bound(self, stops: Mapping[TableBucket, int]) -> list[Subscription]:
+        """Set the ends of subscribed buckets, for `take_bounded`."""
+        with self.queue.lock:
+            subscriptions = [self._subscriptions[bucket] for bucket in stops]
+            for subscription in subscriptions:
+                subscription.stop_offset = stops[subscription.bucket]
+        return subscriptions
+
+    def take_bounded(self, subscriptions: list[Subscription], wait_seconds: float) -> list[LogRows]:
+        """Rows before the ends that are here, or come within this time; blocks."""
+        deadline = time.monotonic() + wait_seconds
+        return self._wait(
+            self.queue.take_bounded, deadline, lambda: all(subscription.is_finished for subscription in subscriptions)
+        )
+
     def end_bounded(self, subscriptions: list[Subscription]) -> None:
         """Go on without an end."""
         with self.queue.lock:

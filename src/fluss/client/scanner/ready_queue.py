@@ -113,13 +113,17 @@ class ReadyQueue:
             if not taken and error is None and waiter is not None:
                 self._waiters.append(waiter)
             room = self._room_was_made()
+        self._go_on(room, error, failed)
+        return taken
+
+    def _go_on(self, room: bool, error: FlussError | None, failed: Subscription | None) -> None:
+        """After something was taken, outside of the lock: let fetching go on, and raise the error that was found."""
         if room or error is not None:
             if failed is not None:
                 failed.waits_for_user = False
             self._on_room()
         if error is not None:
             raise error
-        return taken
 
     def take_bounded(self, waiter: Waiter | None = None) -> list[LogRows]:
         """Like `take`, but nothing at or behind the `stop_offset` of its bucket: that stays in the queue."""
@@ -148,12 +152,7 @@ class ReadyQueue:
             if not taken and error is None and waiter is not None:
                 self._waiters.append(waiter)
             room = self._room_was_made()
-        if room or error is not None:
-            if failed is not None:
-                failed.waits_for_user = False
-            self._on_room()
-        if error is not None:
-            raise error
+        self._go_on(room, error, failed)
         return taken
 
     def _take_before_stop(

@@ -24,7 +24,6 @@ from fluss.codec.value_batch import decode_value_batch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.api_keys import ApiKey
 
 MAX_BUCKETS_AT_ONCE = 4
 MAX_BATCHES_BEING_DECODED = 2
@@ -32,7 +31,7 @@ BATCH_BYTES = 4 * 1024 * 1024
 MAX_ATTEMPTS = 7
 FIRST_PAUSE_SECONDS = 0.05
 
-_AGAIN = frozenset(
+RETRIED_CODES = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.REQUEST_TIME_OUT,
@@ -55,7 +54,7 @@ class ValueBatches:
         self._path = table.path
         self._rows = RowReader(session, table)
 
-    async def decode(self, bucket: TableBucket, records: bytes) -> Any:
+    async def decode(self, bucket: TableBucket, records: bytes | memoryview) -> Any:
         """A record batch; the work is done by a decoding thread."""
         loop, pool = asyncio.get_running_loop(), decode_pool()
         try:
@@ -107,7 +106,7 @@ class KvTableScan:
             except FlussError as error:
                 if error.error_code == ErrorCode.PARTITION_NOT_EXISTS:
                     return []  # dropped since the partitions were listed
-                if error.error_code not in _AGAIN or attempt == MAX_ATTEMPTS or self._cluster.closed:
+                if error.error_code not in RETRIED_CODES or attempt == MAX_ATTEMPTS or self._cluster.closed:
                     raise
                 if error.error_code != ErrorCode.TOO_MANY_SCANNERS:
                     self._cluster.invalidate(bucket)
@@ -128,14 +127,14 @@ class KvTableScan:
         scanner_id: bytes | None = None
         try:
             while True:
-                answer = await connection.call(ApiKey.SCAN_KV, request)
-                if answer.HasField("error_code") and answer.error_code:
+                answer, records = await connection.scan(request)
+                if answer.error_code:
                     scanner_id = None
                     text = answer.error_message or f"{bucket} of {self._table.path} cannot be scanned"
                     raise FlussError(text, answer.error_code)
                 scanner_id = answer.scanner_id if answer.has_more_results else None
-                if answer.HasField("records"):
-                    decoded.append(asyncio.ensure_future(self._values.decode(bucket, answer.records)))
+                if records is not None:
+                    decoded.append(asyncio.ensure_future(self._values.decode(bucket, records)))
                 more = scanner_id is not None
                 while decoded and (not more or limit is not None or len(decoded) >= MAX_BATCHES_BEING_DECODED):
                     batch = await decoded.pop(0)
@@ -154,7 +153,7 @@ class KvTableScan:
 
 def _close_scanner(connection: RpcConnection, scanner_id: bytes) -> None:
     """Tell the server that nobody asks for more; the answer does not matter."""
-    future = connection.call(ApiKey.SCAN_KV, pb.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
+    future = connection.scan(pb.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 

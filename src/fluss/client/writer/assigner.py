@@ -34,6 +34,9 @@ MAX_PARTITION_ASSIGNERS = 10_000
 # Hashing all keys at once has a fixed cost of some 200 us; one key takes 10 to 20 us.
 MAX_ROWS_HASHED_ONE_BY_ONE = 12
 
+# How many partitions rows that are written together are taken to belong to.
+USUAL_PARTITIONS_AT_ONCE = 4
+
 Buckets = Callable[[str | None], Sequence[int]]
 Indices = Any
 
@@ -112,6 +115,13 @@ class Router:
         self._available = available
         self._lock = threading.Lock()
         self._assigners: dict[str | None, StickyAssigner | RoundRobinAssigner] = {}
+
+    @property
+    def spread(self) -> int:
+        """The number of buckets that rows which come together are likely to go to."""
+        divides = self._plan is not None or not self._sticky
+        buckets = self._table.bucket_count if divides else 1
+        return buckets * (USUAL_PARTITIONS_AT_ONCE if self._partition_positions else 1)
 
     def route(self, batch: Any) -> list[Routed]:
         """The rows of a batch by partition and bucket. `FlussError` for rows that cannot have one."""

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from types import TracebackType
-from typing import Literal, TypeVar
 
 from fluss.client.awaitable import runs_in_event_loop
+from fluss.client.blocks import EndsWithAnyBlock
 from fluss.client.session import Session
 from fluss.client.writer.handles import PendingResult
 from fluss.client.writer.row_buffer import RowBuffer
 from fluss.client.writer.sender import Sender
 from fluss.errors import FlussError
-
-W = TypeVar("W", bound="BaseWriter")
 
 _senders: weakref.WeakKeyDictionary[Session, Sender] = weakref.WeakKeyDictionary()
 _senders_lock = threading.Lock()
@@ -40,7 +37,7 @@ def sender_of(session: Session) -> Sender:
         return sender
 
 
-class BaseWriter:
+class BaseWriter(EndsWithAnyBlock):
     """A writer around a row buffer, which subclasses make."""
 
     _buffer: RowBuffer
@@ -61,37 +58,11 @@ class BaseWriter:
             result.result()
         return result
 
-    def __enter__(self: W) -> W:
-        return self
+    def _leave(self) -> None:
+        self.flush().result()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
-        try:
-            self.flush().result()
-        except FlussError:
-            if exc_value is None:
-                raise  # otherwise the first error is the interesting one
-        return False
-
-    async def __aenter__(self: W) -> W:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> Literal[False]:
-        try:
-            await self.flush()
-        except FlussError:
-            if exc_value is None:
-                raise
-        return False
+    async def _leave_awaiting(self) -> None:
+        await self.flush()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._buffer.table.path)!r})"

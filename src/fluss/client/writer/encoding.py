@@ -35,10 +35,11 @@ class BatchEncoder(ABC):
     """Rows of one table to batches that fit a request. Used by any thread.
 
     `target_columns` is None for log tables; for primary-key tables it is what their requests say: the columns that
-    are written, nothing for all of them.
+    are written, nothing for all of them. `max_batch_rows` is for servers whose work is per row and not per byte.
     """
 
     target_columns: tuple[int, ...] | None = None
+    max_batch_rows: int | None = None
 
     def __init__(self, table: ClientTable, max_batch_bytes: int) -> None:
         self.table = table

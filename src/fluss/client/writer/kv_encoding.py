@@ -34,12 +34,16 @@ from fluss.codec.row_values import RowValueError
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.types import DataType
 
+# A server merges the rows of a batch in one go, a few microseconds each, while others wait.
+MAX_KV_BATCH_ROWS = 16_384
 KV_FORMAT_PROPERTY = "table.kv.format"
 _ENCODED = pa.schema([("key", pa.binary()), ("row", pa.binary())])
 
 
 class KvEncoder(BatchEncoder):
     """Batches of encoded keys and rows."""
+
+    max_batch_rows = MAX_KV_BATCH_ROWS
 
     def __init__(self, table: ClientTable, max_batch_bytes: int, target_columns: tuple[int, ...]) -> None:
         super().__init__(table, max_batch_bytes)

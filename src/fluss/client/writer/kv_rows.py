@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.arrow_input import ArrowInput
@@ -100,6 +101,8 @@ class KvRows:
         key_label = f"{table.path} (delete by primary key)"
         self._delete_rules = RowRules(key_label, self._part(self._key_positions))
         self._delete_input = ArrowInput(key_label, self._part(self._key_positions))
+        # Rows that delete have values in the key columns only, so nulls of the others are looked at one by one.
+        self._change_input = ArrowInput(label, self._part(targets, keys_only_not_null=True))
         self._columns = ColumnMaker(schema)
         self._arrow_schema = self._columns.arrow_schema.append(pa.field("", pa.bool_()))
         self._has_deletes = False
@@ -107,15 +110,18 @@ class KvRows:
             data_type if index in targets else data_type.copy(True) for index, data_type in enumerate(schema.data_types)
         ]
         self._router = KvRouter(table, types)
+        self.spread = self._router.spread
 
-    def _part(self, positions: Sequence[int]) -> Schema:
+    def _part(self, positions: Sequence[int], *, keys_only_not_null: bool = False) -> Schema:
         """The schema of rows with only these columns; key columns are NOT NULL, whatever the table says."""
         schema = self._table.schema
         columns = []
         for position in positions:
             column = schema.columns[position]
-            is_key = column.name in schema.primary_key
-            columns.append(Column(column.name, column.data_type.not_null() if is_key else column.data_type))
+            data_type = column.data_type.copy(True) if keys_only_not_null else column.data_type
+            columns.append(
+                Column(column.name, data_type.not_null() if column.name in schema.primary_key else data_type)
+            )
         return Schema(tuple(columns))
 
     # ---- rows ----
@@ -165,6 +171,21 @@ class KvRows:
         """Record batches that delete all keys of an Arrow table or record batch."""
         return self._widened(self._delete_input, self._key_positions, rows, call, is_delete=True)
 
+    def changes(self, rows: Any, deletes: Any, call: str) -> list[Any]:
+        """Record batches that upsert the rows of a record batch, or delete their keys where `deletes` is true."""
+        if not isinstance(rows, pa.RecordBatch):
+            raise FlussError(f"{call} takes a pyarrow.RecordBatch, got {type(rows).__name__}")
+        if not isinstance(deletes, pa.BooleanArray) or len(deletes) != rows.num_rows or deletes.null_count:
+            raise FlussError(f"{call} takes a pyarrow.BooleanArray with true or false for each of {rows.num_rows} rows")
+        batch = self._change_input.conform(rows)
+        upserts = pc.invert(deletes)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            data_type = self._table.schema.columns[self._table.schema.position(name)].data_type
+            if column.null_count and not data_type.nullable and pc.any(pc.and_(column.is_null(), upserts)).as_py():
+                text = f"column {name!r} ({data_type}) must not be null, but a row of it that is no delete is"
+                raise FlussError(f"the rows do not fit table {self._table.path}: {text}")
+        return [self._wide(batch, self._targets, deletes)]
+
     def upserts_of_frame(self, frame: Any, call: str) -> list[Any]:
         """The same for a pandas data frame."""
         return self.upserts(self._upsert_input.from_pandas(frame, call), call)
@@ -176,17 +197,21 @@ class KvRows:
     def _widened(
         self, rules: ArrowInput, positions: Sequence[int], rows: Any, call: str, *, is_delete: bool
     ) -> list[Any]:
-        widened = []
-        for batch in map(rules.conform, rules.batches(rows, call)):
-            count = batch.num_rows
-            arrays = [None] * self._column_count
-            for number, position in enumerate(positions):
-                arrays[position] = batch.column(number)
-            types = self._arrow_schema.types
-            columns = [pa.nulls(count, types[index]) if array is None else array for index, array in enumerate(arrays)]
-            columns.append(pa.array(np.full(count, is_delete)))
-            widened.append(pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema))
-        return widened
+        return [
+            self._wide(batch, positions, pa.array(np.full(batch.num_rows, is_delete)))
+            for batch in map(rules.conform, rules.batches(rows, call))
+        ]
+
+    def _wide(self, batch: Any, positions: Sequence[int], deletes: Any) -> Any:
+        """All columns of the table, null where the batch has none, and which rows are deletes."""
+        types = self._arrow_schema.types
+        columns = [None] * self._column_count
+        for number, position in enumerate(positions):
+            columns[position] = batch.column(number)
+        arrays = [
+            pa.nulls(batch.num_rows, types[index]) if each is None else each for index, each in enumerate(columns)
+        ]
+        return pa.RecordBatch.from_arrays([*arrays, deletes], schema=self._arrow_schema)
 
     def route(self, batch: Any) -> list[Routed]:
         """Encoded, by primary key and bucket key."""

@@ -1,8 +1,11 @@
 """What to do about the answer to a batch: a pure function, so that every rule can be tested on its own.
 
-The rules are those of both reference clients, with one difference: a batch that the server refuses because it does not
-know the writer any more (code 31 for exactly the next sequence, or 33) was not written; if no earlier attempt of it
-ended in doubt, it is sent again under a new writer id instead of being lost.
+The rules are those of both reference clients, with two differences about a batch that the server refuses although it is
+the next one (code 31 for exactly the next sequence, or 33). If no earlier attempt of it ended in doubt, the server does
+not know the writer any more: the batch was not written and is sent again under a new writer id instead of being lost.
+If one did, and others behind it are in doubt too, the server may have written them all: Apache Fluss remembers only the
+last batch of a writer over a restart. The last of them decides, because a bucket takes batches in order: where it is
+known, so were all before it.
 """
 
 from __future__ import annotations
@@ -21,10 +24,14 @@ MAX_WRITER_RESETS_PER_BATCH = 3
 
 
 class Reaction(Enum):
-    """RESET and FAIL_AND_RESET also drop the writer id, so that sequences start again at 0."""
+    """RESET and FAIL_AND_RESET also drop the writer id, so that sequences start again at 0.
+
+    ASK_LATER: once more, when the answers to those behind it are known.
+    """
 
     DONE = "done"
     RETRY = "retry"
+    ASK_LATER = "ask later"
     RESET = "reset"
     FAIL = "fail"
     FAIL_AND_RESET = "fail and reset"
@@ -37,12 +44,14 @@ def react(
     *,
     idempotent: bool,
     in_doubt: bool,
+    is_last: bool,
     attempts: int,
     retries: int,
     resets: int,
 ) -> Reaction:
     """`sequence` of the batch and the highest acknowledged one of its bucket (-1: none); `in_doubt` if an earlier
-    attempt may have been written; `attempts` so far, this one counted."""
+    attempt may have been written; `is_last` if none behind it was sent; `attempts` so far, this one counted;
+    `resets` counts the reactions RESET and ASK_LATER to it so far."""
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_EXCEPTION):
         return Reaction.DONE
     out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
@@ -51,9 +60,9 @@ def react(
     if out_of_order and sequence != acknowledged + 1:
         return Reaction.RETRY  # one before it has not arrived
     if out_of_order or code == ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION:
-        if in_doubt or resets >= MAX_WRITER_RESETS_PER_BATCH:
+        if resets >= MAX_WRITER_RESETS_PER_BATCH or (in_doubt and (is_last or not out_of_order)):
             return Reaction.FAIL_AND_RESET
-        return Reaction.RESET
+        return Reaction.ASK_LATER if in_doubt else Reaction.RESET
     if code in RETRIED_CODES and attempts <= retries:
         return Reaction.RETRY
     # What the server did with a batch in doubt is unknown, so the numbers behind it are too.

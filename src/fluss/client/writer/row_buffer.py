@@ -50,6 +50,8 @@ MAX_CHUNK_ROWS = 16_384
 MIN_CALLER_ENCODED_BYTES = 64 * 1024
 # Arrow batches of at least this size are worth a hand-over to a helper thread.
 MIN_HELPED_BYTES = 256 * 1024
+# Arrow batches are divided by bucket in steps of at most this size, so that each bucket's part fills a batch.
+MAX_DIVIDED_BYTES = 16 * 1024 * 1024
 MAX_REMEMBERED_FAILURES = 16
 
 _buffers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
@@ -67,6 +69,7 @@ class RowBuffer:
         self._batch_bytes = config.writer_batch_size
         self._timeout_seconds = config.writer_batch_timeout_ms / 1000
         self._room_seconds = config.writer_buffer_wait_timeout_ms / 1000
+        self._divided_bytes = max(self._batch_bytes, min(self._batch_bytes * self.form.spread, MAX_DIVIDED_BYTES))
         self._width = self.form.width
         self._lock = threading.Lock()
         self._order: deque[Chunk] = deque()
@@ -140,11 +143,9 @@ class RowBuffer:
         self._io.check_usable()
         self._raise_unreported()
         batch = self.form.conform(batch)
-        step = max(1, batch.num_rows * self._batch_bytes // max(1, batch.nbytes))
         chunks: list[Chunk] = []
-        for start in range(0, batch.num_rows, step):
+        for part in _slices(batch, self._divided_bytes):
             self._sender.memory.wait_for_room(self._room_seconds)
-            part = batch.slice(start, step) if step < batch.num_rows else batch
             with self._lock:
                 rows_chunk, rows, chunk = self._cut(extra=True)
             assert chunk is not None
@@ -248,12 +249,13 @@ class RowBuffer:
         pieces: list[Piece] = []
         error: FlussError | None = None
         try:
-            for name, bucket_id, rows in self.form.route(make_batch()):
-                piece = Piece(chunk, self.form.encoder, name, bucket_id, rows)
-                if encode and piece.size_bytes >= MIN_CALLER_ENCODED_BYTES:
-                    piece.data = list(self.form.encoder.encode_parts(rows))
-                    piece.rows = None
-                pieces.append(piece)
+            for name, bucket_id, routed in self.form.route(make_batch()):
+                for rows in _slices(routed, self._batch_bytes, self.form.encoder.max_batch_rows):
+                    piece = Piece(chunk, self.form.encoder, name, bucket_id, rows)
+                    if encode and piece.size_bytes >= MIN_CALLER_ENCODED_BYTES:
+                        piece.data = list(self.form.encoder.encode_parts(rows))
+                        piece.rows = None
+                    pieces.append(piece)
             self._sender.memory.add(sum(piece.size_bytes for piece in pieces))
         except FlussError as caught:
             error = caught
@@ -355,6 +357,17 @@ class RowBuffer:
         if not self._drain_scheduled:
             self._drain_scheduled = True
             self._io.loop.call_soon(self.drain)
+
+
+def _slices(batch: Any, max_bytes: int, max_rows: int | None = None) -> list[Any]:
+    """A record batch in slices of about equal size, each of at most so many bytes and rows."""
+    count = -(-batch.nbytes // max_bytes)
+    if max_rows is not None:
+        count = max(count, -(-batch.num_rows // max_rows))
+    if count <= 1 or batch.num_rows <= 1:
+        return [batch] if batch.num_rows else []
+    step = -(-batch.num_rows // count)
+    return [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
 
 
 def _after_fork_in_child() -> None:

@@ -19,9 +19,11 @@ from fluss.config import Config
 
 
 class RowForm(Protocol):
-    """What a buffer asks about rows. `width` is the number of values of a row in the flat list."""
+    """What a buffer asks about rows. `width` is the number of values of a row in the flat list, `spread` the number
+    of buckets that rows which come together are likely to go to."""
 
     width: int
+    spread: int
 
     @property
     def encoder(self) -> BatchEncoder:
@@ -52,6 +54,7 @@ class LogRows:
         self._rules = RowRules(name, table.schema, required)
         self._columns = ColumnMaker(table.schema)
         self._router = Router(table, config.writer_bucket_no_key_assigner, config.writer_batch_size, available)
+        self.spread = self._router.spread
 
     def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
         """`append(row)`."""

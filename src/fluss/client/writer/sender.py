@@ -272,6 +272,7 @@ class Sender:
             queue.acknowledged,
             idempotent=batch.writer_id >= 0,
             in_doubt=batch.in_doubt,
+            is_last=queue.next_sequence == batch.sequence + 1,
             attempts=batch.attempts,
             retries=self.config.writer_retries,
             resets=batch.resets,
@@ -287,8 +288,8 @@ class Sender:
         if reaction in (Reaction.RESET, Reaction.FAIL_AND_RESET):
             self._writer_ids.drop(batch.writer_id)
             queue.reset()
-        if reaction in (Reaction.RETRY, Reaction.RESET):
-            batch.resets += reaction is Reaction.RESET
+        if reaction in (Reaction.RETRY, Reaction.RESET, Reaction.ASK_LATER):
+            batch.resets += reaction is not Reaction.RETRY
             self._log_retry(queue, batch.attempts, error)
             queue.retry(batch, self._now() + self._retry_pause(batch, code))
         else:

@@ -100,6 +100,14 @@ class UpsertWriter(BaseWriter):
         """Delete by primary keys: a pandas DataFrame with exactly the columns of the primary key."""
         return self._write(self._rows.deletes_of_frame(df, "delete_pandas"))
 
+    def change_arrow(self, rows: pa.RecordBatch, deletes: pa.BooleanArray) -> WriteResultHandle:
+        """Upsert rows and delete others in one go, in their order: `deletes` is true where a row's key is deleted.
+
+        Of a row that deletes only the columns of the primary key count. For changes that come mixed, as from another
+        table's changelog.
+        """
+        return self._write(self._rows.changes(rows, deletes, "change_arrow"))
+
     def write_arrow(self, table: pa.Table) -> None:
         """Same as `upsert_arrow`, under the name that it has for log tables."""
         self._write(self._rows.upserts(table, "write_arrow"))

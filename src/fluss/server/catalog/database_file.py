@@ -64,6 +64,30 @@ CREATE TABLE IF NOT EXISTS kv_snapshot_leases (
     lease_id TEXT PRIMARY KEY, snapshots TEXT NOT NULL, expiration_time INTEGER NOT NULL) WITHOUT ROWID;
 """
 
+# Tables that came later; a catalog of the same format that was written before gets them when it is opened.
+_LATER_TABLES = {
+    "kv_snapshots": """
+CREATE TABLE IF NOT EXISTS kv_snapshots (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    partition_id INTEGER REFERENCES partitions (partition_id) ON DELETE CASCADE, bucket_id INTEGER NOT NULL,
+    snapshot_id INTEGER NOT NULL, log_offset INTEGER NOT NULL, document TEXT NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS kv_snapshots_by_bucket
+    ON kv_snapshots (table_id, ifnull(partition_id, -1), bucket_id, snapshot_id);
+CREATE INDEX IF NOT EXISTS kv_snapshots_by_partition ON kv_snapshots (partition_id);
+""",
+    "staged_transactions": """
+CREATE TABLE IF NOT EXISTS staged_transactions (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE, name TEXT NOT NULL,
+    last_batch_id INTEGER NOT NULL, token TEXT NOT NULL, updated_time INTEGER NOT NULL,
+    PRIMARY KEY (table_id, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS staged_work (
+    work_id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    partition_id INTEGER REFERENCES partitions (partition_id) ON DELETE CASCADE, bucket_id INTEGER NOT NULL,
+    name TEXT NOT NULL, batch_id INTEGER NOT NULL, files TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS staged_revoked (writer_id INTEGER PRIMARY KEY);
+""",
+}
+
 
 class DatabaseFile:
     """One process's connection to the catalog file."""
@@ -109,11 +133,15 @@ class DatabaseFile:
                 "start it with the version that wrote it",
                 ErrorCode.STORAGE_EXCEPTION,
             )
-        if version == FORMAT_VERSION:
+        known = {name for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        scripts = [script for name, script in _LATER_TABLES.items() if name not in known]
+        if version != FORMAT_VERSION:
+            scripts.insert(0, _TABLES)
+        if not scripts:
             return
         # One transaction, so that a crash during the very first start leaves either nothing or a whole catalog.
         with self.transaction():
-            for statement in _TABLES.split(";"):
+            for statement in "".join(scripts).split(";"):
                 if statement.strip():
                     self.connection.execute(statement)
             self.connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")

@@ -3,8 +3,8 @@
 Theory: `CatalogStore` is the only writer's face of the catalog file. Each method is one DDL step: it checks inside the
 transaction that the step is still possible, writes, and returns when the change is on disk; when it raises, nothing
 has changed. Validation of names and descriptors happens before, in the coordinator. Who may call: the coordinator;
-tablets only call `allocate_writer_ids` and `allocate_row_numbers`. See `database_file` for threads, processes and
-change numbers.
+tablets only call `allocate_writer_ids` and `allocate_row_numbers`, and register snapshots of their buckets. See
+`database_file` for threads, processes and change numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from fluss.model.descriptor import (
 from fluss.model.paths import PhysicalTablePath, TablePath
 from fluss.model.schema import Schema, schema_to_json
 from fluss.server.catalog.database_file import DatabaseFile
+from fluss.server.catalog.kv_snapshot_records import KvSnapshotRecords
 from fluss.server.catalog.records import AclRecords, ExpiringRecords, SettingRecords
+from fluss.server.catalog.staged_records import StagedRecords
 
 FIRST_SCHEMA_ID = 1
 # Record batches carry the schema id in 16 bits.
@@ -40,6 +42,8 @@ class CatalogStore:
         self.settings = SettingRecords(self.file)
         self.producer_offsets = ExpiringRecords(self.file, "producer_offsets", "producer_id", "offsets")
         self.kv_snapshot_leases = ExpiringRecords(self.file, "kv_snapshot_leases", "lease_id", "snapshots")
+        self.staged = StagedRecords(self.file)
+        self.kv_snapshots = KvSnapshotRecords(self.file, self.kv_snapshot_leases)
 
     def close(self) -> None:
         """Close the file; the store is dead afterwards."""

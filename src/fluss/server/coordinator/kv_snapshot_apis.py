@@ -1,21 +1,21 @@
 """Leases on kv snapshots, and the coordinator's lists of snapshots and remote manifests.
 
-A lease keeps snapshots alive for a reader. This server makes no snapshots yet, so a lease protects nothing; it is
-stored all the same, because readers acquire, renew and drop leases as a matter of course.
+A lease keeps snapshots alive for a reader: as long as it lasts, the tablets retire none of its snapshots. It is stored
+first and looked at afterwards: a tablet that retires a snapshot does so before the lease, and then it is missing here
+and answered as unavailable, or after it, and then it sees the lease.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.model.descriptor import dump_json
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_missing
 from fluss.server.environment import Environment
+from fluss.server.kv_snapshot import lease_from_json, lease_to_json
 from fluss.server.network.service import RequestContext
 from fluss.server.security.authorizer import Operation
 from fluss.server.snapshot_apis import check_primary_key
@@ -27,6 +27,7 @@ class KvSnapshotApis:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._leases = environment.catalog.store.kv_snapshot_leases
+        self._snapshots = environment.catalog.store.kv_snapshots
 
     def acquire_kv_snapshot_lease(
         self, context: RequestContext, request: pb.AcquireKvSnapshotLeaseRequest
@@ -34,6 +35,7 @@ class KvSnapshotApis:
         """The same lease again replaces the snapshots of its buckets and extends the time."""
         self._environment.catalog.refresh()
         leased = self._lease(request.lease_id)
+        wanted: dict[TableBucket, int] = {}
         for table in request.snapshots_to_lease:
             entry = self._environment.catalog.table_by_id(table.table_id)
             if entry is None:
@@ -45,10 +47,16 @@ class KvSnapshotApis:
             check_primary_key(entry)
             for bucket in table.bucket_snapshots:
                 partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
-                leased[TableBucket(table.table_id, partition_id, bucket.bucket_id)] = bucket.snapshot_id
+                wanted[TableBucket(table.table_id, partition_id, bucket.bucket_id)] = bucket.snapshot_id
         now_ms = self._environment.clock()
-        self._leases.put(request.lease_id, _document(leased), now_ms + request.lease_duration_ms, now_ms)
-        return pb.AcquireKvSnapshotLeaseResponse()
+        leased |= wanted
+        expires_ms = now_ms + request.lease_duration_ms
+        self._leases.put(request.lease_id, lease_to_json(leased), expires_ms, now_ms)
+        missing = {bucket: item for bucket, item in wanted.items() if self._snapshots.find(bucket, item) is None}
+        if missing:
+            kept = {bucket: item for bucket, item in leased.items() if bucket not in missing}
+            self._store(request.lease_id, kept, expires_ms, now_ms)
+        return _unavailable(missing)
 
     def release_kv_snapshot_lease(
         self, context: RequestContext, request: pb.ReleaseKvSnapshotLeaseRequest
@@ -63,10 +71,7 @@ class KvSnapshotApis:
         for bucket in request.buckets_to_release:
             partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
             leased.pop(TableBucket(bucket.table_id, partition_id, bucket.bucket_id), None)
-        if leased:
-            self._leases.put(request.lease_id, _document(leased), found[1], now_ms)
-        else:
-            self._leases.delete(request.lease_id)
+        self._store(request.lease_id, leased, found[1], now_ms)
         return pb.ReleaseKvSnapshotLeaseResponse()
 
     def drop_kv_snapshot_lease(
@@ -79,16 +84,13 @@ class KvSnapshotApis:
     def list_kv_snapshots(
         self, context: RequestContext, request: pb.ListKvSnapshotsRequest
     ) -> pb.ListKvSnapshotsResponse:
-        """Snapshots that are kept because someone leases them; there are no others."""
+        """The newest snapshots of every bucket and those that someone leases."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
         entry = self._table(context, request.table_id, partition_id)
         response = pb.ListKvSnapshotsResponse(table_id=entry.table_id, partition_id=partition_id)
-        leased: set[tuple[int, int]] = set()
-        for document in self._leases.all(self._environment.clock()).values():
-            for bucket, snapshot_id in _buckets(document).items():
-                if (bucket.table_id, bucket.partition_id) == (entry.table_id, partition_id):
-                    leased.add((bucket.bucket_id, snapshot_id))
-        for bucket_id, snapshot_id in sorted(leased):
+        retained = self._environment.config.kv_snapshot_num_retained
+        offered = self._snapshots.offered(entry.table_id, partition_id, retained, self._environment.clock())
+        for bucket_id, snapshot_id in offered:
             response.active_snapshots.add(bucket_id=bucket_id, snapshot_id=snapshot_id)
         return response
 
@@ -113,7 +115,14 @@ class KvSnapshotApis:
 
     def _lease(self, lease_id: str) -> dict[TableBucket, int]:
         found = self._leases.get(lease_id, self._environment.clock())
-        return {} if found is None else _buckets(found[0])
+        return {} if found is None else lease_from_json(found[0])
+
+    def _store(self, lease_id: str, leased: dict[TableBucket, int], expires_ms: int, now_ms: int) -> None:
+        """A lease without buckets disappears."""
+        if leased:
+            self._leases.put(lease_id, lease_to_json(leased), expires_ms, now_ms)
+        else:
+            self._leases.delete(lease_id)
 
     def _check_read(self, context: RequestContext, table_ids: Iterable[int]) -> None:
         """READ on every table that still exists."""
@@ -123,9 +132,13 @@ class KvSnapshotApis:
                 self._environment.authorizer.check_table_id(context, Operation.READ, table_id)
 
 
-def _document(leased: dict[TableBucket, int]) -> str:
-    return dump_json([[*bucket, snapshot_id] for bucket, snapshot_id in leased.items()]).decode()
-
-
-def _buckets(document: str) -> dict[TableBucket, int]:
-    return {TableBucket(*row[:3]): row[3] for row in json.loads(document)}
+def _unavailable(missing: dict[TableBucket, int]) -> pb.AcquireKvSnapshotLeaseResponse:
+    response = pb.AcquireKvSnapshotLeaseResponse()
+    tables: dict[int, pb.PbKvSnapshotLeaseForTable] = {}
+    for bucket, snapshot_id in missing.items():
+        if bucket.table_id not in tables:
+            tables[bucket.table_id] = response.unavailable_snapshots.add(table_id=bucket.table_id)
+        tables[bucket.table_id].bucket_snapshots.add(
+            partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, snapshot_id=snapshot_id
+        )
+    return response

@@ -47,6 +47,7 @@ class PartitionApis:
             )
         check_bucket_count(entry.descriptor, environment.config.max_bucket_num)
         check_placement(environment, entry.descriptor)
+        environment.check_disk_room(f"partition '{name}' of table '{entry.path}'")
         environment.catalog.store.create_partitions(entry.path, entry.table_id, [name])
         return pb.CreatePartitionResponse()
 

@@ -25,6 +25,7 @@ from fluss.server.coordinator.database_apis import DatabaseApis
 from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
 from fluss.server.coordinator.partition_apis import PartitionApis
 from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
+from fluss.server.coordinator.staged_commits import StagedCommitApis
 from fluss.server.coordinator.table_apis import TableApis
 from fluss.server.network.service import Handler
 from fluss.server.security.acl_apis import AclApis
@@ -61,6 +62,7 @@ class CoordinatorService:
         acls = AclApis(environment)
         producers = ProducerOffsetApis(environment)
         snapshots = KvSnapshotApis(environment)
+        staged = StagedCommitApis(environment)
         return {
             **self._shared.apis(),
             ApiKey.CREATE_DATABASE: databases.create_database,
@@ -87,6 +89,8 @@ class CoordinatorService:
             ApiKey.DROP_KV_SNAPSHOT_LEASE: snapshots.drop_kv_snapshot_lease,
             ApiKey.LIST_KV_SNAPSHOTS: snapshots.list_kv_snapshots,
             ApiKey.LIST_REMOTE_LOG_MANIFESTS: snapshots.list_remote_log_manifests,
+            ApiKey.DECIDE_STAGED: staged.decide_staged,
+            ApiKey.GET_STAGED_COMMIT: staged.get_staged_commit,
         }
 
     async def run_background(self) -> None:
@@ -94,6 +98,7 @@ class CoordinatorService:
         await asyncio.gather(
             self._repeat(self.auto_partitioner.update_all, self._config.auto_partition_check_interval_ms),
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
+            self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),
         )
 
     async def _repeat(self, step: Callable[[], None], interval_ms: int) -> None:
@@ -105,8 +110,11 @@ class CoordinatorService:
             await asyncio.sleep(interval_ms / 1000)
 
     def purge_expired(self) -> None:
-        """Remove producer offsets and snapshot leases whose time is over."""
+        """Remove producer offsets whose time is over."""
         self._catalog.store.producer_offsets.purge(self._clock())
+
+    def purge_leases(self) -> None:
+        """Remove snapshot leases whose time is over; the tablets then let go of what they kept."""
         self._catalog.store.kv_snapshot_leases.purge(self._clock())
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ class TableApis:
         descriptor = self._checked_descriptor(path, request.table_json)
         if request.ignore_if_exists and environment.catalog.table(path) is not None:
             return pb.CreateTableResponse()
+        environment.check_disk_room(f"table '{path}'")
         environment.catalog.store.create_table(path, descriptor, environment.clock())
         environment.catalog.refresh()
         self._auto_partitioner.update_table(environment.table(path))

@@ -31,6 +31,8 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.tablet.kv.rules import KvRules
+from fluss.server.tablet.kv_snapshots.bucket_snapshots import BucketSnapshots
+from fluss.server.tablet.kv_snapshots.restore import SnapshotRestorer
 from fluss.server.tablet.leftovers import leftover_directories, list_directories, remove_directory
 from fluss.server.tablet.local_bucket import BROKEN_RETRY_MS, BucketState, LocalBucket
 from fluss.server.tablet.remote_log import RemoteLog
@@ -45,7 +47,7 @@ MAX_BACKGROUND_OPENINGS = 2
 LEFTOVER_GRACE_SECONDS = 1.0
 
 
-OpenedBucket: TypeAlias = tuple[BucketLog, RemoteLog, KvBucket | None]
+OpenedBucket: TypeAlias = tuple[BucketLog, RemoteLog, KvBucket | None, BucketSnapshots | None]
 
 
 class BucketRegistry:
@@ -62,6 +64,7 @@ class BucketRegistry:
         store: RemoteStore,
         files: FileSystem,
         clock: Callable[[], int],
+        kv_resources: KvResources,
     ) -> None:
         self._data_dir = data_dir
         self._catalog = catalog
@@ -72,7 +75,7 @@ class BucketRegistry:
         self._store = store
         self._files = files
         self._clock = clock
-        self._kv_resources = KvResources()
+        self._kv_resources = kv_resources
         self._buckets: dict[TableBucket, LocalBucket] = {}
         self._seen_change = catalog.change
         self._is_stopping = False
@@ -179,6 +182,8 @@ class BucketRegistry:
             local.becomes_gone(FlussError(f"{local.name}: the tablet stops", ErrorCode.NOT_LEADER_OR_FOLLOWER))
             if local.remote is not None:
                 local.remote.close()
+            if local.snapshots is not None:
+                local.snapshots.close()
         # An opening that is under way ends in `_opening_done`, which notes the log of a bucket that is gone.
         await loop.run_in_executor(None, self._opening_workers.shutdown)
         await asyncio.sleep(0)
@@ -219,11 +224,16 @@ class BucketRegistry:
             partition = self._catalog.partition(bucket.table_id, bucket.partition_id)
         rules = KvRules(entry) if entry.has_primary_key else None
         path, name, directory = entry.path, partition.name if partition is not None else None, self._directory(bucket)
+        registered = self._catalog.store.kv_snapshots.of_bucket(bucket) if rules is not None else []
 
         def open_all() -> OpenedBucket:
             log = BucketLog.open(directory, self._options, self._committer, self._files)
             remote = RemoteLog.open(directory, self._store, path, bucket, name, self._files)
-            return log, remote, KvBucket.open(log, rules.format, self._kv_resources) if rules is not None else None
+            if rules is None:
+                return log, remote, None, None
+            snapshots = BucketSnapshots.open(directory, self._store, path, bucket, name, self._files, registered)
+            restore = SnapshotRestorer(registered, self._store, self._kv_resources)
+            return log, remote, KvBucket.open(log, rules.format, self._kv_resources, restore), snapshots
 
         future = asyncio.get_running_loop().run_in_executor(self._opening_workers, open_all)
         future.add_done_callback(lambda done: self._opening_done(local, done))
@@ -232,7 +242,7 @@ class BucketRegistry:
         error = None if done.cancelled() else done.exception()
         if local.state is BucketState.GONE:
             if error is None and not done.cancelled():
-                local.log, local.remote, local.kv = done.result()
+                local.log, local.remote, local.kv, local.snapshots = done.result()
                 if not self._is_stopping:
                     self._remove_files(local)
         elif error is None and not done.cancelled():
@@ -248,6 +258,8 @@ class BucketRegistry:
         """The store of a bucket has failed: close the bucket, so that a later request opens and replays it."""
         log, remote = local.opened()
         assert kv.failure is not None
+        if local.snapshots is not None:
+            local.snapshots.close()
         local.becomes_failed(kv.failure, self._clock() + BROKEN_RETRY_MS)
         remote.close()
         _close_log(log, local.name)
@@ -264,6 +276,10 @@ class BucketRegistry:
         work: list[Callable[[], None]] = []
         if local.kv is not None:
             work.append(local.kv.abandon())
+        if local.snapshots is not None:
+            local.snapshots.close()
+            if local.snapshots.was_used:
+                work.append(local.snapshots.destroy)
         assert local.remote is not None
         if local.remote.was_used:
             work.append(local.remote.destroy)

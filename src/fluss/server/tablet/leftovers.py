@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fluss.errors import FlussError
-from fluss.server.tablet.remote_log import destroy_remote, read_record
+from fluss.server.tablet import remote_log
+from fluss.server.tablet.kv_snapshots import bucket_snapshots
+from fluss.server.tablet.kv_snapshots.record import read_record as read_snapshot_record
 from fluss.server.tablet.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
@@ -74,13 +76,7 @@ def remove_directory(directory: Path, store: RemoteStore) -> bool:
     """Remove a directory with everything in it and what its buckets have in remote storage, in a worker thread."""
     try:
         for bucket_directory in _bucket_directories(directory):
-            try:
-                record = read_record(bucket_directory)
-            except ValueError as error:
-                logger.warning("%s: remote objects of a dropped bucket stay: %s", bucket_directory, error)
-                continue
-            if record is not None:
-                destroy_remote(store, record)
+            _remove_remote(bucket_directory, store)
         shutil.rmtree(directory)
     except FileNotFoundError:
         return True  # another tablet was faster
@@ -88,6 +84,18 @@ def remove_directory(directory: Path, store: RemoteStore) -> bool:
         logger.warning("files of a dropped table in %s cannot be removed yet: %s", directory, error)
         return False
     return True
+
+
+def _remove_remote(bucket_directory: Path, store: RemoteStore) -> None:
+    try:
+        record = remote_log.read_record(bucket_directory)
+        if record is not None:
+            remote_log.destroy_remote(store, record)
+        snapshots = read_snapshot_record(bucket_directory)
+        if snapshots is not None:
+            bucket_snapshots.destroy_remote(store, snapshots)
+    except ValueError as error:
+        logger.warning("%s: remote objects of a dropped bucket stay: %s", bucket_directory, error)
 
 
 def _bucket_directories(directory: Path) -> list[Path]:

@@ -8,9 +8,9 @@ States and moves (only in the event loop's thread):
     OPEN    -> BROKEN     the store of a primary-key table has failed: it is closed, to be opened again
     any     -> GONE       table or partition was dropped, or the tablet stops: requests get `error`
 
-Invariant: `log` and `remote` are set exactly in OPEN (and stay set in GONE, for the clean-up), and so is `kv` if the
-table has a primary key. What waited for OPENING runs inside the step that leaves it, so no later request can overtake
-an earlier one of the same bucket.
+Invariant: `log` and `remote` are set exactly in OPEN (and stay set in GONE, for the clean-up), and so are `kv` and
+`snapshots` if the table has a primary key. What waited for OPENING runs inside the step that leaves it, so no later
+request can overtake an earlier one of the same bucket.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.tablet.kv_snapshots.bucket_snapshots import BucketSnapshots
 from fluss.server.tablet.remote_log import RemoteLog
 
 BROKEN_RETRY_MS = 5_000
@@ -57,6 +58,7 @@ class LocalBucket:
         "name",
         "remote",
         "retry_at_ms",
+        "snapshots",
         "state",
         "waiters",
     )
@@ -68,6 +70,7 @@ class LocalBucket:
         self.log: BucketLog | None = None
         self.remote: RemoteLog | None = None
         self.kv: KvBucket | None = None
+        self.snapshots: BucketSnapshots | None = None
         self.error: FlussError | None = None
         self.retry_at_ms = 0
         # What LIST_OFFSETS calls the log end at the moment this leader took over.
@@ -101,10 +104,16 @@ class LocalBucket:
         self.state = BucketState.OPENING
         self.error = None
 
-    def becomes_open(self, log: BucketLog, remote: RemoteLog, kv: KvBucket | None = None) -> None:
+    def becomes_open(
+        self,
+        log: BucketLog,
+        remote: RemoteLog,
+        kv: KvBucket | None = None,
+        snapshots: BucketSnapshots | None = None,
+    ) -> None:
         """Recovery is done. The key-value half listens to the log already, so it hears of new rows first."""
         assert self.state is BucketState.OPENING
-        self.log, self.remote, self.kv = log, remote, kv
+        self.log, self.remote, self.kv, self.snapshots = log, remote, kv, snapshots
         self.state = BucketState.OPEN
         self.end_offset_when_opened = log.log_end_offset
         log.add_high_watermark_listener(self.wake)
@@ -123,7 +132,7 @@ class LocalBucket:
         assert self.state is BucketState.OPEN
         assert self.log is not None
         self.log.remove_high_watermark_listener(self.wake)
-        self.log = self.remote = self.kv = None
+        self.log = self.remote = self.kv = self.snapshots = None
         self.state = BucketState.BROKEN
         self.error = error
         self.retry_at_ms = retry_at_ms

@@ -42,12 +42,18 @@ class Maintenance:
     """The background loops of one tablet."""
 
     def __init__(
-        self, config: ServerConfig, registry: BucketRegistry, server_id: int, clock: Callable[[], int]
+        self,
+        config: ServerConfig,
+        registry: BucketRegistry,
+        server_id: int,
+        clock: Callable[[], int],
+        oldest_snapshot_offset: Callable[[TableBucket], int | None],
     ) -> None:
         self._config = config
         self._registry = registry
         self._server_id = server_id
         self._clock = clock
+        self._oldest_snapshot_offset = oldest_snapshot_offset
         self._failing: set[TableBucket] = set()
         self._is_tiering = tiering_is_wanted(config)
 
@@ -87,15 +93,15 @@ class Maintenance:
         """Delete local segments that are too old."""
         for local, log, remote in self._registry.open_buckets():
             entry = self._registry.table(local.bucket.table_id)
-            if entry is not None and not entry.has_primary_key and local.state is BucketState.OPEN:
-                await self._guard(local, "retention", partial(self._retire, entry, log, remote))
+            if entry is not None and local.state is BucketState.OPEN:
+                await self._guard(local, "retention", partial(self._retire, local, entry, log, remote))
 
-    async def _retire(self, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
+    async def _retire(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
         now_ms = self._clock()
         ttl_ms = int(entry.property(LOG_TTL))
-        bound = log.high_watermark
+        bound = self._deletable_below(local, entry, log)
         if self._is_tiering:
-            bound = remote.manifest.end_offset
+            bound = min(bound, remote.manifest.end_offset)
             local_ttl_ms = entry.property(LOG_LOCAL_TTL)
             ttl_ms = ttl_ms if local_ttl_ms is None else int(local_ttl_ms)
         elif remote.was_used:  # Tiering was on once.
@@ -111,7 +117,7 @@ class Maintenance:
         """Upload sealed segments, delete local copies of uploaded ones, expire remote ones."""
         for local, log, remote in self._registry.open_buckets():
             entry = self._registry.table(local.bucket.table_id)
-            if entry is not None and not entry.has_primary_key and local.state is BucketState.OPEN:
+            if entry is not None and local.state is BucketState.OPEN:
                 await self._guard(local, "remote log", partial(self._tier, local, entry, log, remote))
 
     async def _tier(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
@@ -129,12 +135,22 @@ class Maintenance:
             return  # Dropped while the upload ran; the drop cleans up behind it.
         offset = local_delete_offset_after_upload(
             _local_segments(log.sealed_segments()),
-            remote.manifest.end_offset,
+            min(remote.manifest.end_offset, self._deletable_below(local, entry, log)),
             int(entry.property(LOG_TIERED_LOCAL_SEGMENTS)),
         )
         if offset > log.local_start_offset:
             log.delete_segments_up_to(offset)
         await self._expire_remote(entry, remote)
+
+    def _deletable_below(self, local: LocalBucket, entry: TableEntry, log: BucketLog) -> int:
+        """Up to where nobody needs the local log: of a primary-key table, what no snapshot contains has to stay.
+
+        Rows are built anew from a snapshot and the *local* changelog behind it, so this holds for uploaded segments
+        too. Older snapshots count as well: the newest one may turn out to be damaged, and readers may hold others.
+        """
+        if not entry.has_primary_key:
+            return log.high_watermark
+        return min(self._oldest_snapshot_offset(local.bucket) or 0, log.high_watermark)
 
     async def _expire_remote(self, entry: TableEntry, remote: RemoteLog) -> None:
         expired = expired_remote_segments(remote.manifest, self._clock(), int(entry.property(LOG_TTL)))

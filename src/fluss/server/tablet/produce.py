@@ -32,15 +32,20 @@ class ProduceApi(WriteApi):
         return self.handle(context, request)
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
-        if not entry.has_primary_key:
-            return None
-        return FlussError(
-            f"{entry.path} has a primary key; its log is written by upserts, not by appends",
-            ErrorCode.INVALID_TABLE_EXCEPTION,
-        )
+        return refuses_primary_keys(entry)
 
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         log, _ = write.local.opened()
         self._formats.check(write.entry, write.records)
         append = log.append(write.records, self._clock(), pending.release_one)
         pending.appended(write.position, append, append.base_offset)
+
+
+def refuses_primary_keys(entry: TableEntry) -> FlussError | None:
+    """Why a table takes no appends."""
+    if not entry.has_primary_key:
+        return None
+    return FlussError(
+        f"{entry.path} has a primary key; its log is written by upserts, not by appends",
+        ErrorCode.INVALID_TABLE_EXCEPTION,
+    )

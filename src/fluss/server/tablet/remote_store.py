@@ -10,12 +10,13 @@ An upload into a local store is synced before it returns, because the caller del
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pyarrow import fs
 
+from fluss.codec.crc import crc32c_of_pieces
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.server.catalog.catalog import DIRECTORY_NAME_LIMIT_CHARACTERS
@@ -42,9 +43,11 @@ class RemoteStore:
             self.is_local = False
             self.root = root.partition("?")[0].rstrip("/")
 
-    def tablet_directory(self, path: TablePath, bucket: TableBucket, partition_name: str | None) -> str:
-        """Directory of a bucket, in the layout that clients know."""
-        table = f"{self.root}/log/{path.database_name}/{path.table_name}-{bucket.table_id}"
+    def tablet_directory(
+        self, path: TablePath, bucket: TableBucket, partition_name: str | None, kind: str = "log"
+    ) -> str:
+        """Directory of a bucket, in the layout that clients know; `kind` is `log` or `kv`."""
+        table = f"{self.root}/{kind}/{path.database_name}/{path.table_name}-{bucket.table_id}"
         if bucket.partition_id is not None:
             # Cut as the local directory is: file systems limit names, and the id makes it unique.
             table += f"/{(partition_name or '')[:DIRECTORY_NAME_LIMIT_CHARACTERS]}-p{bucket.partition_id}"
@@ -80,6 +83,21 @@ class RemoteStore:
         filesystem, path = self._resolve(name)
         with filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
+
+    def download(self, name: str, target: Path) -> tuple[int, int]:
+        """Copy an object into a new local file, synced; returns its size and its CRC-32C."""
+        filesystem, path = self._resolve(name)
+        with filesystem.open_input_stream(path) as stream, target.open("xb") as file:
+
+            def copied() -> Iterator[bytes]:
+                while chunk := stream.read(_COPY_CHUNK_BYTES):
+                    file.write(chunk)
+                    yield chunk
+
+            checksum = crc32c_of_pieces(copied())
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell(), checksum
 
     def delete(self, name: str) -> None:
         """Remove an object; it is no error when there is none."""

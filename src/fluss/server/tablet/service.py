@@ -17,6 +17,7 @@ from fluss.server.network.service import Handler
 from fluss.server.security.authorizer import Authorizer
 from fluss.server.shared_apis import SharedApis
 from fluss.server.storage.files import FileSystem
+from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES, LogOptions
 from fluss.server.tablet.access import TableAccess
@@ -28,11 +29,13 @@ from fluss.server.tablet.kv.lookup import LookupApi
 from fluss.server.tablet.kv.prefix_lookup import PrefixLookupApi
 from fluss.server.tablet.kv.put import KvWriter, PutApi
 from fluss.server.tablet.kv.reading import KvReads
+from fluss.server.tablet.kv_snapshots.rounds import KvSnapshotRounds
 from fluss.server.tablet.limit_scan import LimitScanApi
 from fluss.server.tablet.maintenance import Maintenance
 from fluss.server.tablet.offsets import OffsetsApi
 from fluss.server.tablet.produce import ProduceApi
 from fluss.server.tablet.remote_store import RemoteStore
+from fluss.server.tablet.staging.service import StagingService
 from fluss.server.tablet.writers import WritersApi
 from fluss.server.topology import Topology
 
@@ -45,6 +48,8 @@ class _Parts(NamedTuple):
     committer: Committer
     registry: BucketRegistry
     maintenance: Maintenance
+    snapshots: KvSnapshotRounds
+    staging: StagingService
     handlers: Mapping[int, Handler]
 
 
@@ -85,6 +90,16 @@ class TabletService:
         """The background work of a started tablet."""
         return self._started().maintenance
 
+    @property
+    def snapshots(self) -> KvSnapshotRounds:
+        """The snapshots of a started tablet."""
+        return self._started().snapshots
+
+    @property
+    def staging(self) -> StagingService:
+        """The staged appends of a started tablet."""
+        return self._started().staging
+
     def apis(self) -> Mapping[int, Handler]:
         """The handlers by API key; the tablet is started."""
         return self._started().handlers
@@ -113,11 +128,21 @@ class TabletService:
             RemoteStore(config.remote_data_dir, config.values_with_prefix("s3.")),
             self._files,
             self._clock,
+            KvResources(config.kv_block_cache_size, config.kv_write_buffers_size, config.kv_recent_rows_size),
         )
-        maintenance = Maintenance(config, registry, self._server_id, self._clock)
-        self._parts = _Parts(committer, registry, maintenance, self._handlers(committer, registry))
+        records = self._catalog.store.kv_snapshots
+        maintenance = Maintenance(config, registry, self._server_id, self._clock, records.oldest_offset)
+        snapshots = KvSnapshotRounds(config, registry, records, self._clock)
+        tablet_count = self._topology.tablet_count
+        staging = StagingService(
+            config, registry, self._catalog, committer, self._files, self._server_id, tablet_count, self._clock
+        )
+        handlers = self._handlers(committer, registry, staging)
+        self._parts = _Parts(committer, registry, maintenance, snapshots, staging, handlers)
 
-    def _handlers(self, committer: Committer, registry: BucketRegistry) -> Mapping[int, Handler]:
+    def _handlers(
+        self, committer: Committer, registry: BucketRegistry, staging: StagingService
+    ) -> Mapping[int, Handler]:
         access = TableAccess(Authorizer(self._config, self._catalog))
         offsets = OffsetsApi(registry, access, self._clock)
         kv_writer = KvWriter(self._catalog.store, self._clock)
@@ -134,18 +159,27 @@ class TabletService:
             ApiKey.GET_TABLE_STATS: offsets.table_stats,
             ApiKey.LIMIT_SCAN: LimitScanApi(registry, access).limit_scan,
             ApiKey.INIT_WRITER: WritersApi(registry, access, self._catalog.store).init_writer,
+            **staging.handlers(access),
         }
 
     async def run_background(self) -> None:
-        """Open buckets, follow the catalog, tier and retire; ends only by cancellation."""
-        await self._started().maintenance.run()
+        """Open buckets, follow the catalog, tier, retire and take snapshots; ends only by cancellation."""
+        parts = self._started()
+        others = [asyncio.ensure_future(parts.snapshots.run()), asyncio.ensure_future(parts.staging.run())]
+        try:
+            await parts.maintenance.run()
+        finally:
+            for other in others:
+                other.cancel()
 
     async def stop(self) -> None:
         """Make everything durable that was accepted, and close. Waiting fetches are answered."""
         parts = self._parts
         if parts is None:
             return
+        await parts.staging.close()
         await parts.registry.close()
+        await parts.snapshots.close()
         parts.committer.close()
 
     def _started(self) -> _Parts:

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
@@ -32,8 +32,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.catalog import TableEntry
 from fluss.server.network.service import ProduceRequest, Reply, RequestContext
-from fluss.server.storage.log.append import Append
-from fluss.server.storage.log.committer import Committer
+from fluss.server.storage.log.append import Outcome
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.local_bucket import BucketState, LocalBucket
@@ -44,6 +43,27 @@ ACKS_ALL = -1
 ACKS_NONE = 0
 ACKS_LEADER = 1
 MAX_DEFERRED_BYTES = 512 * 1024 * 1024
+
+
+class Backpressure(Protocol):
+    """Whoever writes the records, the commit thread for one: requests wait while it `is_full`."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether callers should stop taking in data."""
+
+    def add_drained_callback(self, callback: Callable[[], None]) -> None:
+        """Call once when there is room again."""
+
+
+class Accepted(Protocol):
+    """Records on their way, such as an `Append`."""
+
+    def add_written(self, callback: Outcome) -> None:
+        """Call back when they are written, or with the error."""
+
+    def add_durable(self, callback: Outcome) -> None:
+        """Call back when they are as durable as `acks` -1 wants it, or with the error."""
 
 
 class BucketWrite(NamedTuple):
@@ -118,7 +138,7 @@ class PendingWrite:
         entry.error_message = error.message
         self._settle()
 
-    def appended(self, position: int, append: Append, result: int, check: Callable[[], None] | None = None) -> None:
+    def appended(self, position: int, append: Accepted, result: int, check: Callable[[], None] | None = None) -> None:
         """The bucket's append is on its way; its result comes when it is where `acks` wants it.
 
         `check` may still raise a FlussError then.
@@ -178,7 +198,7 @@ class WriteApi(ABC):
     result_field: str
 
     def __init__(
-        self, registry: BucketRegistry, access: TableAccess, committer: Committer, clock: Callable[[], int]
+        self, registry: BucketRegistry, access: TableAccess, committer: Backpressure, clock: Callable[[], int]
     ) -> None:
         self._registry = registry
         self._access = access

@@ -9,7 +9,13 @@ import pyarrow as pa
 import pytest
 
 from fluss.client.metadata import ClientTable
-from fluss.client.writer.assigner import RoundRobinAssigner, Router, StickyAssigner, required_columns
+from fluss.client.writer.assigner import (
+    USUAL_PARTITIONS_AT_ONCE,
+    RoundRobinAssigner,
+    Router,
+    StickyAssigner,
+    required_columns,
+)
 from fluss.codec.bucketing import fluss_bucket, paimon_bucket
 from fluss.codec.keys import KeyEncoding, encode_key
 from fluss.errors import ErrorCode, FlussError
@@ -121,3 +127,10 @@ def test_no_rows_and_one_bucket() -> None:
     assert router(table()).route(BATCH.slice(0, 0)) == []
     assert [(name, bucket) for name, bucket, _ in router(table(1)).route(BATCH)] == [(None, 0)]
     assert BigIntType().nullable
+
+
+def test_spread_is_the_number_of_buckets_that_rows_are_divided_among() -> None:
+    assert router(table()).spread == 1  # sticky: all rows to one bucket
+    assert router(table(), "round_robin").spread == 4
+    assert router(table(bucket_keys=("id",))).spread == 4
+    assert router(table(bucket_keys=("id",), partition_keys=("name",))).spread == 4 * USUAL_PARTITIONS_AT_ONCE

@@ -249,3 +249,23 @@ def test_the_server_gives_auto_increment_values() -> None:
 def test_an_unknown_row_format_is_refused() -> None:
     with pytest.raises(FlussError, match="'PARQUET'"):
         kv_row_format(make_table(properties={"table.kv.format": "parquet"}))
+
+
+def test_changes_keep_their_order_and_deletes_need_only_keys() -> None:
+    columns = (Column("a", IntType(nullable=False)), Column("note", StringType(nullable=False)))
+    rows = rows_of(make_table(schema=Schema(columns, primary_key=("a",)), bucket_count=1))
+    batch = pa.RecordBatch.from_pydict({"note": ["x", None, "y"], "a": [1, 1, 2]})
+    deletes = pa.array([False, True, False])
+    (change,) = rows.changes(batch, deletes, "change_arrow")
+    assert change.column(2).to_pylist() == [False, True, False]
+    (part,) = rows.route(change)
+    assert [row is None for row in part.rows.column(1).to_pylist()] == [False, True, False]
+    with pytest.raises(FlussError, match=r"'note'.*must not be null, but a row of it that is no delete is"):
+        rows.changes(batch, pa.array([False, False, True]), "change_arrow")
+    with pytest.raises(FlussError, match=r"'a'.*must not be null"):
+        rows.changes(pa.RecordBatch.from_pydict({"a": [None]}), pa.array([True]), "change_arrow")
+    for flags in (pa.array([True]), pa.array([True, None, False]), [True, False, True]):
+        with pytest.raises(FlussError, match="true or false for each of 3 rows"):
+            rows.changes(batch, flags, "change_arrow")
+    with pytest.raises(FlussError, match=r"takes a pyarrow.RecordBatch, got Table"):
+        rows.changes(pa.table(batch.to_pydict()), deletes, "change_arrow")

@@ -14,13 +14,14 @@ def reaction(
     *,
     idempotent: bool = True,
     in_doubt: bool = False,
+    is_last: bool = True,
     attempts: int = 1,
     retries: int = 10,
     resets: int = 0,
 ) -> Reaction:
     return react(
-        code, sequence, acknowledged, idempotent=idempotent, in_doubt=in_doubt, attempts=attempts, retries=retries,
-        resets=resets,
+        code, sequence, acknowledged, idempotent=idempotent, in_doubt=in_doubt, is_last=is_last, attempts=attempts,
+        retries=retries, resets=resets,
     )  # fmt: skip
 
 
@@ -49,6 +50,13 @@ def test_out_of_order() -> None:
     assert reaction(31, in_doubt=True) is Reaction.FAIL_AND_RESET
     assert reaction(31, resets=MAX_WRITER_RESETS_PER_BATCH) is Reaction.FAIL_AND_RESET
     assert reaction(33, sequence=7) is Reaction.RESET
+
+
+def test_those_behind_a_batch_in_doubt_decide() -> None:
+    assert reaction(31, in_doubt=True, is_last=False) is Reaction.ASK_LATER
+    assert reaction(31, in_doubt=True, is_last=False, resets=MAX_WRITER_RESETS_PER_BATCH) is Reaction.FAIL_AND_RESET
+    assert reaction(33, in_doubt=True, is_last=False) is Reaction.FAIL_AND_RESET  # forgotten: nobody can tell
+    assert reaction(31, is_last=False) is Reaction.RESET
 
 
 @pytest.mark.parametrize("code", [-1, 2, 7, 13, 15, 18, 36, 48, 70])

@@ -17,7 +17,7 @@ from fluss.client.metadata import ClientTable
 from fluss.client.writer.bucket_queue import Piece
 from fluss.client.writer.handles import ChunkSpan, PendingResult, WriteResultHandle
 from fluss.client.writer.memory import MemoryBudget
-from fluss.client.writer.row_buffer import RowBuffer
+from fluss.client.writer.row_buffer import RowBuffer, _slices
 from fluss.client.writer.row_function import RowRules, append_source
 from fluss.codec.arrow_batch import decode_arrow_batch
 from fluss.codec.arrow_types import to_arrow_schema
@@ -358,3 +358,17 @@ def test_an_unused_result_is_pointed_out(io: IoThread) -> None:
     with pytest.raises(FlussError, match="not acknowledged") as caught:
         silent.append((0, 0, "x")).wait().result(0.01)
     assert caught.value.error_code == ErrorCode.REQUEST_TIME_OUT
+
+
+def test_slices_are_even_and_small_enough() -> None:
+    batch = pa.record_batch({"number": pa.array(range(1_001), pa.int64())})
+    slices = _slices(batch, 3_000)
+    assert [part.num_rows for part in slices] == [334, 334, 333]
+    assert max(part.nbytes for part in slices) <= 3_000
+    assert pa.Table.from_batches(slices).column(0).to_pylist() == list(range(1_001))
+    assert _slices(batch, batch.nbytes) == [batch]
+    by_rows = _slices(batch, batch.nbytes, batch.num_rows // 3)
+    assert max(part.num_rows for part in by_rows) <= batch.num_rows // 3
+    assert sum(part.num_rows for part in by_rows) == batch.num_rows
+    assert [part.num_rows for part in _slices(batch.slice(0, 2), 1)] == [1, 1]
+    assert _slices(batch.slice(0, 0), 1) == []

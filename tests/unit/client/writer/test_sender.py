@@ -13,6 +13,7 @@ from fluss.client.metadata import ClientTable, MetadataCache
 from fluss.client.writer.bucket_queue import Piece
 from fluss.client.writer.encoding import TableEncoder
 from fluss.client.writer.handles import Chunk, PendingResult
+from fluss.client.writer.reactions import MAX_WRITER_RESETS_PER_BATCH
 from fluss.client.writer.sender import Sender
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.codec.log_batch import check_crc, read_header
@@ -252,8 +253,9 @@ def test_rows_in_doubt_are_reported_and_not_written_twice() -> None:
         first, second = write(sender), write(sender)
         for request in [await cluster.next(), await cluster.next()]:
             request.lose()
-        for request in [await cluster.next(), await cluster.next()]:
-            request.answer(31)
+        for _ in range(1 + MAX_WRITER_RESETS_PER_BATCH):
+            for request in [await cluster.next(), await cluster.next()]:
+                request.answer(31)
         with pytest.raises(FlussError, match="scripted 31"):
             await settled(first)
         with pytest.raises(FlussError, match="may or may not have been written"):
@@ -263,6 +265,22 @@ def test_rows_in_doubt_are_reported_and_not_written_twice() -> None:
         assert request.numbers == [(0, 101, 0)]
         request.answer()
         await settled(third)
+
+    run(body)
+
+
+def test_a_server_that_remembers_only_the_last_batch_has_all_before_it() -> None:
+    async def body(cluster: FakeCluster, sender: Sender) -> None:
+        chunks = [write(sender) for _ in range(3)]
+        for request in [await cluster.next() for _ in chunks]:
+            request.lose()
+        again = [await cluster.next() for _ in chunks]
+        for request, code in zip(again, (31, 31, 0), strict=True):
+            request.answer(code)
+        for request in [await cluster.next(), await cluster.next()]:
+            request.answer(31)
+        await settled(*chunks)
+        assert cluster.requests.empty()
 
     run(body)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +74,13 @@ def test_expired_records_make_room(store: CatalogStore, monkeypatch: pytest.Monk
         leases.put("b", "[]", 20, 5)
     leases.put("b", "[]", 20, 10)
     assert leases.all(10) == {"b": "[]"}
+
+
+def test_a_catalog_from_before_snapshots_gets_their_table(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite"
+    CatalogStore(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE kv_snapshots")
+    store = CatalogStore(path)
+    assert store.kv_snapshots.latest(0, None) == {}
+    store.close()

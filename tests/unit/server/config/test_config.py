@@ -57,8 +57,9 @@ def test_a_server_yaml_of_an_apache_fluss_tablet_is_understood(
     assert config.remote_data_dir == "/tmp/remote"
     # All options that mean nothing here share one line.
     assert [record.getMessage() for record in caplog.records] == [
-        "options without effect on one machine: kv.snapshot.interval, tablet-server.id, zookeeper.address"
+        "options without effect on one machine: tablet-server.id, zookeeper.address"
     ]
+    assert config.kv_snapshot_interval_ms == 30_000
 
 
 def test_a_server_yaml_of_an_apache_fluss_coordinator_has_no_data_directory_and_starts_too(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.kv_snapshot import CompletedSnapshot
 from tests.support.coordinator import (
     NOON_2024_09_19_MS,
     CoordinatorHarness,
@@ -128,26 +130,41 @@ def leased(coordinator: CoordinatorHarness) -> list[tuple[int, int]]:
     return [(found.bucket_id, found.snapshot_id) for found in answer.active_snapshots]
 
 
+def offer(coordinator: CoordinatorHarness, bucket_id: int, *snapshot_ids: int) -> None:
+    """Register snapshots of `kv`, oldest first, keeping two besides leased ones."""
+    for snapshot_id in snapshot_ids:
+        snapshot = CompletedSnapshot(TableBucket(1, None, bucket_id), snapshot_id, "/s", (), (), 0, snapshot_id * 10)
+        assert coordinator.catalog.store.kv_snapshots.register(snapshot, 2, coordinator.now_ms)
+
+
 def test_leases(tables: CoordinatorHarness) -> None:
+    offer(tables, 0, 3)
+    offer(tables, 1, 4)
     answer = tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("l", 1, b0=3, b1=4))
     assert not answer.unavailable_snapshots
-    assert leased(tables) == [(0, 3), (1, 4)]
+    offer(tables, 0, 5, 6, 7)
+    offer(tables, 1, 5, 6)
+    assert leased(tables) == [(0, 3), (0, 6), (0, 7), (1, 4), (1, 5), (1, 6)]
     tables.now_ms += 999
-    tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("l", 1, b0=5))
+    tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("l", 1, b0=6))
     tables.now_ms += 999
-    assert leased(tables) == [(0, 5), (1, 4)]
+    assert leased(tables) == [(0, 6), (0, 7), (1, 4), (1, 5), (1, 6)], "the other bucket's is renewed"
+    offer(tables, 0, 8, 9)
     tables.call(ApiKey.RELEASE_KV_SNAPSHOT_LEASE, release("l", 1))
-    assert leased(tables) == [(0, 5)]
+    assert leased(tables) == [(0, 6), (0, 8), (0, 9), (1, 5), (1, 6)]
     tables.now_ms += 1
-    assert leased(tables) == []
-    tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("l", 1, b0=6))
-    tables.call(ApiKey.RELEASE_KV_SNAPSHOT_LEASE, release("l", 0))
+    assert leased(tables) == [(0, 8), (0, 9), (1, 5), (1, 6)]
+    (missing,) = tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("l", 1, b0=7, b1=6)).unavailable_snapshots
+    assert [(found.bucket_id, found.snapshot_id) for found in missing.bucket_snapshots] == [(0, 7)]
+    tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("l", 1, b0=9))
+    tables.call(ApiKey.RELEASE_KV_SNAPSHOT_LEASE, release("l", 0, 1))
     assert tables.catalog.store.kv_snapshot_leases.all(0) == {}
-    tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("l", 1, b0=6))
+    tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("l", 1, b0=9))
     for _ in range(2):
         tables.call(ApiKey.DROP_KV_SNAPSHOT_LEASE, pb.DropKvSnapshotLeaseRequest(lease_id="l"))
     tables.call(ApiKey.RELEASE_KV_SNAPSHOT_LEASE, release("unknown", 0))
-    assert leased(tables) == []
+    offer(tables, 0, 10, 11)
+    assert leased(tables) == [(0, 10), (0, 11), (1, 5), (1, 6)]
 
 
 def test_leases_refused(tables: CoordinatorHarness) -> None:

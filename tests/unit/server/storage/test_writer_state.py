@@ -87,3 +87,18 @@ def test_the_number_of_writers_is_bounded() -> None:
     assert len(state) <= 20
     assert state.check(49, 1) is None
     _refused(state, 0, 1)
+
+
+def test_writers_with_staged_rows_are_neither_expired_nor_evicted() -> None:
+    state = WriterState(4)
+    state.protected.add(1)
+    for writer_id in (1, 2, 3):
+        state.record(writer_id, WriterBatch(0, writer_id, writer_id, writer_id), 0)
+    assert state.expire(1000, 10) == 2
+    assert (state.last_sequence(1), state.last_sequence(2)) == (0, -1)
+    for writer_id in range(10, 20):
+        state.record(writer_id, WriterBatch(0, writer_id, writer_id, writer_id), 0)
+    assert state.last_sequence(1) == 0
+    assert len(state) <= 4
+    state.forget(1)
+    assert (state.last_sequence(1), state.protected) == (-1, set())

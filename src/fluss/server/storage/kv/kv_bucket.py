@@ -20,12 +20,17 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.kv import limits
+from fluss.server.storage.kv.disk_room import DiskRoom
+from fluss.server.storage.kv.key_filter import KeyFilter
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.prewrite import PendingPut, PreWriteBuffer
-from fluss.server.storage.kv.replay import open_store
+from fluss.server.storage.kv.replay import Restore, open_store
 from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT, Applied, KvStore, remove
 from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.storage.log.append import Append
@@ -44,22 +49,28 @@ def kv_directory(log_directory: Path | str) -> Path:
 class KvBucket:
     """See the module text."""
 
-    def __init__(self, log: BucketLog, store: KvStore, *, counts_rows: bool = True) -> None:
+    def __init__(self, log: BucketLog, store: KvStore, resources: KvResources, *, counts_rows: bool = True) -> None:
         self.log = log
         self._counts_rows = counts_rows
         self._store = store
         self._dropped: FlussError | None = None
-        self._pending = PreWriteBuffer()
+        self._pending = PreWriteBuffer(resources.recent_rows)
+        # Puts of tables that do not count rows do not ask for every key, so nobody would know which keys are new.
+        is_empty = log.log_end_offset == store.applied_offset == 0
+        self._new_keys = KeyFilter(resources.filter_memory) if counts_rows and is_empty else None
+        self._room = DiskRoom(log.committer.files, log.directory, log.options.reserved_free_bytes, store, resources)
         self._unflushed_rows = 0
         self._unflushed_batches = 0
         log.add_high_watermark_listener(self._apply_committed)
 
     @classmethod
-    def open(cls, log: BucketLog, table_format: KvTableFormat, resources: KvResources) -> KvBucket:
+    def open(
+        cls, log: BucketLog, table_format: KvTableFormat, resources: KvResources, restore: Restore | None = None
+    ) -> KvBucket:
         """Open the store beside an opened log and replay what it lacks. Blocks; nobody uses the log yet."""
         directory = kv_directory(log.directory) / STORE_DIRECTORY
-        store = open_store(directory, log, table_format, resources)
-        return cls(log, store, counts_rows=table_format.counts_rows)
+        store = open_store(directory, log, table_format, resources, restore)
+        return cls(log, store, resources, counts_rows=table_format.counts_rows)
 
     @property
     def failure(self) -> FlussError | None:
@@ -87,32 +98,65 @@ class KvBucket:
         """How many rows the store has; UNKNOWN_ROW_COUNT for tables that do not count them."""
         return self._store.applied.row_count if self._counts_rows else UNKNOWN_ROW_COUNT
 
-    def old_values(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values that the next put meets, pending ones included; keys without one have None."""
-        store, newest = self.store, self._pending.newest
-        if not newest:
+    def old_values(self, keys: list[bytes], array: Any = None) -> list[bytes | None]:
+        """The values that the next put meets, pending ones included; keys without one have None.
+
+        A table that counts its rows asks here for every key before it puts it: that is how new keys are told from
+        others. `array` may be the same keys as a binary array; for many keys that is faster.
+        """
+        if self._new_keys is None or not self._new_keys.is_useful:
+            return self._find(keys)
+        if array is None:
+            self._new_keys.note(keys)
+            return self._find(keys)
+        known = self._new_keys.note_and_find(array)
+        if known is None:
+            return self._find(keys)
+        self.check_usable()
+        values: list[bytes | None] = [None] * len(keys)
+        places = np.flatnonzero(known).tolist()
+        for place, value in zip(places, self._find([keys[place] for place in places]), strict=True):
+            values[place] = value
+        return values
+
+    def _find(self, keys: list[bytes]) -> list[bytes | None]:
+        store, pending = self.store, self._pending
+        if not pending.knows_any(keys):
             return store.multi_get(keys)
-        found = list(map(newest.get, keys))
-        if not any(found):
-            return store.multi_get(keys)
-        stored = iter(store.multi_get([key for key, change in zip(keys, found, strict=True) if change is None]))
-        return [next(stored) if change is None else change[1] for change in found]
+        values, unknown = pending.find(keys)
+        if unknown:
+            stored = store.multi_get([keys[position] for position in unknown])
+            for position, value in zip(unknown, stored, strict=True):
+                values[position] = value
+        return values
 
     def check_accepts(self) -> None:
-        """FlussError 72 when rows come faster than they can be stored, 11 when the store has failed."""
+        """FlussError 72 when rows come faster than they can be stored, 70 without room, 11 for a store that failed."""
         store = self.store
+        self._room.check_put(self._pending.size_bytes)
         if self._pending.size_bytes >= limits.MAX_PENDING_BYTES:
             text = f"{self._pending.size_bytes} bytes of rows wait for the disk already; send again later"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
         if store.is_pressed:
+            self._room.steer_compaction()
             text = "the key-value store has to catch up with compaction; send again later"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
 
-    def put(self, changelog: bytearray, entries: dict[bytes, bytes | None], row_delta: int, now_ms: int) -> Append:
-        """Append a changelog batch whose rows leave `entries` behind. FlussError: nothing was accepted."""
+    def put(
+        self,
+        changelog: bytearray,
+        entries: dict[bytes, bytes | None],
+        row_delta: int,
+        now_ms: int,
+        content_bytes: int | None = None,
+    ) -> Append:
+        """Append a changelog batch whose rows leave `entries` behind, of about so many bytes.
+
+        FlussError: nothing was accepted.
+        """
         append = self.log.append(memoryview(changelog), now_ms, _nothing)
         assert not append.duplicate, "sequences are checked before rows are merged"
-        pending = self._pending.add(append, entries, row_delta)
+        pending = self._pending.add(append, entries, row_delta, content_bytes)
         append.add_durable(partial(self._settled, pending))
         return append
 
@@ -148,11 +192,13 @@ class KvBucket:
         self._unflushed_rows += sum([len(put.entries) for put in puts])
         if self._unflushed_rows >= limits.FLUSH_AFTER_ROWS or self._unflushed_batches >= limits.FLUSH_AFTER_BATCHES:
             self._unflushed_rows = self._unflushed_batches = 0
+            self._room.steer_compaction()
             self._store.flush()
 
     def close(self) -> None:
         """Write the store's rows into files; the log was closed before, so nothing is pending. Blocks."""
         self.log.remove_high_watermark_listener(self._apply_committed)
+        self._forget()
         try:
             self._store.close()
         except Exception as error:  # RocksDB's bindings raise plain Exception
@@ -160,9 +206,16 @@ class KvBucket:
                 "the store of %s was not closed cleanly, the next start replays: %s", self.log.directory, error
             )
 
+    def _forget(self) -> None:
+        """Use no more of the memory that all buckets share."""
+        self._pending.close()
+        if self._new_keys is not None:
+            self._new_keys.close()
+
     def abandon(self) -> Callable[[], None]:
         """The table was dropped: let the files go. Returns what removes them, for a worker thread."""
         self.log.remove_high_watermark_listener(self._apply_committed)
+        self._forget()
         self._dropped = FlussError(
             f"bucket {self.log.directory} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
         )

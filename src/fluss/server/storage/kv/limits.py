@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from rocksdict import Cache, WriteBufferManager
 
-# Shared by all stores of the process: blocks of rows that were read, and rows that are not in files yet.
+from fluss.server.storage.kv.key_filter import FilterMemory
+from fluss.server.storage.kv.recent_rows import RecentRows
+
+# Shared by all stores of the process: blocks of rows that were read, and rows that are not in files yet. (These and
+# `RECENT_ROWS_BYTES` are what the options kv.block-cache.size, kv.write-buffers.size and kv.recent-rows.size say.)
 BLOCK_CACHE_BYTES = 256 * 1024 * 1024
-WRITE_BUFFERS_BYTES = 256 * 1024 * 1024
+WRITE_BUFFERS_BYTES = 128 * 1024 * 1024
 # Per store. A full buffer becomes a file; rows in buffers are what a start after a crash replays from the log.
-WRITE_BUFFER_BYTES = 32 * 1024 * 1024
+WRITE_BUFFER_BYTES = 64 * 1024 * 1024
 MAX_WRITE_BUFFERS = 6
+# The filter that tells which keys are not in a buffer, as a share of the buffer: 64 KiB for every open store.
+WRITE_BUFFER_BLOOM_RATIO = 0.001
 # RocksDB itself would make writers wait at these; the event loop must never meet that, so puts are refused earlier.
 SLOWDOWN_FILES = 40
 STOP_FILES = 60
 PRESSURE_FILES = 28
 PRESSURE_WRITE_BUFFERS = 4
-COMPACT_FILES = 4
+# Compaction joins this many new files with the level below, all of which it writes anew, since keys come in no order.
+# More files and a smaller level: less is written for every row of a large table, and more files are asked for a key.
+COMPACT_FILES = 8
+LEVEL_BASE_BYTES = 64 * 1024 * 1024
 BACKGROUND_JOBS = 2
 MAX_OPEN_FILES_PER_STORE = 256
 BLOOM_BITS_PER_KEY = 10
@@ -25,12 +34,16 @@ MAX_INFO_LOGS = 2
 WRITE_CHUNK_ROWS = 2000
 # The store is told to make files after this many rows or batches, whichever comes first, so that a replay takes a
 # second or two: rows bound large batches, and batches small ones, whose fixed cost is larger than that of their rows.
-FLUSH_AFTER_ROWS = 200_000
+FLUSH_AFTER_ROWS = 400_000
 FLUSH_AFTER_BATCHES = 4_000
 # A replay writes groups of this size.
 REPLAY_GROUP_ROWS = 20_000
 # Rows that are accepted and not yet in the store, per bucket; beyond it puts are refused until the disk catches up.
 MAX_PENDING_BYTES = 128 * 1024 * 1024
+# Rows that are in the store and were written lately, of all buckets of the process.
+RECENT_ROWS_BYTES = 64 * 1024 * 1024
+# What tells new keys from others, in all buckets of the process: enough for 20 million keys of one bucket.
+KEY_FILTERS_BYTES = 48 * 1024 * 1024
 PENDING_ROW_OVERHEAD_BYTES = 200
 
 
@@ -38,8 +51,13 @@ class KvResources:
     """What all stores of a process share. Make it after the fork: RocksDB starts threads."""
 
     def __init__(
-        self, block_cache_bytes: int = BLOCK_CACHE_BYTES, write_buffers_bytes: int = WRITE_BUFFERS_BYTES
+        self,
+        block_cache_bytes: int = BLOCK_CACHE_BYTES,
+        write_buffers_bytes: int = WRITE_BUFFERS_BYTES,
+        recent_rows_bytes: int = RECENT_ROWS_BYTES,
     ) -> None:
         self.block_cache = Cache(block_cache_bytes)
         # No stalls: a put is refused when the buffers are full, nobody waits inside RocksDB.
         self.write_buffers = WriteBufferManager(write_buffers_bytes, False)
+        self.recent_rows = RecentRows(recent_rows_bytes)
+        self.filter_memory = FilterMemory(KEY_FILTERS_BYTES)

@@ -1,10 +1,15 @@
-"""Rows that are accepted and not yet in the store.
+"""Rows that are accepted and not yet in the store, and rows that were written lately.
 
 A put is accepted before its changelog is on disk, and the next put has to see its rows. So each put keeps what it
-changes until the changelog is durable and the rows are in the store; `newest` maps a key to the newest such change.
+changes until the changelog is durable and the rows are in the store. The newest value of every key is kept a while
+longer than that: whoever writes a key once more soon is spared a read of the store, which costs more than all the rest.
 
-Invariant: `newest[key]` is (number of the put, value) of the last put in `puts` that changes the key, and exactly the
-keys of those puts are in it. Puts leave at the front when they are applied, and at the back when their append failed.
+Two generations of values by key. New ones go into `_young`; when that has grown to its share of the memory
+(`RecentRows`), it becomes `_old`, and what was old is forgotten, unless a put of that age still waits.
+
+Invariant: a key that one of `puts` changes is in a generation; what a generation says of a key, the younger first, is
+the newest value of it (None: it was removed). Puts leave at the front when they are applied, which makes the store say
+the same, and at the back when their append failed, which makes us forget everything but the puts that are left.
 Owned by the loop thread.
 """
 
@@ -12,9 +17,14 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import repeat
+from typing import Any
 
 from fluss.server.storage.kv.limits import PENDING_ROW_OVERHEAD_BYTES
+from fluss.server.storage.kv.recent_rows import RecentRows
 from fluss.server.storage.log.append import Append
+
+_NOT_KNOWN: Any = object()
+_FIRST_NUMBER = 0
 
 
 class PendingPut:
@@ -22,32 +32,70 @@ class PendingPut:
 
     __slots__ = ("append", "entries", "number", "row_delta", "size_bytes")
 
-    def __init__(self, append: Append, entries: dict[bytes, bytes | None], row_delta: int, number: int) -> None:
+    def __init__(
+        self,
+        append: Append,
+        entries: dict[bytes, bytes | None],
+        row_delta: int,
+        number: int,
+        content_bytes: int | None = None,
+    ) -> None:
         self.append = append
         self.entries = entries
         self.row_delta = row_delta
         self.number = number
-        content = sum(map(len, entries)) + sum(map(len, filter(None, entries.values())))
-        self.size_bytes = content + len(entries) * PENDING_ROW_OVERHEAD_BYTES
+        if content_bytes is None:
+            content_bytes = sum(map(len, entries)) + sum(map(len, filter(None, entries.values())))
+        self.size_bytes = content_bytes + len(entries) * PENDING_ROW_OVERHEAD_BYTES
 
 
 class PreWriteBuffer:
     """See the module text."""
 
-    def __init__(self) -> None:
+    def __init__(self, recent: RecentRows) -> None:
         self.puts: deque[PendingPut] = deque()
-        self.newest: dict[bytes, tuple[int, bytes | None]] = {}
         self.size_bytes = 0
-        self._next_number = 0
+        self._recent = recent
+        self._young: dict[bytes, bytes | None] = {}
+        self._old: dict[bytes, bytes | None] = {}
+        self._young_bytes = self._old_bytes = 0
+        # The number of the first put whose rows are only in the young generation.
+        self._young_from = _FIRST_NUMBER
+        self._next_number = _FIRST_NUMBER
 
-    def add(self, append: Append, entries: dict[bytes, bytes | None], row_delta: int) -> PendingPut:
-        """A put was accepted."""
-        put = PendingPut(append, entries, row_delta, self._next_number)
+    def add(
+        self,
+        append: Append,
+        entries: dict[bytes, bytes | None],
+        row_delta: int,
+        content_bytes: int | None = None,
+    ) -> PendingPut:
+        """A put was accepted. Whoever knows about how many bytes the entries have spares us counting them."""
+        put = PendingPut(append, entries, row_delta, self._next_number, content_bytes)
         self._next_number += 1
         self.puts.append(put)
         self.size_bytes += put.size_bytes
-        self._note(put)
+        self._young.update(entries)
+        self._young_bytes += put.size_bytes
+        if self._young_bytes > self._recent.generation_bytes and self._old_is_applied:
+            self._old, self._old_bytes = self._young, self._young_bytes
+            self._young, self._young_bytes = {}, 0
+            self._young_from = self._next_number
+        self._recent.used(self, self._young_bytes + self._old_bytes - self.size_bytes)
         return put
+
+    @property
+    def _old_is_applied(self) -> bool:
+        return not self.puts or self.puts[0].number >= self._young_from
+
+    def find(self, keys: list[bytes]) -> tuple[list[Any], list[int]]:
+        """The newest values of keys, as far as they are known here, and the positions of the keys that are not."""
+        values = _known(keys, self._young, self._old)
+        return values, [position for position, value in enumerate(values) if value is _NOT_KNOWN]
+
+    def knows_any(self, keys: list[bytes]) -> bool:
+        """Whether `find` would find something."""
+        return not (_are_strange(keys, self._young) and _are_strange(keys, self._old))
 
     def take_up_to(self, offset: int) -> list[PendingPut]:
         """Remove the oldest puts, as far as their changelog lies below `offset`."""
@@ -56,14 +104,6 @@ class PreWriteBuffer:
             put = self.puts.popleft()
             self.size_bytes -= put.size_bytes
             taken.append(put)
-        if not self.puts:
-            self.newest.clear()
-            return taken
-        newest = self.newest
-        for put in taken:
-            for key in put.entries:
-                if newest[key][0] == put.number:
-                    del newest[key]
         return taken
 
     def take_back(self, put: PendingPut) -> None:
@@ -71,9 +111,28 @@ class PreWriteBuffer:
         if put in self.puts:
             self.puts.remove(put)
             self.size_bytes -= put.size_bytes
-            self.newest.clear()
-            for other in self.puts:
-                self._note(other)
+            self.forget()
+            self._recent.used(self, 0)
 
-    def _note(self, put: PendingPut) -> None:
-        self.newest.update(zip(put.entries, zip(repeat(put.number), put.entries.values()), strict=False))
+    def forget(self) -> None:
+        """Keep what waits, and nothing else."""
+        self._young, self._old, self._old_bytes = {}, {}, 0
+        self._young_bytes, self._young_from = self.size_bytes, _FIRST_NUMBER
+        for put in self.puts:
+            self._young.update(put.entries)
+
+    def close(self) -> None:
+        """The bucket is closed."""
+        self._young, self._old = {}, {}
+        self._recent.used(self, 0)
+
+
+def _are_strange(keys: list[bytes], rows: dict[bytes, bytes | None]) -> bool:
+    return not rows or rows.keys().isdisjoint(keys)
+
+
+def _known(keys: list[bytes], young: dict[bytes, bytes | None], old: dict[bytes, bytes | None]) -> list[Any]:
+    """Values, with `_NOT_KNOWN` where neither has one."""
+    if not old:
+        return list(map(young.get, keys, repeat(_NOT_KNOWN)))
+    return list(map(young.get, keys, map(old.get, keys, repeat(_NOT_KNOWN))))

@@ -1,66 +1,117 @@
 """Opening the store of a bucket: bring it to the end of its changelog.
 
-The note in the store says how far it is. Three cases: the store is behind (after a crash: replay the rest); it is ahead
-of the log (power was lost and the log, which was not synced with every write, lost its tail: make it anew); its files
-cannot be opened (make it anew). Making it anew means replaying the whole changelog, which for primary-key tables is
-never deleted. The old files are put aside, not removed. Runs in the opening thread.
+The note in the store says how far it is. Usually the store is behind, after a crash: the rest is replayed. It has to be
+made anew when it is ahead of the log (power was lost and the log, which was not synced with every write, lost its
+tail), when the log no longer has what follows the note, when its files cannot be opened, or when they are gone.
+
+Making it anew begins with the newest snapshot that can be had and fits to the log (`Restore`), else with nothing, which
+needs the whole changelog; the changelog behind the oldest snapshot is never deleted, nor any of it without a snapshot.
+The old files are put aside, not removed, and not before the new ones are complete. Runs in the opening thread.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from fluss.codec.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.kv.limits import REPLAY_GROUP_ROWS, KvResources
 from fluss.server.storage.kv.log_tail import TailBatch, read_tail
-from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT, Applied, KvStore, StoreDamagedError, put_aside
+from fluss.server.storage.kv.store import (
+    UNKNOWN_ROW_COUNT,
+    Applied,
+    KvStore,
+    StoreDamagedError,
+    put_aside,
+    put_in_place,
+    remove,
+)
 from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.storage.log.bucket_log import BucketLog
 
 _logger = logging.getLogger(__name__)
 
+# Puts a store from a snapshot into a directory, which does not exist: one whose note lies between the two offsets.
+# False when there is none.
+Restore: TypeAlias = Callable[[Path, int, int], bool]
+_RESTORED_SUFFIX = ".restored"
 
-def open_store(directory: Path, log: BucketLog, table_format: KvTableFormat, resources: KvResources) -> KvStore:
+
+def open_store(
+    directory: Path,
+    log: BucketLog,
+    table_format: KvTableFormat,
+    resources: KvResources,
+    restore: Restore | None = None,
+) -> KvStore:
     """The store of a bucket, with everything in it that its log has."""
-    store = _open_usable(directory, log, resources)
+    store, is_new = _open_usable(directory, log, resources, restore)
     try:
         if replay(store, log, table_format):
-            # Or a server that crashes again and again would replay more and more.
-            store.flush()
+            # Or a server that crashes again and again would replay more and more. One that was made anew has to be
+            # in files before the changelog behind a snapshot may be deleted.
+            store.flush(wait=is_new)
     except BaseException:
         store.abandon()
         raise
     return store
 
 
-def _open_usable(directory: Path, log: BucketLog, resources: KvResources) -> KvStore:
-    try:
-        store = KvStore.open(directory, resources)
-    except StoreDamagedError as error:
-        reason = str(error)
-    else:
-        if store.applied_offset <= log.log_end_offset:
-            return store
-        reason = f"it contains the changelog up to {store.applied_offset}, which ends at {log.log_end_offset}"
-        store.abandon()
-    if log.local_start_offset > 0:
-        text = f"the store in {directory} cannot be used ({reason}) and the changelog before offset "
-        text += f"{log.local_start_offset} is not here to build it anew; nothing was removed"
+def _open_usable(
+    directory: Path, log: BucketLog, resources: KvResources, restore: Restore | None
+) -> tuple[KvStore, bool]:
+    """A store that a replay brings to the end of the log, and whether it was made anew."""
+    reason = ""
+    if directory.exists():
+        try:
+            store = KvStore.open(directory, resources)
+        except StoreDamagedError as error:
+            reason = str(error)
+        else:
+            reason = _mismatch(store, log)
+            if not reason:
+                return store, False
+            store.abandon()
+    return _make_anew(directory, log, resources, restore, reason), True
+
+
+def _mismatch(store: KvStore, log: BucketLog) -> str:
+    """Why the log cannot continue a store; empty if it can."""
+    if store.applied_offset > log.log_end_offset:
+        return f"it contains the changelog up to {store.applied_offset}, which ends at {log.log_end_offset}"
+    if store.applied_offset < log.local_start_offset:
+        return f"it needs the changelog from {store.applied_offset} on, which begins at {log.local_start_offset}"
+    return ""
+
+
+def _make_anew(
+    directory: Path, log: BucketLog, resources: KvResources, restore: Restore | None, reason: str
+) -> KvStore:
+    restored = directory.with_name(directory.name + _RESTORED_SUFFIX)
+    remove(restored)  # of an attempt that was cut short
+    found = restore is not None and restore(restored, log.local_start_offset, log.log_end_offset)
+    if not found and log.local_start_offset > 0:
+        text = f"the store in {directory} cannot be used ({reason or 'it is missing'}), the changelog before offset "
+        text += (
+            f"{log.local_start_offset} is not here to build it anew, and no snapshot can be had; nothing was removed"
+        )
         raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
-    _logger.warning("the store in %s is built anew from its changelog: %s", directory, reason)
+    if reason:
+        source = "a snapshot" if found else "its changelog"
+        _logger.warning("the store in %s is built anew from %s: %s", directory, source, reason)
     put_aside(directory)
+    if found:
+        put_in_place(restored, directory)
     return KvStore.open(directory, resources)
 
 
 def replay(store: KvStore, log: BucketLog, table_format: KvTableFormat) -> int:
     """Apply what the log has and the store has not; returns the number of changelog rows."""
     start = store.applied
-    if start.log_offset < log.local_start_offset:
-        text = f"the store in {store.directory} needs the changelog from offset {start.log_offset} on, "
-        text += f"but it begins at {log.local_start_offset}"
-        raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
+    assert log.local_start_offset <= start.log_offset <= log.log_end_offset, "checked when the store was opened"
     group: dict[bytes, bytes | None] = {}
     grouped, total, row_count = 0, 0, start.row_count
     last: TailBatch | None = None

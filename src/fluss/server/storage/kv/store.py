@@ -17,13 +17,24 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from rocksdict import BlockBasedOptions, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
+from rocksdict import (
+    BlockBasedOptions,
+    Checkpoint,
+    ChecksumType,
+    DBCompressionType,
+    Options,
+    Rdict,
+    WriteBatch,
+    WriteOptions,
+)
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.kv import limits
@@ -35,6 +46,7 @@ NOTE_KEY = b""
 FIRST_KEY = b"\0"
 _NOTE = Struct("<bqqqq")
 _NOTE_VERSION = 1
+_IDENTITY_NAME = "store-id"
 _CREATING_SUFFIX = ".creating"
 _DAMAGED_SUFFIX = ".damaged"
 _MARKER_SUFFIX = ".is-damaged"
@@ -76,8 +88,9 @@ class KvStore:
         self._database = database
         self.directory = directory
         self.applied = applied
-        self._write_options = _without_log()
+        self._write_options = without_log()
         self.is_closed = False
+        self._is_compacting = True
         # Set when RocksDB refuses to go on, or has met damaged rows: the store has to be opened again.
         self.failure: FlussError | None = None
 
@@ -89,14 +102,14 @@ class KvStore:
         if _marker(directory).exists():
             raise StoreDamagedError(f"{directory}: damaged rows were met")
         try:
-            database = Rdict(str(directory), _options(resources))
+            database = _open_database(directory, resources)
             note = database.get(NOTE_KEY)
         except Exception as error:  # RocksDB's bindings raise plain Exception
             if _is_damage(error):
                 raise StoreDamagedError(f"{directory}: {error}") from error
             text = f"cannot open the key-value store in {directory}: {error}; nothing was removed, check the disk"
             raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION) from error
-        return cls(database, directory, _read_note(note, directory))
+        return cls(database, directory, read_note(note, directory))
 
     @property
     def applied_offset(self) -> int:
@@ -113,18 +126,19 @@ class KvStore:
     def write(self, entries: Mapping[bytes, bytes | None], applied: Applied) -> None:
         """Store rows (None removes) and how far they bring the store; in several calls when there are many."""
         assert applied.log_offset >= self.applied.log_offset, "the store never goes back"
-        items = iter(entries.items())
-        remaining = len(entries)
+        note = _NOTE.pack(_NOTE_VERSION, *applied)
+        chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, len(entries)
+        keys, values = iter(entries), iter(entries.values())
+        has_deletes = None in entries.values()
         while True:
             batch = WriteBatch(raw_mode=True)
-            for key, value in islice(items, limits.WRITE_CHUNK_ROWS):
-                if value is None:
-                    batch.delete(key)
-                else:
-                    batch.put(key, value)
-            remaining -= limits.WRITE_CHUNK_ROWS
+            if has_deletes:
+                _fill(batch, islice(keys, chunk_rows), islice(values, chunk_rows))
+            else:
+                deque(map(batch.put, islice(keys, chunk_rows), islice(values, chunk_rows)), 0)
+            remaining -= chunk_rows
             if remaining <= 0:
-                batch.put(NOTE_KEY, _NOTE.pack(_NOTE_VERSION, *applied))
+                batch.put(NOTE_KEY, note)
             self._call(self._database.write, batch, self._write_options)
             if remaining <= 0:
                 break
@@ -161,9 +175,45 @@ class KvStore:
             or bool(number("rocksdb.is-write-stopped"))
         )
 
+    @property
+    def file_bytes(self) -> int:
+        """The size of its files."""
+        return self._database.property_int_value("rocksdb.live-sst-files-size") or 0
+
+    def allow_compaction(self, allowed: bool) -> None:
+        """Switch compaction on or off; what is under way goes on."""
+        if allowed != self._is_compacting:
+            self._call(self._database.set_options, {"disable_auto_compactions": "false" if allowed else "true"})
+            self._is_compacting = allowed
+            if not allowed:
+                _logger.warning("the store in %s is not compacted until there is more room on the disk", self.directory)
+
     def flush(self, *, wait: bool = False) -> None:
         """Write rows into files; without `wait` in RocksDB's own threads."""
         self._call(self._database.flush, wait)
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether rows are on their way into files."""
+        return bool(self._database.property_int_value("rocksdb.num-immutable-mem-table"))
+
+    @property
+    def identity(self) -> str:
+        """A text that no other store has, nor this one after it was made anew.
+
+        RocksDB's own identity is part of a snapshot, so a restored store would have the one of the lost store.
+        """
+        file = self.directory / _IDENTITY_NAME
+        if not file.exists():
+            file.write_text(str(uuid.uuid4()))
+        return file.read_text()
+
+    def link_files(self, directory: Path) -> None:
+        """Write rows into files and link all files into a new directory; any thread. OSError changes nothing here."""
+        try:
+            Checkpoint(self._database).create_checkpoint(str(directory))
+        except Exception as error:  # RocksDB's bindings raise plain Exception
+            raise OSError(f"no checkpoint of the store in {self.directory}: {error}") from error
 
     def close(self) -> None:
         """Write everything into files and let them go."""
@@ -211,12 +261,32 @@ class KvStore:
             raise self.failure from error
 
 
+def _fill(batch: WriteBatch, keys: Iterator[bytes], values: Iterator[bytes | None]) -> None:
+    put, delete = batch.put, batch.delete
+    for key, value in zip(keys, values, strict=True):
+        if value is None:
+            delete(key)
+        else:
+            put(key, value)
+
+
 def put_aside(directory: Path) -> None:
-    """Move a store that cannot be used out of the way; at most one is kept for whoever wants to look."""
-    aside = directory.with_name(directory.name + _DAMAGED_SUFFIX)
-    shutil.rmtree(aside, ignore_errors=True)
-    os.replace(directory, aside)
+    """Move a store that cannot be used, if there is one, out of the way; at most one is kept for whoever looks."""
+    if directory.exists():
+        aside = directory.with_name(directory.name + _DAMAGED_SUFFIX)
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(directory, aside)
     _marker(directory).unlink(missing_ok=True)
+
+
+def put_in_place(made: Path, directory: Path) -> None:
+    """Give a store that was made elsewhere, and is closed and synced, its name."""
+    os.replace(made, directory)
+    descriptor = os.open(directory.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove(directory: Path) -> None:
@@ -248,11 +318,18 @@ def _create(directory: Path, resources: KvResources) -> None:
     shutil.rmtree(creating, ignore_errors=True)
     creating.parent.mkdir(parents=True, exist_ok=True)
     try:
-        Rdict(str(creating), _options(resources)).close()
+        _open_database(creating, resources).close()
         os.replace(creating, directory)
     except Exception as error:  # RocksDB's bindings raise plain Exception
         text = f"cannot create a key-value store in {directory}: {error}; check the disk"
         raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION) from error
+
+
+def _open_database(directory: Path, resources: KvResources) -> Rdict:
+    # Unless the options are given for the column family too, the bindings take those in the files for it, in which
+    # there is no shared cache.
+    families = {"default": _options(resources)}
+    return Rdict(str(directory), _options(resources), column_families=families)
 
 
 def _options(resources: KvResources) -> Options:
@@ -262,6 +339,7 @@ def _options(resources: KvResources) -> Options:
     options.set_write_buffer_size(limits.WRITE_BUFFER_BYTES)
     options.set_max_write_buffer_number(limits.MAX_WRITE_BUFFERS)
     options.set_level_zero_file_num_compaction_trigger(limits.COMPACT_FILES)
+    options.set_max_bytes_for_level_base(limits.LEVEL_BASE_BYTES)
     options.set_level_zero_slowdown_writes_trigger(limits.SLOWDOWN_FILES)
     options.set_level_zero_stop_writes_trigger(limits.STOP_FILES)
     options.set_max_background_jobs(limits.BACKGROUND_JOBS)
@@ -270,23 +348,36 @@ def _options(resources: KvResources) -> Options:
     options.set_keep_log_file_num(limits.MAX_INFO_LOGS)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
+    options.set_memtable_prefix_bloom_ratio(limits.WRITE_BUFFER_BLOOM_RATIO)
+    options.set_memtable_whole_key_filtering(True)
     options.set_compression_type(DBCompressionType.lz4())
-    table = BlockBasedOptions()
+    table = readable_table_options()
     table.set_block_cache(resources.block_cache)
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    # The filter of a large file is larger than one of the parts into which the cache is divided: it would be read from
+    # the file for every batch of keys. So filters and indexes stay with the open files, about two bytes for every key.
+    table.set_cache_index_and_filter_blocks(False)
     table.set_bloom_filter(limits.BLOOM_BITS_PER_KEY, False)
     options.set_block_based_table_factory(table)
     return options
 
 
-def _without_log() -> WriteOptions:
+def readable_table_options() -> BlockBasedOptions:
+    """Files that other readers of snapshots can open too: Apache Fluss 0.9.1 comes with RocksDB of 2021 (6.20)."""
+    table = BlockBasedOptions()
+    table.set_format_version(5)
+    table.set_checksum_type(ChecksumType.crc32c())
+    return table
+
+
+def without_log() -> WriteOptions:
+    """How everything is written."""
     options: Any = WriteOptions()
     options.disable_wal = True  # The changelog is the write-ahead log.
     return options  # type: ignore[no-any-return]
 
 
-def _read_note(note: bytes | None, directory: Path) -> Applied:
+def read_note(note: bytes | None, directory: Path) -> Applied:
+    """How far a store is; one without a note is empty."""
     if note is None:
         return Applied()
     if len(note) != _NOTE.size or note[0] != _NOTE_VERSION:

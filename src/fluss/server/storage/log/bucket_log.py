@@ -96,8 +96,7 @@ class BucketLog:
         Raises FlussError and does not call `release` when nothing was accepted: 14 for damaged batches, -1 for an
         unknown format, 31 for a wrong sequence, 72 when too much is queued, 26 when the bucket has stopped.
         """
-        if self._refusal is not None:
-            raise FlussError(self._refusal.message, self._refusal.error_code)
+        self.check_writable()
         if self.committer.refuses:
             text = "too many appends are waiting for the disk, try again"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
@@ -114,6 +113,11 @@ class BucketLog:
         self._pending.append(append)
         self.committer.submit(append)
         return append
+
+    def check_writable(self) -> None:
+        """Raise the reason when the bucket takes no more writes."""
+        if self._refusal is not None:
+            raise FlussError(self._refusal.message, self._refusal.error_code)
 
     def _accept(self, records: memoryview, batches: list[tuple[int, BatchHeader]], now_ms: int) -> Append:
         """Give offsets, a timestamp and a place in the active segment; the speculative state moves ahead."""
@@ -333,6 +337,11 @@ class BucketLog:
     def expire_writers(self, now_ms: int) -> int:
         """Forget writers that have been silent for longer than the expiration time."""
         return self.writers.expire(now_ms, self.options.writer_expiration_ms)
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything below is on disk, whatever `log.flush` says."""
+        return self._checkpointer.durable_offset
 
     def checkpoint(self) -> None:
         """Move the recovery point to the high watermark, in the background."""

@@ -36,6 +36,7 @@ from fluss.server.storage.log.reader import add_to_index, log_damage
 from fluss.server.storage.log.scan import Damage, batch_at, scan_batches, starts_unwritten
 from fluss.server.storage.log.segment import Segment, segment_base_offset
 from fluss.server.storage.log.writer_state import WriterBatch, WriterState
+from fluss.server.storage.staged_files import staged_writer_ids
 
 _logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Recovery:
     def run(self) -> RecoveredLog:
         """Recover the bucket; OSError if the disk does not answer."""
         names = self._files.list_directory(self._directory)
+        self._writers.protected.update(staged_writer_ids(self._files, self._directory))
         self._load_checkpoint(names)
         segments = self._list_segments(names)
         first = self._first_to_scan(segments)

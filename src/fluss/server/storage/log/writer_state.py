@@ -7,6 +7,9 @@ Entries are added when a batch is accepted, before it is on disk. So that a fail
 checkpoint can describe the state as of an older, durable offset, a writer keeps all batches that are not durable yet
 and five durable ones in front of them. That extra part is bounded by the queue of the committer and by the distance of
 checkpoints. Owned by the loop thread (by the opening thread during recovery).
+
+`protected` writers have staged rows (see `tablet.staging`): what the bucket knows of them decides which of these rows
+are in the log already, so it is neither expired nor evicted. They are forgotten one by one when that is over.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class WriterState:
     def __init__(self, max_writers: int) -> None:
         self._max_writers = max_writers
         self._writers: dict[int, deque[WriterBatch]] = {}
+        self.protected: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._writers)
@@ -58,6 +62,16 @@ class WriterState:
             if batch.sequence == sequence:
                 return batch
         raise out_of_order(writer_id, sequence, last)
+
+    def last_sequence(self, writer_id: int) -> int:
+        """The newest accepted sequence of a writer, -1 for one that is not known."""
+        batches = self._writers.get(writer_id)
+        return -1 if batches is None else batches[-1].sequence
+
+    def forget(self, writer_id: int) -> None:
+        """Nothing of this writer will come any more; its batches are durable, or there are none."""
+        self.protected.discard(writer_id)
+        self._writers.pop(writer_id, None)
 
     def record(self, writer_id: int, batch: WriterBatch, durable_offset: int) -> None:
         """Remember an accepted (or replayed) batch; what lies before `durable_offset` is safe on disk."""
@@ -85,7 +99,11 @@ class WriterState:
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Drop writers that have been silent for too long; returns how many."""
-        silent = [key for key, batches in self._writers.items() if now_ms - batches[-1].timestamp > expiration_ms]
+        silent = [
+            key
+            for key, batches in self._writers.items()
+            if now_ms - batches[-1].timestamp > expiration_ms and key not in self.protected
+        ]
         for writer_id in silent:
             del self._writers[writer_id]
         return len(silent)
@@ -104,7 +122,9 @@ class WriterState:
         self._writers = {writer_id: deque(batches) for writer_id, batches in writers}
 
     def _evict(self) -> None:
-        by_age = sorted(self._writers, key=lambda writer_id: self._writers[writer_id][-1].timestamp)
+        by_age = sorted(
+            self._writers.keys() - self.protected, key=lambda writer_id: self._writers[writer_id][-1].timestamp
+        )
         for writer_id in by_age[: max(1, len(by_age) // _EVICTED_SHARE)]:
             del self._writers[writer_id]
 

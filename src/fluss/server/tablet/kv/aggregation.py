@@ -12,6 +12,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from fluss.codec.roaring32 import union32
+from fluss.codec.roaring64 import union64
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.schema import Column
 from fluss.model.types import DataType, DecimalType
@@ -64,6 +66,8 @@ def column_function(column: Column) -> Aggregate:
         return _lift(operator.and_ if name == "bool_and" else operator.or_)
     if name in ("sum", "product"):
         return _lift(_arithmetic(name, column.data_type))
+    if name in ("rbm32", "rbm64"):
+        return _lift(union32 if name == "rbm32" else union64)
     raise FlussError(
         f"column {column.name}: the aggregation function {name} is not available on this server",
         ErrorCode.UNKNOWN_SERVER_ERROR,

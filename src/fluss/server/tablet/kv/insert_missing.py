@@ -1,9 +1,9 @@
 """Lookups that insert what they do not find: a row with the key and nothing else.
 
 The key columns are read back from the key bytes, so the encoding of the table's keys must be reversible; partition
-columns come from the name of the partition, which only texts do without loss. The rows go through the normal put with
-the key columns as targets: a row that somebody else inserted meanwhile stays as it is, and an auto-increment column
-gets its number. Whoever waits here waits until the rows are durable, so looking up again finds them.
+columns come from the name of the partition. The rows go through the normal put with the key columns as targets: a row
+that somebody else inserted meanwhile stays as it is, and an auto-increment column gets its number. Whoever waits here
+waits until the rows are durable, so looking up again finds them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from fluss.codec.keys import KeyEncoding, decode_compacted_key
 from fluss.codec.kv_batch import KvHeader, KvRecords
 from fluss.codec.kv_values import encode_value
 from fluss.codec.log_batch import NO_BATCH_SEQUENCE, NO_WRITER_ID
-from fluss.codec.row_values import TEXT_ROOTS, CorruptRowError, RowValueError
+from fluss.codec.partition_values import partition_value
+from fluss.codec.row_values import CorruptRowError, RowValueError
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import PartitionEntry, TableEntry
 from fluss.server.storage.log.append import Append
@@ -40,9 +41,10 @@ def rows_of_keys(rules: KvRules, partition: PartitionEntry | None, keys: list[by
     if partition is not None:
         for name, text in zip(entry.descriptor.partition_keys, partition.values, strict=True):
             position = schema.position(name)
-            if schema.data_types[position].root not in TEXT_ROOTS:
-                raise _impossible(entry, f"partition column {name} is no text")
-            empty[position] = text
+            try:
+                empty[position] = partition_value(text, schema.data_types[position])
+            except ValueError as error:
+                raise _impossible(entry, f"partition column {name}: {error}") from None
     rows = []
     for key in keys:
         row = list(empty)

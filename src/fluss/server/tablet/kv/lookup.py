@@ -1,7 +1,6 @@
 """LOOKUP: rows by primary key.
 
 All keys of a bucket are asked for in one call of the store, in steps of `STEP_KEYS` with the event loop between them.
-Answers are encoded here and not through message objects: an object per row would cost more than finding the row.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.field_walk import LENGTH_DELIMITED
-from fluss.protocol.record_walk import Piece, encode_varint
+from fluss.protocol.record_walk import encode_varint
 from fluss.server.network.service import Reply, RequestContext
 from fluss.server.storage.kv.store import KvStore
+from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
 from fluss.server.tablet.kv.insert_missing import MissingRows
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, too_large
+from fluss.server.tablet.kv.reading import KvReads, too_large
 from fluss.server.tablet.write_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 
 STEP_KEYS = 1_000
 MAX_INSERTED_KEYS = 10_000
 DEFAULT_INSERT_TIMEOUT_MS = 30_000
-_BUCKET_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
 _VALUE_TAG = bytes((5 << 3 | LENGTH_DELIMITED,))
 _BYTES_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
 _NOT_FOUND = _VALUE_TAG + b"\0"
@@ -49,11 +48,6 @@ def encode_values(values: Sequence[bytes | None]) -> list[bytes]:
     return pieces
 
 
-def bucket_field(result: bytes, payload: bytes) -> list[Piece]:
-    """One bucket of an answer: its small fields, encoded, and its values."""
-    return [_BUCKET_TAG + encode_varint(len(result) + len(payload)) + result, payload]
-
-
 class LookupApi:
     """Handler of LOOKUP."""
 
@@ -63,30 +57,16 @@ class LookupApi:
 
     async def lookup(self, context: RequestContext, request: pb.LookupRequest) -> Reply:
         """One result per bucket; every error is a bucket's."""
-        reads = self._reads
-        reads.registry.follow_catalog()
-        buckets = [
-            TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
-            for item in request.buckets_req
-        ]
-        await reads.settled(buckets)
-        answer: list[Piece] = []
-        size = 0
-        for bucket, item in zip(buckets, request.buckets_req, strict=True):
-            result = pb.PbLookupRespForBucket(bucket_id=bucket.bucket_id)
-            if bucket.partition_id is not None:
-                result.partition_id = bucket.partition_id
-            payload = b""
-            try:
-                self._check(context, request, item)
-                if request.insert_if_not_exists:
-                    await self._insert_missing(bucket, request, item.keys)
-                payload = await self._values(bucket, item.keys, MAX_ANSWER_BYTES - size)
-            except FlussError as error:
-                result.error_code, result.error_message = error.error_code, error.message
-            size += len(payload)
-            answer += bucket_field(result.SerializeToString(), payload)
-        return answer
+
+        async def rows(bucket: TableBucket, item: pb.PbLookupReqForBucket, max_bytes: int) -> bytes:
+            self._check(context, request, item)
+            if request.insert_if_not_exists:
+                await self._insert_missing(bucket, request, item.keys)
+            return await self._values(bucket, item.keys, max_bytes)
+
+        return await answer_by_bucket(
+            self._reads, request.table_id, request.buckets_req, pb.PbLookupRespForBucket, rows
+        )
 
     def _check(self, context: RequestContext, request: pb.LookupRequest, item: pb.PbLookupReqForBucket) -> None:
         reads = self._reads

@@ -3,7 +3,8 @@
 Pure: old values in, outcome out. Records are taken in order, so a later record of a key sees what an earlier one left.
 
 Two ways. `merge_values` is for tables where the last write wins and rows are written whole: values move as bytes, and
-only the changelog decodes them, all together and column by column. `merge_rows` is for everything that looks into rows
+only the changelog decodes them, all together and column by column (`merge_whole` does the same without going through
+the records). `merge_rows` is for everything that looks into rows
 (partial updates, merge engines, numbered columns): rows are decoded, a `RowMerger` decides row by row, and what it made
 is encoded again, column by column.
 """
@@ -74,10 +75,6 @@ def merge_values(
     `with_old`: updates are written with the old row too. Without `knows_old` only the old values of deleted keys are in
     `current`, and every upsert counts as an update.
     """
-    if knows_old and with_old and len(current) == len(keys) and None not in values:
-        quick = _merge_distinct(table_format, keys, values, list(current.values()))
-        if quick is not None:
-            return quick
     emitted: list[bytes] = []
     types = bytearray()
     touched: dict[bytes, bytes | None] = {}
@@ -102,24 +99,6 @@ def merge_values(
         touched[key] = value
     columns = table_format.reader.columns(pa.array(emitted, pa.binary()))
     return Outcome(columns, bytes(types), touched, types.count(INSERT) - types.count(DELETE))
-
-
-def _merge_distinct(
-    table_format: KvTableFormat, keys: Sequence[bytes], values: Sequence[Any], olds: list[bytes | None]
-) -> Outcome | None:
-    """The usual batch: upserts of different keys, all of them new or all of them known. None: some of each."""
-    count = len(keys)
-    missing = olds.count(None)
-    if missing == count:
-        emitted, types = list(values), bytes((INSERT,)) * count
-    elif not missing:
-        emitted = [None] * (2 * count)
-        emitted[0::2], emitted[1::2] = olds, values
-        types = bytes((UPDATE_BEFORE, UPDATE_AFTER)) * count
-    else:
-        return None
-    columns = table_format.reader.columns(pa.array(emitted, pa.binary()))
-    return Outcome(columns, types, dict(zip(keys, values, strict=True)), missing)
 
 
 class _Stored(NamedTuple):

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.codec.varint import Bools
 from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.tablet.kv.aggregation import AggregationMerger
 from fluss.server.tablet.kv.merge import Row, RowMerger
 from fluss.server.tablet.kv.partial_update import PartialUpdateMerger, checked_targets
@@ -34,6 +40,10 @@ class FirstRowMerger(LastRowMerger):
     def update(self, old: Row, new: Row) -> Row:
         return old
 
+    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
+        """Which records of different keys stay: those of new keys."""
+        return np.array([old is None for old in olds], np.bool_)
+
 
 class VersionedMerger(LastRowMerger):
     """The row with the highest version stays; of equal versions the later one. No version is the lowest."""
@@ -46,6 +56,18 @@ class VersionedMerger(LastRowMerger):
         if old_version is None:
             return new
         return new if new_version is not None and new_version >= old_version else old
+
+    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
+        """Which records of different keys stay; `news` is an array of their values."""
+        chosen: Bools = np.array([old is None for old in olds], np.bool_)
+        known = np.flatnonzero(~chosen)
+        if len(known):
+            columns = table_format.reader.columns
+            old_versions = columns(pa.array([olds[place] for place in known], pa.binary()))[self._position]
+            new_versions = columns(news.take(pa.array(known)))[self._position]
+            is_later = pc.fill_null(pc.greater_equal(new_versions, old_versions), False)
+            chosen[known] = pc.or_(is_later, old_versions.is_null()).to_numpy(zero_copy_only=False)
+        return chosen
 
 
 class NumberingMerger:

@@ -9,14 +9,13 @@ import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
 
-from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.field_walk import LENGTH_DELIMITED
-from fluss.protocol.record_walk import Piece, encode_varint
+from fluss.protocol.record_walk import encode_varint
 from fluss.server.network.service import Reply, RequestContext
-from fluss.server.tablet.kv.lookup import bucket_field
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor, too_large
+from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
+from fluss.server.tablet.kv.reading import KvReads, RowCursor, too_large
 
 STEP_PREFIXES = 200
 _LIST_TAG = bytes((5 << 3 | LENGTH_DELIMITED,))
@@ -37,28 +36,14 @@ class PrefixLookupApi:
 
     async def prefix_lookup(self, context: RequestContext, request: pb.PrefixLookupRequest) -> Reply:
         """One result per bucket; every error is a bucket's."""
-        reads = self._reads
-        reads.registry.follow_catalog()
-        buckets = [
-            TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
-            for item in request.buckets_req
-        ]
-        await reads.settled(buckets)
-        answer: list[Piece] = []
-        size = 0
-        for bucket, item in zip(buckets, request.buckets_req, strict=True):
-            result = pb.PbPrefixLookupRespForBucket(bucket_id=bucket.bucket_id)
-            if bucket.partition_id is not None:
-                result.partition_id = bucket.partition_id
-            payload = b""
-            try:
-                reads.check_table(context, request.table_id)
-                payload = await self._lists(bucket, item.keys, MAX_ANSWER_BYTES - size)
-            except FlussError as error:
-                result.error_code, result.error_message = error.error_code, error.message
-            size += len(payload)
-            answer += bucket_field(result.SerializeToString(), payload)
-        return answer
+
+        async def rows(bucket: TableBucket, item: pb.PbPrefixLookupReqForBucket, max_bytes: int) -> bytes:
+            self._reads.check_table(context, request.table_id)
+            return await self._lists(bucket, item.keys, max_bytes)
+
+        return await answer_by_bucket(
+            self._reads, request.table_id, request.buckets_req, pb.PbPrefixLookupRespForBucket, rows
+        )
 
     async def _lists(self, bucket: TableBucket, prefixes: Sequence[bytes], max_bytes: int) -> bytes:
         pieces: list[bytes] = []

@@ -27,7 +27,8 @@ from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.kv.auto_increment import AutoIncrement
 from fluss.server.tablet.kv.merge import Deletes, Outcome, RowMerger, merge_rows, merge_values
 from fluss.server.tablet.kv.merge_columns import COLUMN_WISE_MIN_RECORDS, merge_partial_columns
-from fluss.server.tablet.kv.merge_engines import merger_for
+from fluss.server.tablet.kv.merge_engines import FirstRowMerger, VersionedMerger, merger_for
+from fluss.server.tablet.kv.merge_whole import merge_chosen_rows, merge_whole_rows
 from fluss.server.tablet.kv.partial_update import PartialUpdateMerger
 from fluss.server.tablet.kv.rules import KvRules, RulesCache
 from fluss.server.tablet.local_bucket import LocalBucket
@@ -82,12 +83,25 @@ class KvWriter:
             )
         except (CorruptRowError, RowValueError, pa.ArrowException) as error:
             raise FlussError(f"{local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
-        return kv.put(changelog, outcome.entries, outcome.row_delta, self._clock())
+        # Rows that are stored as they came have about the bytes of the batch.
+        content_bytes = header.size if merger is None else None
+        return kv.put(changelog, outcome.entries, outcome.row_delta, self._clock(), content_bytes)
 
 
 def _merge(kv: KvBucket, rules: KvRules, records: KvRecords, merger: RowMerger | None, deletes: Deletes) -> Outcome:
-    keys, values = records.key_list, records.value_list
     with_old = rules.has_full_image
+    if merger is None and len(records) >= COLUMN_WISE_MIN_RECORDS:
+        return merge_whole_rows(rules.format, records, kv.old_values, deletes, full_image=with_old)
+    keys, values = records.key_list, records.value_list
+    if (
+        isinstance(merger, FirstRowMerger | VersionedMerger)
+        and with_old
+        and len(keys) >= COLUMN_WISE_MIN_RECORDS
+        and not records.values.null_count
+        and len(set(keys)) == len(keys)
+    ):
+        olds = kv.old_values(keys, records.keys)
+        return merge_chosen_rows(rules.format, records, olds, merger.chosen(rules.format, olds, records.values))
     # Whoever keeps only the new rows of updates and writes rows whole need not know the old ones.
     knows_old = with_old or merger is not None
     if knows_old:

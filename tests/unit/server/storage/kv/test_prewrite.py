@@ -1,10 +1,15 @@
-"""Rows that are accepted and not yet stored: newest wins, applied ones leave, failed ones are taken back."""
+"""Rows that wait for the disk and rows of late: newest wins, failed ones are taken back, memory has a limit."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
+from fluss.server.storage.kv.limits import PENDING_ROW_OVERHEAD_BYTES
 from fluss.server.storage.kv.prewrite import PreWriteBuffer
+from fluss.server.storage.kv.recent_rows import RecentRows
+
+KEYS = [b"a", b"b", b"c"]
+ROW_BYTES = PENDING_ROW_OVERHEAD_BYTES + 2
 
 
 class _Append:
@@ -16,33 +21,87 @@ def _append(next_offset: int) -> Any:
     return cast(Any, _Append(next_offset))
 
 
-def _values(buffer: PreWriteBuffer) -> dict[bytes, bytes | None]:
-    return {key: value for key, (_, value) in buffer.newest.items()}
+def _buffer(limit_rows: int = 1000) -> PreWriteBuffer:
+    return PreWriteBuffer(RecentRows(limit_rows * ROW_BYTES))
 
 
-def test_applied_puts_leave_what_was_written_again() -> None:
-    buffer = PreWriteBuffer()
+def _known(buffer: PreWriteBuffer, keys: list[bytes] = KEYS) -> dict[bytes, bytes | None]:
+    values, unknown = buffer.find(keys)
+    found = {key: value for place, (key, value) in enumerate(zip(keys, values, strict=True)) if place not in unknown}
+    assert buffer.knows_any(keys) == bool(found)
+    return found
+
+
+def test_the_newest_value_of_a_key_is_known_also_when_it_is_applied() -> None:
+    buffer = _buffer()
     buffer.add(_append(2), {b"a": b"1", b"b": b"1"}, 2)
     buffer.add(_append(4), {b"a": None, b"c": b"2"}, 0)
-    assert _values(buffer) == {b"a": None, b"b": b"1", b"c": b"2"}
+    newest = {b"a": None, b"b": b"1", b"c": b"2"}
+    assert _known(buffer) == newest
     assert [put.entries for put in buffer.take_up_to(3)] == [{b"a": b"1", b"b": b"1"}]
-    assert _values(buffer) == {b"a": None, b"c": b"2"}
+    assert _known(buffer) == newest
     assert buffer.take_up_to(3) == []
     assert len(buffer.take_up_to(4)) == 1
-    assert not buffer.newest
+    assert _known(buffer) == newest
     assert buffer.size_bytes == 0
 
 
 def test_failed_puts_are_taken_back() -> None:
-    buffer = PreWriteBuffer()
+    buffer = _buffer()
     first = buffer.add(_append(1), {b"a": b"1"}, 1)
     second = buffer.add(_append(2), {b"a": b"2", b"b": b"2"}, 1)
     third = buffer.add(_append(3), {b"b": None}, -1)
     for put in (second, third):
         buffer.take_back(put)
-    assert _values(buffer) == {b"a": b"1"}
+    assert _known(buffer) == {b"a": b"1"}
     assert list(buffer.puts) == [first]
     buffer.take_back(third)
     buffer.take_back(first)
-    assert not buffer.newest
+    assert _known(buffer) == {}
     assert buffer.size_bytes == 0
+
+
+def test_old_rows_are_forgotten_but_not_those_that_wait() -> None:
+    buffer = _buffer(limit_rows=4)
+    waiting = [bytes((number,)) for number in range(10)]
+    for number, key in enumerate(waiting):
+        buffer.add(_append(number + 1), {key: b"1"}, 1)
+    assert _known(buffer, waiting) == dict.fromkeys(waiting, b"1")
+    buffer.take_up_to(10)
+    written = [bytes((number,)) for number in range(10, 40)]
+    for number, key in enumerate(written, 10):
+        buffer.add(_append(number + 1), {key: b"2"}, 1)
+        buffer.take_up_to(number + 1)
+    known = _known(buffer, [*waiting, *written])
+    assert list(known) == written[-len(known) :], "the newest are known"
+    assert 2 <= len(known) <= 6
+
+
+def test_a_failed_put_between_generations_leaves_no_trace() -> None:
+    buffer = _buffer(limit_rows=2)
+    buffer.add(_append(1), {b"a": b"1"}, 1)
+    buffer.take_up_to(1)
+    failed = buffer.add(_append(2), {b"a": b"2", b"b": b"2"}, 1)
+    waiting = buffer.add(_append(3), {b"c": b"3"}, 1)
+    buffer.take_back(failed)
+    assert _known(buffer) == {b"c": b"3"}
+    assert list(buffer.puts) == [waiting]
+
+
+def test_buckets_share_the_memory_and_the_quiet_ones_forget_first() -> None:
+    recent = RecentRows(10 * ROW_BYTES)
+    quiet, waiting, busy = (PreWriteBuffer(recent) for _ in range(3))
+    for number in range(4):
+        quiet.add(_append(number + 1), {bytes((number,)): b"1"}, 1)
+        waiting.add(_append(number + 1), {bytes((number,)): b"1"}, 1)
+    quiet.take_up_to(4)
+    quiet.add(_append(5), {b"q": b"1"}, 1)
+    quiet.take_up_to(5)
+    for number in range(100, 112):
+        busy.add(_append(number + 1), {bytes((number,)): b"1"}, 1)
+        busy.take_up_to(number + 1)
+    assert recent.total_bytes <= 10 * ROW_BYTES
+    assert not quiet.knows_any([b"q"])
+    assert waiting.knows_any([b"\0"]), "what waits for the disk is not forgotten"
+    busy.close()
+    assert recent.total_bytes == 0

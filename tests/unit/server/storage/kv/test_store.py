@@ -84,3 +84,16 @@ def test_a_creation_that_was_cut_off_is_begun_anew(tmp_path: Path, resources: Kv
     (tmp_path / "db.creating" / "rocksdict-config.json").write_bytes(b"")
     KvStore.open(tmp_path / "db", resources).close()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["db"]
+
+
+def test_filters_stay_with_open_files(tmp_path: Path, resources: KvResources) -> None:
+    """A filter that is larger than its share of the block cache would be read from the file for every few keys."""
+    keys = 50_000
+    store = KvStore.open(tmp_path / "db", resources)
+    store.write({number.to_bytes(4, "big"): b"1" for number in range(keys)}, Applied(keys, keys, 0, 0))
+    store.close()
+    store = KvStore.open(tmp_path / "db", resources)
+    assert store.multi_get([b"none"]) == [None]
+    held = store._database.property_int_value("rocksdb.estimate-table-readers-mem") or 0
+    assert held >= keys * limits.BLOOM_BITS_PER_KEY // 8
+    store.close()

@@ -12,8 +12,8 @@ from fluss.codec.value_batch import decode_value_batch
 from fluss.errors import ErrorCode
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.tablet.kv import bucket_answers, reading
 from fluss.server.tablet.kv import lookup as lookup_module
-from fluss.server.tablet.kv import reading
 from tests.support.coordinator import create_partition
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import COLUMNS, KvTable
@@ -165,9 +165,8 @@ async def test_answers_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*[(number, "x" * 100, None) for number in range(20)])
-        for module in (reading, lookup_module):
+        for module in (reading, bucket_answers):
             monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1000)
-        monkeypatch.setattr("fluss.server.tablet.kv.prefix_lookup.MAX_ANSWER_BYTES", 1000)
         monkeypatch.setattr("fluss.server.tablet.kv.kv_limit_scan.MAX_ANSWER_BYTES", 1000)
         keys = [table.key((number,)) for number in range(20)]
         too_large = ErrorCode.RECORD_TOO_LARGE_EXCEPTION
@@ -243,28 +242,55 @@ async def test_inserted_rows_get_their_numbers(tmp_path: Path) -> None:
         assert rows(table, second.values) == [(6, None, None, 2), (5, None, None, 1)]
 
 
+PARTITION_VALUES: list[tuple[dict[str, Any], str, Any]] = [
+    ({"type": "STRING"}, "7", "7"),
+    ({"type": "CHAR", "length": 3}, "abc", "abc"),
+    ({"type": "BOOLEAN"}, "true", True),
+    ({"type": "TINYINT"}, "-8", -8),
+    ({"type": "SMALLINT"}, "300", 300),
+    ({"type": "INTEGER"}, "7", 7),
+    ({"type": "BIGINT"}, "-9223372036854775808", -(2**63)),
+    ({"type": "BYTES"}, "1020ff", b"\x10\x20\xff"),
+    ({"type": "BINARY", "length": 2}, "0102", b"\x01\x02"),
+    ({"type": "DATE"}, "2025-05-27", 20235),
+    ({"type": "TIME_WITHOUT_TIME_ZONE", "precision": 3}, "01-30-02_199", 5402199),
+    ({"type": "FLOAT"}, "1_5", 1.5),
+    ({"type": "DOUBLE"}, "-1_0E-5", -1e-5),
+    (
+        {"type": "TIMESTAMP_WITHOUT_TIME_ZONE", "precision": 9},
+        "2025-05-31-03-42-35_428099988",
+        (1748662955428, 99988),
+    ),
+    ({"type": "TIMESTAMP_WITH_LOCAL_TIME_ZONE", "precision": 3}, "1969-12-31-23-59-59_999", (-1, 0)),
+]
+
+
 @in_event_loop
-async def test_rows_inserted_into_partitions(tmp_path: Path) -> None:
-    columns = (*TWO_KEYS[:2], {"name": "p", "data_type": {"type": "STRING", "nullable": False}}, TWO_KEYS[2])
+async def test_rows_inserted_into_partitions_of_every_type(tmp_path: Path) -> None:
     async with TabletHarness(tmp_path) as tablet:
-        for name, partition_column in (("texts", "p"), ("numbers", "b")):
-            table = KvTable.create(
-                tablet, name, columns=columns, primary_key=["a", "b", "p"], partition_key=[partition_column]
-            )
-            tablet.coordinator.call(ApiKey.CREATE_PARTITION, create_partition(name, False, **{partition_column: "7"}))
-            tablet.service.registry.follow_catalog()
-            (partition,) = table.rules.entry.partitions.values()
-            request = pb.LookupRequest(table_id=table.table_id, insert_if_not_exists=True, acks=1, timeout_ms=10_000)
-            key = b"\x01\x02" if partition_column == "p" else b"\x01\x01x"
-            request.buckets_req.add(partition_id=partition.partition_id, bucket_id=0, keys=[key])
-            answer = await tablet.call(ApiKey.LOOKUP, request, api_version=1)
-            (result,) = answer.buckets_resp
-            assert result.partition_id == partition.partition_id
-            if partition_column == "p":
-                assert rows(table, result.values) == [(1, 2, "7", None)]
-            else:
-                assert result.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
-                assert "no text" in result.error_message
+        for number, (data_type, text, value) in enumerate(PARTITION_VALUES):
+            (result,), table = await insert_into_partition(tablet, f"t{number}", data_type, text)
+            assert rows(table, result.values) == [(1, 2, value, None)], data_type
+        for data_type, text in (({"type": "INTEGER"}, "seven"), ({"type": "DATE"}, "2025-02-30")):
+            (result,), _ = await insert_into_partition(tablet, f"not_{data_type['type']}", data_type, text)
+            assert result.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
+            assert f"'{text}' is not the text of a value" in result.error_message
+
+
+async def insert_into_partition(
+    tablet: TabletHarness, name: str, data_type: dict[str, Any], text: str
+) -> tuple[Any, KvTable]:
+    """Look up (1, 2) in a partition of a new table, and insert it there; the results of the buckets."""
+    columns = (*TWO_KEYS[:2], {"name": "p", "data_type": {**data_type, "nullable": False}}, TWO_KEYS[2])
+    table = KvTable.create(tablet, name, columns=columns, primary_key=["a", "b", "p"], partition_key=["p"])
+    tablet.coordinator.call(ApiKey.CREATE_PARTITION, create_partition(name, False, p=text))
+    tablet.service.registry.follow_catalog()
+    (partition,) = table.rules.entry.partitions.values()
+    request = pb.LookupRequest(table_id=table.table_id, insert_if_not_exists=True, acks=1, timeout_ms=10_000)
+    request.buckets_req.add(partition_id=partition.partition_id, bucket_id=0, keys=[b"\x01\x02"])
+    answer = await tablet.call(ApiKey.LOOKUP, request, api_version=1)
+    assert answer.buckets_resp[0].partition_id == partition.partition_id
+    return answer.buckets_resp, table
 
 
 @in_event_loop

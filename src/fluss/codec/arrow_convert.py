@@ -1,0 +1,103 @@
+"""Arrow columns from one type to another, nested ones by their leaves.
+
+Equal types cost nothing; nested ones with equal leaves are relabelled without a copy. What a leaf may become is the
+caller's decision: a function that takes the values, the wanted type and words that say where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.errors import FlussError
+
+Leaf = Callable[[Any, pa.DataType, str], Any]
+
+
+def converted(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+    """The values as `target`; `where` says in errors whose values they are."""
+    if array.type.equals(target):
+        return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target)
+    if pa.types.is_list(target) and pa.types.is_list(array.type):
+        return _list(array, target, where, leaf)
+    if pa.types.is_map(target) and pa.types.is_map(array.type):
+        return _map(array, target, where, leaf)
+    if pa.types.is_struct(target) and pa.types.is_struct(array.type):
+        return _struct(array, target, where, leaf)
+    return leaf(array, target, where)
+
+
+def _list(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+    """The child is taken whole and the offsets are kept, so a slice stays a slice of the same buffers."""
+    inner = f"{where}, element"
+    check_nulls(array.values, target.value_field, inner)
+    values = converted(array.values, target.value_type, inner, leaf)
+    return _with_children(array, target, [values])
+
+
+def _map(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+    check_nulls(array.items, target.item_field, f"{where}, value")
+    keys = converted(array.keys, target.key_type, f"{where}, key", leaf)
+    values = converted(array.items, target.item_type, f"{where}, value", leaf)
+    entries = pa.StructArray.from_arrays([keys, values], fields=[target.key_field, target.item_field])
+    return _with_children(array, target, [entries])
+
+
+def _with_children(array: Any, target: pa.DataType, children: list[Any]) -> Any:
+    validity, offsets = array.buffers()[:2]
+    return pa.Array.from_buffers(target, len(array), [validity, offsets], offset=array.offset, children=children)
+
+
+def _struct(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+    fields = [target.field(index) for index in range(target.num_fields)]
+    given = [array.type.field(index).name for index in range(array.type.num_fields)]
+    if given != [field.name for field in fields]:
+        wanted = ", ".join(field.name for field in fields)
+        raise FlussError(f"{where} has the fields {', '.join(given)}, but the table has {wanted}, in this order")
+    valid = None if array.null_count == 0 else array.is_valid()
+    children = []
+    for index, field in enumerate(fields):
+        child, inner = array.field(index), f"{where}, field {field.name!r}"
+        check_nulls(child if valid is None else child.filter(valid), field, inner)
+        children.append(converted(child, field.type, inner, leaf))
+    return pa.StructArray.from_arrays(children, fields=fields, mask=None if valid is None else pc.invert(valid))
+
+
+def check_nulls(array: Any, field: pa.Field, where: str) -> None:
+    """Raise if a NOT NULL field has nulls."""
+    if not field.nullable and array.null_count:
+        raise FlussError(f"{where} is NOT NULL, but {array.null_count} of {len(array)} values are null")
+
+
+def relabelled(array: Any, zone: str | None) -> Any:
+    """The same points in time with another zone; values are in UTC whatever the zone says."""
+    return array if zone is None else array.view(pa.timestamp(array.type.unit, zone))
+
+
+def cut(array: Any, unit: str) -> Any:
+    """The time in another unit, digits that it lacks cut off, for times before 1970 too."""
+    source = array.type
+    target = _with_unit(source, unit)
+    digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+    lost = digits[source.unit] - digits[unit]
+    if lost <= 0:
+        return array.cast(target)
+    numbers = array.cast(pa.int64()) if source.bit_width == 64 else array.cast(pa.int32()).cast(pa.int64())
+    divisor = 10**lost
+    # Integer division of Arrow goes towards zero; a time before 1970 is cut to the earlier one.
+    quotient = pc.divide(numbers, divisor)
+    if pc.min(numbers).as_py() is not None and pc.min(numbers).as_py() < 0:
+        towards_zero = pc.greater(pc.multiply(quotient, divisor), numbers)
+        quotient = pc.subtract(quotient, towards_zero.cast(pa.int64()))
+    return (quotient if target.bit_width == 64 else quotient.cast(pa.int32())).cast(target)
+
+
+def _with_unit(data_type: pa.DataType, unit: str) -> pa.DataType:
+    if pa.types.is_timestamp(data_type):
+        return pa.timestamp(unit, data_type.tz)
+    return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)

@@ -1,0 +1,190 @@
+"""Containers of roaring bitmaps: sets of 16-bit numbers in one of three forms, and the union of two of them.
+
+    array    sorted 16-bit numbers; at most 4096
+    bitmap   1024 words of 64 bits; more than 4096 numbers
+    run      a count, then pairs (first number, numbers that follow it)
+
+Everything is little-endian. A container is written in the form that Java's library ends up with after a union and
+`runOptimize`, which depends on the forms of the two operands: where two forms have almost the same size, each stays
+what it was.
+
+A container is held as its bytes: most containers of a large bitmap are only passed on by a union. Bitmaps are united
+word by word, everything else as sorted arrays of numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from fluss.errors import ErrorCode, FlussError
+
+RUN, BITMAP, ARRAY = 0, 1, 2  # as numbered in the 64-bit form
+MAX_ARRAY_NUMBERS = 4096
+CONTAINER_NUMBERS = 1 << 16
+BITMAP_BYTES = CONTAINER_NUMBERS // 8
+_U16 = struct.Struct("<H")
+_NUMBERS = np.dtype("<u2")
+_WORDS = np.dtype("<u8")
+
+
+def broken(why: str) -> FlussError:
+    """The error for bytes that are no bitmap."""
+    return FlussError(
+        f"a value of an rbm column is not a serialised roaring bitmap: {why}", ErrorCode.UNKNOWN_SERVER_ERROR
+    )
+
+
+class Cursor:
+    """Reads forward through bytes; beyond their end there is an error."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        end = self._position + count
+        if count < 0 or end > len(self._data):
+            raise broken(f"it ends after {len(self._data)} bytes, in the middle of something")
+        taken = self._data[self._position : end]
+        self._position = end
+        return taken
+
+    def unpack(self, structure: struct.Struct) -> tuple[Any, ...]:
+        """The next fields."""
+        return structure.unpack(self.take(structure.size))
+
+
+class Container:
+    """A set of numbers below 65536, as the bytes of one of the forms. Never changed."""
+
+    __slots__ = ("count", "data", "form", "run_count")
+
+    def __init__(self, form: int, count: int, run_count: int, data: bytes) -> None:
+        self.form = form
+        self.count = count
+        self.run_count = run_count
+        self.data = data
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def numbers(self) -> Any:
+        """Its numbers, sorted."""
+        if self.form == ARRAY:
+            return np.frombuffer(self.data, _NUMBERS)
+        if self.form == BITMAP:
+            flags = np.unpackbits(np.frombuffer(self.data, np.uint8), bitorder="little")
+            return np.flatnonzero(flags).astype(_NUMBERS)
+        starts, lasts = _starts_and_lasts(self.data[2:])
+        lengths = lasts - starts + 1
+        offsets = np.arange(self.count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return (np.repeat(starts, lengths) + offsets).astype(_NUMBERS)
+
+    def words(self) -> Any:
+        """Its numbers as bits of 1024 words."""
+        if self.form == BITMAP:
+            return np.frombuffer(self.data, _WORDS)
+        flags = np.zeros(CONTAINER_NUMBERS, np.bool_)
+        flags[self.numbers] = True
+        return np.packbits(flags, bitorder="little").view(_WORDS)
+
+    def in_form(self, form: int) -> Container:
+        """The same numbers in another form."""
+        return self if form == self.form else _in_form(form, self.numbers)
+
+
+def read_container(form: int, count: int, cursor: Cursor) -> Container:
+    """A container of a known form; `count` is its number of numbers, which runs do not need."""
+    if form == ARRAY:
+        data = cursor.take(2 * count)
+        numbers = np.frombuffer(data, _NUMBERS)
+        if not 0 < count <= MAX_ARRAY_NUMBERS or not (numbers[1:] > numbers[:-1]).all():
+            raise broken(f"the {count} numbers of a container are not sorted, or should be a bitmap")
+        return Container(ARRAY, count, _count_runs(numbers), data)
+    if form == BITMAP:
+        container = _of_words(np.frombuffer(cursor.take(BITMAP_BYTES), _WORDS))
+        if container.count != count or count <= MAX_ARRAY_NUMBERS:
+            raise broken(f"a container of {count} numbers is a bitmap with {container.count} bits")
+        return container
+    if form == RUN:
+        head = cursor.take(2)
+        (run_count,) = _U16.unpack(head)
+        data = cursor.take(4 * run_count)
+        starts, lasts = _starts_and_lasts(data)
+        if not run_count or lasts[-1] >= CONTAINER_NUMBERS or not (starts[1:] > lasts[:-1]).all():
+            raise broken(f"the {run_count} runs of a container overlap or leave its range")
+        return Container(RUN, int((lasts - starts).sum()) + run_count, run_count, head + data)
+    raise broken(f"there is no container type {form}")
+
+
+def container_of(numbers: Any) -> Container:
+    """Sorted numbers in the form that they have when they were added one by one."""
+    return _in_form(ARRAY if len(numbers) <= MAX_ARRAY_NUMBERS else BITMAP, np.asarray(numbers, _NUMBERS))
+
+
+def union(one: Container, other: Container) -> Container:
+    """Both together, in the form that Java's union gives: before it is optimised."""
+    forms = {one.form, other.form}
+    if BITMAP in forms:
+        united = _of_words(one.words() | other.words())
+        return united.in_form(RUN) if united.count == CONTAINER_NUMBERS else united
+    if one.count + other.count <= MAX_ARRAY_NUMBERS:
+        numbers = np.union1d(one.numbers, other.numbers)
+    else:
+        numbers = _of_words(one.words() | other.words()).numbers
+    if len(numbers) == CONTAINER_NUMBERS:
+        return _in_form(RUN, numbers)
+    united = container_of(numbers)
+    return optimised(united.in_form(RUN)) if RUN in forms else united
+
+
+def optimised(container: Container) -> Container:
+    """The same numbers in the form that `runOptimize` of Java leaves."""
+    run_bytes = 2 + 4 * container.run_count
+    if container.form != RUN:
+        size = 2 * container.count if container.form == ARRAY else BITMAP_BYTES
+        return container.in_form(RUN) if size > run_bytes else container
+    # Runs win ties here, and arrays count two bytes more than they write.
+    if run_bytes <= min(BITMAP_BYTES, 2 * container.count + 2):
+        return container
+    return container_of(container.numbers)
+
+
+def _in_form(form: int, numbers: Any) -> Container:
+    run_count = _count_runs(numbers)
+    if form == ARRAY:
+        return Container(ARRAY, len(numbers), run_count, numbers.tobytes())
+    if form == BITMAP:
+        flags = np.zeros(CONTAINER_NUMBERS, np.bool_)
+        flags[numbers] = True
+        data = np.packbits(flags, bitorder="little").tobytes()
+        return Container(BITMAP, len(numbers), run_count, data)
+    breaks = np.flatnonzero(np.diff(numbers.astype(np.int32)) != 1)
+    pairs = np.empty((run_count, 2), _NUMBERS)
+    first = np.concatenate(([0], breaks + 1))
+    pairs[:, 0] = numbers[first]
+    pairs[:, 1] = np.concatenate((breaks, [len(numbers) - 1])) - first
+    return Container(RUN, len(numbers), run_count, _U16.pack(run_count) + pairs.tobytes())
+
+
+def _of_words(words: Any) -> Container:
+    """A bitmap container. A run begins at a bit whose lower neighbour is not set."""
+    before = words << np.uint64(1)
+    before[1:] |= words[:-1] >> np.uint64(63)
+    run_count = int(np.bitwise_count(words & ~before).sum())
+    return Container(BITMAP, int(np.bitwise_count(words).sum()), run_count, words.tobytes())
+
+
+def _count_runs(numbers: Any) -> int:
+    return int(np.count_nonzero(np.diff(numbers.astype(np.int32)) != 1)) + 1 if len(numbers) else 0
+
+
+def _starts_and_lasts(data: bytes) -> tuple[Any, Any]:
+    """The first and the last number of every run."""
+    pairs = np.frombuffer(data, _NUMBERS).reshape(-1, 2).astype(np.int64)
+    return pairs[:, 0], pairs[:, 0] + pairs[:, 1]

@@ -1,0 +1,183 @@
+"""What the catalog knows about staged appends: decided batches, and what is still to be appended for them.
+
+Theory. A commit is decided by one transaction here (`decide`): it moves the last batch id of (table, transaction name)
+and adds one row of work per bucket. From then on the rows of the batch will be appended, whoever dies; without it they
+never will be. Tablets take the work of their buckets, append it and remove the row (`applied`).
+
+Revoking. A tablet that wants to remove a staged file which a driver may be about to commit must ask here first:
+`revoke` notes the writer ids of attempts that can never be decided any more, unless they are decided already. Both are
+transactions of one file, so for every attempt exactly one of the two happens first and forbids the other. Revoked ids
+are kept up to a limit; ids only grow, so the counter `staged_revoked_floor` can stand for everything older: an attempt
+at or below it counts as revoked.
+
+Numbers: `staged_work_id` counts rows of work; readers look at it to see whether there is something new. None of this
+is part of what a `Catalog` shows, so it does not move the change number. Rows go with their table or partition.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.server.catalog.database_file import DatabaseFile
+
+# Beyond this many transaction names of a table, those that have been silent for longest are forgotten.
+TRANSACTIONS_PER_TABLE_LIMIT_ROWS = 100_000
+REVOKED_LIMIT_ROWS = 10_000
+WORK_COUNTER = "staged_work_id"
+REVOKED_FLOOR_COUNTER = "staged_revoked_floor"
+
+# Share of the transactions that is dropped at once when there are too many, so that counting is paid rarely.
+_EVICTED_SHARE = 10
+
+
+class StagedFileEntry(NamedTuple):
+    """The decided part of one staged file: this many batches and bytes of an attempt."""
+
+    writer_id: int
+    batch_count: int
+    size_bytes: int
+
+
+class StagedWork(NamedTuple):
+    """What one bucket has to append for a decided batch, in this order."""
+
+    work_id: int
+    bucket: TableBucket
+    transaction: str
+    batch_id: int
+    files: tuple[StagedFileEntry, ...]
+
+
+class Decision(NamedTuple):
+    """Whether a batch was accepted now (or by an earlier try of the same call), and the last decided one."""
+
+    accepted: bool
+    last_batch_id: int
+
+
+class StagedRecords:
+    """Decisions, work and revocations in the catalog file."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def decide(
+        self,
+        table_id: int,
+        transaction: str,
+        batch_id: int,
+        token: str,
+        buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]],
+        now_ms: int,
+    ) -> Decision:
+        """Decide a batch, once. `token` tells a repeated call from another one that wants the same batch id."""
+        with self._file.transaction() as connection:
+            row = connection.execute(
+                "SELECT last_batch_id, token FROM staged_transactions WHERE table_id = ? AND name = ?",
+                (table_id, transaction),
+            ).fetchone()
+            if row is not None and row[0] >= batch_id:
+                return Decision(row == (batch_id, token), row[0])
+            self._check_not_revoked(connection, {file.writer_id for _, files in buckets for file in files})
+            if row is None:
+                self._make_room(connection, table_id)
+            connection.execute(
+                "INSERT OR REPLACE INTO staged_transactions VALUES (?, ?, ?, ?, ?)",
+                (table_id, transaction, batch_id, token, now_ms),
+            )
+            work_id = self._file.add_to_counter(WORK_COUNTER, max(1, len(buckets))) + 1
+            for position, (bucket, files) in enumerate(buckets):
+                connection.execute(
+                    "INSERT INTO staged_work VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (work_id + position, *bucket, transaction, batch_id, json.dumps(files)),
+                )
+            return Decision(True, batch_id)
+
+    def _check_not_revoked(self, connection: sqlite3.Connection, writer_ids: set[int]) -> None:
+        floor = self._file.counter(REVOKED_FLOOR_COUNTER)
+        revoked = {row[0] for row in connection.execute("SELECT writer_id FROM staged_revoked")}
+        gone = sorted(writer_id for writer_id in writer_ids if writer_id in revoked or writer_id < floor)
+        if gone:
+            raise FlussError(
+                f"attempt {gone[0]} was aborted or has expired, its staged rows are gone; nothing was committed, stage "
+                "the rows again",
+                ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
+            )
+
+    def _make_room(self, connection: sqlite3.Connection, table_id: int) -> None:
+        (count,) = connection.execute(
+            "SELECT count(*) FROM staged_transactions WHERE table_id = ?", (table_id,)
+        ).fetchone()
+        if count >= TRANSACTIONS_PER_TABLE_LIMIT_ROWS:
+            connection.execute(
+                "DELETE FROM staged_transactions WHERE table_id = ?1 AND name IN (SELECT name FROM staged_transactions "
+                "WHERE table_id = ?1 ORDER BY updated_time LIMIT ?2)",
+                (table_id, max(1, count // _EVICTED_SHARE)),
+            )
+
+    def last_batch_id(self, table_id: int, transaction: str) -> int | None:
+        """The last decided batch of a transaction, None if none is known."""
+        row = self._file.connection.execute(
+            "SELECT last_batch_id FROM staged_transactions WHERE table_id = ? AND name = ?", (table_id, transaction)
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    def unapplied_buckets(self, table_id: int, transaction: str) -> int:
+        """How many buckets still have something decided of this transaction to append."""
+        (count,) = self._file.connection.execute(
+            "SELECT count(*) FROM staged_work WHERE table_id = ? AND name = ?", (table_id, transaction)
+        ).fetchone()
+        return int(count)
+
+    def work_counter(self) -> int:
+        """Changes with every decision."""
+        return self._file.counter(WORK_COUNTER)
+
+    def work(self) -> list[StagedWork]:
+        """Everything decided and not applied, in the order of the decisions."""
+        rows = self._file.connection.execute("SELECT * FROM staged_work ORDER BY work_id")
+        return [
+            StagedWork(
+                work_id,
+                TableBucket(table_id, partition_id, bucket_id),
+                name,
+                batch_id,
+                tuple(StagedFileEntry(*file) for file in json.loads(files)),
+            )
+            for work_id, table_id, partition_id, bucket_id, name, batch_id, files in rows
+        ]
+
+    def applied(self, work_ids: Iterable[int]) -> None:
+        """These are in their logs for good."""
+        with self._file.transaction() as connection:
+            connection.executemany("DELETE FROM staged_work WHERE work_id = ?", ((number,) for number in work_ids))
+
+    def revoke(self, writer_ids: Iterable[int]) -> set[int]:
+        """Make sure that these attempts are never decided; returns those for which that is so now.
+
+        An attempt that is decided and waits to be applied is not among them.
+        """
+        with self._file.transaction() as connection:
+            decided = {
+                file[0]
+                for (files,) in connection.execute("SELECT files FROM staged_work")
+                for file in json.loads(files)
+            }
+            revoked = set(writer_ids) - decided
+            connection.executemany(
+                "INSERT OR IGNORE INTO staged_revoked VALUES (?)", ((number,) for number in sorted(revoked))
+            )
+            (floor,) = connection.execute(
+                "SELECT max(writer_id) FROM (SELECT writer_id FROM staged_revoked ORDER BY writer_id DESC "
+                "LIMIT -1 OFFSET ?)",
+                (REVOKED_LIMIT_ROWS,),
+            ).fetchone()
+            if floor is not None:
+                connection.execute("DELETE FROM staged_revoked WHERE writer_id <= ?", (floor,))
+                self._file.set_counter(REVOKED_FLOOR_COUNTER, floor + 1)
+            return revoked

@@ -1,0 +1,88 @@
+"""DECIDE_STAGED and GET_STAGED_COMMIT: the coordinator's part of staged appends.
+
+A commit happens at the moment DECIDE is written to the catalog (`catalog.staged_records`): before it, the staged rows
+can still be thrown away; from then on the tablets append them. One transaction per decision, so of several drivers that
+want the same batch id exactly one is accepted, and one that comes late with an old batch id never is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol import staged_api_pb2 as staged_pb
+from fluss.server.catalog.staged_records import StagedFileEntry
+from fluss.server.environment import Environment
+from fluss.server.network.service import RequestContext
+from fluss.server.security.authorizer import Operation
+from fluss.server.staged_rules import check_identity, staged_buckets, staged_table
+from fluss.server.storage.staged_files import staged_path
+
+MAX_TOKEN_BYTES = 64
+
+
+class StagedCommitApis:
+    """The handlers."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._records = environment.catalog.store.staged
+
+    def decide_staged(
+        self, context: RequestContext, request: staged_pb.DecideStagedRequest
+    ) -> staged_pb.DecideStagedResponse:
+        """Accept a batch unless it, or a later one, was decided before; the caller has prepared it."""
+        check_identity(request.transaction, request.batch_id)
+        if not 1 <= len(request.token.encode()) <= MAX_TOKEN_BYTES:
+            raise FlussError(
+                f"the token of a commit has 1 to {MAX_TOKEN_BYTES} bytes", ErrorCode.INVALID_PRODUCER_ID_EXCEPTION
+            )
+        catalog = self._environment.catalog
+        catalog.refresh()
+        entry = staged_table(catalog, request.table_id)
+        self._environment.authorizer.check_table(context, Operation.WRITE, entry.path)
+        buckets = staged_buckets(catalog, entry, request.buckets)
+        last = self._records.last_batch_id(request.table_id, request.transaction)
+        if last is None or request.batch_id > last:
+            self._check_files(buckets)
+        decision = self._records.decide(
+            request.table_id, request.transaction, request.batch_id, request.token, buckets, self._environment.clock()
+        )
+        return staged_pb.DecideStagedResponse(accepted=decision.accepted, last_batch_id=decision.last_batch_id)
+
+    def _check_files(self, buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]]) -> None:
+        """Every file is there and long enough: what is decided must be appended, so nobody may decide without it.
+
+        That it is whole and on disk is what the caller has asked the tablets (PREPARE); this is for callers that have
+        not. All roles share the data directory, and a look at a file costs microseconds.
+        """
+        environment = self._environment
+        for bucket, files in buckets:
+            directory = str(environment.config.data_dir / environment.catalog.directory(bucket))
+            for file in files:
+                try:
+                    size = os.stat(staged_path(directory, file.writer_id)).st_size
+                except OSError:
+                    size = 0
+                if size <= file.size_bytes:
+                    raise FlussError(
+                        f"attempt {file.writer_id} has not staged {file.size_bytes} bytes in {bucket}: nothing was "
+                        "committed, stage and prepare the rows first",
+                        ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
+                    )
+
+    def get_staged_commit(
+        self, context: RequestContext, request: staged_pb.GetStagedCommitRequest
+    ) -> staged_pb.GetStagedCommitResponse:
+        """The last decided batch of a transaction, and how many buckets have not appended their part yet."""
+        check_identity(request.transaction)
+        catalog = self._environment.catalog
+        catalog.refresh()
+        entry = staged_table(catalog, request.table_id)
+        self._environment.authorizer.check_table(context, Operation.WRITE, entry.path)
+        return staged_pb.GetStagedCommitResponse(
+            last_batch_id=self._records.last_batch_id(request.table_id, request.transaction),
+            unapplied_buckets=self._records.unapplied_buckets(request.table_id, request.transaction),
+        )

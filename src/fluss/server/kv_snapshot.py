@@ -1,0 +1,118 @@
+"""A finished snapshot of a primary-key bucket, and the documents that describe it.
+
+A snapshot is a RocksDB database as files in remote storage: whoever copies them under their local names into one
+directory can open it and has the rows as they were when the changelog ended before `log_offset`. The document is the
+one that all Fluss servers write as `_METADATA` beside the files. The catalog keeps the same document with one more
+entry, the checksums of the files, so that a restore does not trust a copy that has rotted.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from fluss.model.paths import TableBucket
+
+DOCUMENT_VERSION = 1
+METADATA_NAME = "_METADATA"
+
+
+@dataclass(frozen=True)
+class SnapshotFile:
+    """One file: its name in the database, where it lies, and what it must contain (CRC-32C, None for unknown)."""
+
+    local_name: str
+    path: str
+    size_bytes: int
+    checksum: int | None = None
+
+
+@dataclass(frozen=True)
+class CompletedSnapshot:
+    """See the module's text. `shared` files may belong to several snapshots, `private` ones to this one alone."""
+
+    bucket: TableBucket
+    snapshot_id: int
+    location: str
+    shared: tuple[SnapshotFile, ...]
+    private: tuple[SnapshotFile, ...]
+    uploaded_bytes: int
+    log_offset: int
+    row_count: int | None = None
+
+    @property
+    def files(self) -> tuple[SnapshotFile, ...]:
+        """All files of the database."""
+        return self.shared + self.private
+
+    @property
+    def metadata_path(self) -> str:
+        """Where the document lies."""
+        return f"{self.location}/{METADATA_NAME}"
+
+
+def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = False) -> bytes:
+    """The document; with checksums only for the catalog."""
+    node: dict[str, Any] = {"version": DOCUMENT_VERSION, "table_id": snapshot.bucket.table_id}
+    if snapshot.bucket.partition_id is not None:
+        node["partition_id"] = snapshot.bucket.partition_id
+    node |= {
+        "bucket_id": snapshot.bucket.bucket_id,
+        "snapshot_id": snapshot.snapshot_id,
+        "snapshot_location": snapshot.location,
+        "kv_snapshot_handle": {
+            "shared_file_handles": [_file_to_json(file) for file in snapshot.shared],
+            "private_file_handles": [_file_to_json(file) for file in snapshot.private],
+            "snapshot_incremental_size": snapshot.uploaded_bytes,
+        },
+        "log_offset": snapshot.log_offset,
+    }
+    if snapshot.row_count is not None:
+        node["row_count"] = snapshot.row_count
+    if with_checksums:
+        node["checksums"] = {file.local_name: file.checksum for file in snapshot.files if file.checksum is not None}
+    return json.dumps(node, separators=(",", ":")).encode()
+
+
+def snapshot_from_json(document: bytes | str) -> CompletedSnapshot:
+    """Read a document; ValueError names what is wrong."""
+    try:
+        node = json.loads(document)
+        if node["version"] != DOCUMENT_VERSION:
+            raise ValueError(f"kv snapshot document of version {node['version']}, known is {DOCUMENT_VERSION}")
+        handle = node["kv_snapshot_handle"]
+        checksums = node.get("checksums", {})
+        return CompletedSnapshot(
+            TableBucket(int(node["table_id"]), node.get("partition_id"), int(node["bucket_id"])),
+            int(node["snapshot_id"]),
+            str(node["snapshot_location"]),
+            tuple(_file_from_json(item, checksums) for item in handle["shared_file_handles"]),
+            tuple(_file_from_json(item, checksums) for item in handle["private_file_handles"]),
+            int(handle["snapshot_incremental_size"]),
+            int(node["log_offset"]),
+            node.get("row_count"),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a kv snapshot document: {error!r}") from error
+
+
+def lease_to_json(leased: dict[TableBucket, int]) -> str:
+    """What a lease holds: a snapshot id for each bucket."""
+    rows = [[*bucket, snapshot_id] for bucket, snapshot_id in leased.items()]
+    return json.dumps(rows, separators=(",", ":"))
+
+
+def lease_from_json(document: str) -> dict[TableBucket, int]:
+    """The opposite of `lease_to_json`."""
+    return {TableBucket(*row[:3]): row[3] for row in json.loads(document)}
+
+
+def _file_to_json(file: SnapshotFile) -> dict[str, Any]:
+    return {"kv_file_handle": {"path": file.path, "size": file.size_bytes}, "local_path": file.local_name}
+
+
+def _file_from_json(node: dict[str, Any], checksums: dict[str, int]) -> SnapshotFile:
+    handle = node["kv_file_handle"]
+    name = str(node["local_path"])
+    return SnapshotFile(name, str(handle["path"]), int(handle["size"]), checksums.get(name))

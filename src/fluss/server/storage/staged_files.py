@@ -1,0 +1,150 @@
+"""The files of staged appends: log batches of one attempt for one bucket, outside of the log.
+
+A file is `staging/<writer id>.staged` in the bucket's directory: a header that says what the rows belong to, and the
+batches as they were received, one behind the other, sequences 0, 1, 2, ... (docs/formats/storage.md has the layout).
+Batches carry their own checksums, so no other one is needed: a file that was cut off ends with its last whole batch,
+and the append reads every batch through the checks of a normal append once more. That costs little (the checksum runs
+at several GB/s) and meets a disk that changed a byte between staging and appending, when no client is there any more
+to send it again.
+
+Nothing here has state; all functions may be called by any thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from fluss.codec.crc import crc32c
+from fluss.codec.log_batch import MIN_HEADER_BYTES, BatchHeader, CorruptBatch, check_crc, iter_batches, read_header
+from fluss.server.storage.files import FileSystem
+
+STAGING_DIRECTORY = "staging"
+MAGIC = b"FLST"
+VERSION = 1
+# Appending and scanning read this much at a time, or one batch if it is larger.
+PIECE_BYTES = 4 * 1024 * 1024
+
+_SUFFIX = ".staged"
+# magic, version, bytes of the name, checksum of everything behind it | table id, writer id, batch id
+_HEAD = Struct("<4sHHI")
+_BODY = Struct("<qqq")
+
+
+class StagedHeader(NamedTuple):
+    """What the rows of a file belong to."""
+
+    table_id: int
+    writer_id: int
+    batch_id: int
+    transaction: str
+
+
+class Piece(NamedTuple):
+    """Whole batches of a file: their bytes, where they begin in the file, and their headers with positions."""
+
+    data: bytearray
+    position: int
+    batches: list[tuple[int, BatchHeader]]
+
+    @property
+    def end(self) -> int:
+        """Position in the file behind the last batch."""
+        return self.position + len(self.data)
+
+
+def encode_header(header: StagedHeader) -> bytes:
+    """The bytes at the start of a file."""
+    name = header.transaction.encode()
+    body = _BODY.pack(header.table_id, header.writer_id, header.batch_id) + name
+    return _HEAD.pack(MAGIC, VERSION, len(name), crc32c(body)) + body
+
+
+def decode_header(data: bytes) -> tuple[StagedHeader, int] | None:
+    """The header and its size; None when it is not whole: the process died while it made the file."""
+    if len(data) < _HEAD.size + _BODY.size:
+        return None
+    magic, version, name_size, checksum = _HEAD.unpack_from(data)
+    size = _HEAD.size + _BODY.size + name_size
+    if magic != MAGIC or version != VERSION or len(data) < size or crc32c(data, _HEAD.size, size) != checksum:
+        return None
+    table_id, writer_id, batch_id = _BODY.unpack_from(data, _HEAD.size)
+    name = data[_HEAD.size + _BODY.size : size].decode(errors="replace")
+    return StagedHeader(table_id, writer_id, batch_id, name), size
+
+
+# The length of a name has 16 bits; real ones are far shorter.
+MAX_HEADER_BYTES = _HEAD.size + _BODY.size + 2**16
+
+
+def staging_directory(bucket_directory: str) -> str:
+    """Where the staged files of a bucket are."""
+    return os.path.join(bucket_directory, STAGING_DIRECTORY)
+
+
+def staged_path(bucket_directory: str, writer_id: int) -> str:
+    """The file of an attempt."""
+    return os.path.join(bucket_directory, STAGING_DIRECTORY, f"{writer_id}{_SUFFIX}")
+
+
+def staged_writer_ids(files: FileSystem, bucket_directory: str) -> list[int]:
+    """The attempts that have a file in a bucket."""
+    names = files.list_directory(staging_directory(bucket_directory))
+    stems = [name[: -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX)]
+    return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def read_piece(files: FileSystem, descriptor: int, position: int, end: int) -> Piece | None:
+    """The whole batches from `position` on, about `PIECE_BYTES` of them; None if no whole one is there before `end`.
+
+    CorruptBatch when the first one is no batch; one behind it ends the piece.
+    """
+    wanted = min(PIECE_BYTES, end - position)
+    if wanted < MIN_HEADER_BYTES:
+        return None
+    data = bytearray(files.pread(descriptor, wanted, position))
+    batches = _batches(data)
+    if not batches and len(data) >= MIN_HEADER_BYTES:
+        size = read_header(data).size
+        if PIECE_BYTES < size <= end - position:
+            data = bytearray(files.pread(descriptor, size, position))
+            batches = _batches(data)
+    if not batches:
+        return None
+    last_position, last = batches[-1]
+    del data[last_position + last.size :]
+    return Piece(data, position, batches)
+
+
+def _batches(data: bytearray) -> list[tuple[int, BatchHeader]]:
+    found = []
+    try:
+        for item in iter_batches(data):
+            found.append(item)
+    except CorruptBatch:
+        if not found:
+            raise
+    return found
+
+
+def sound_pieces(files: FileSystem, descriptor: int, position: int, end: int) -> Iterator[Piece]:
+    """Piece after piece as far as batches are whole, right by their checksums and numbered without a gap from 0."""
+    sequence = 0
+    while True:
+        try:
+            piece = read_piece(files, descriptor, position, end)
+        except CorruptBatch:
+            return
+        if piece is None:
+            return
+        for count, (start, header) in enumerate(piece.batches):
+            if header.batch_sequence != sequence or not check_crc(piece.data, start, header):
+                if count:
+                    del piece.data[start:]
+                    yield Piece(piece.data, position, piece.batches[:count])
+                return
+            sequence += 1
+        yield piece
+        position = piece.end

@@ -1,0 +1,50 @@
+"""Answers that consist of one result per bucket: small fields as a message, rows as bytes beside it.
+
+Used by LOOKUP and PREFIX_LOOKUP, whose answers have the same shape: field 1 repeats for each bucket, and every error is
+a bucket's. Rows are encoded by the handlers and not through message objects: an object per row would cost more than
+finding the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from fluss.errors import FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol.field_walk import LENGTH_DELIMITED
+from fluss.protocol.record_walk import Piece, encode_varint
+from fluss.server.network.service import Reply
+from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
+
+_BUCKET_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
+
+RowsOfBucket = Callable[[TableBucket, Any, int], Awaitable[bytes]]
+"""The encoded rows of a bucket for its part of the request, at most so many bytes."""
+
+
+async def answer_by_bucket(
+    reads: KvReads, table_id: int, items: Iterable[Any], new_result: Callable[..., Any], rows: RowsOfBucket
+) -> Reply:
+    """Ask `rows` for each bucket of a request, in order; `new_result` makes the message of its small fields."""
+    reads.registry.follow_catalog()
+    asked = [
+        (TableBucket(table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id), item)
+        for item in items
+    ]
+    await reads.settled([bucket for bucket, _ in asked])
+    answer: list[Piece] = []
+    size = 0
+    for bucket, item in asked:
+        result = new_result(bucket_id=bucket.bucket_id)
+        if bucket.partition_id is not None:
+            result.partition_id = bucket.partition_id
+        payload = b""
+        try:
+            payload = await rows(bucket, item, MAX_ANSWER_BYTES - size)
+        except FlussError as error:
+            result.error_code, result.error_message = error.error_code, error.message
+        size += len(payload)
+        fields = result.SerializeToString()
+        answer += [_BUCKET_TAG + encode_varint(len(fields) + len(payload)) + fields, payload]
+    return answer

@@ -1,0 +1,93 @@
+"""What a bucket may have in remote storage: the record kept next to the local files.
+
+One file, `kv-snapshots.json` in the bucket's directory, replaced atomically. It names every object that the bucket may
+have in remote storage: a name is noted *before* the object is made and stays noted until it is deleted. Which of them
+are needed is said by the catalog alone, so whatever the moment of a crash, an object is either part of a registered
+snapshot or a noted name that is not, which the next round deletes. Nothing has to be found by listing a store that
+others may share.
+
+It also remembers which files of the store lie in remote storage already (`uploaded`), so that the next snapshot only
+uploads new ones. A file is the same one if store, name and size are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from fluss.model.paths import TableBucket, TablePath
+
+DIRECTORY_NAME = "kv-snapshots"
+RECORD_FILE_NAME = "kv-snapshots.json"
+RECORD_VERSION = 1
+
+
+class UploadedFile(NamedTuple):
+    """A file of the store that is in remote storage: its object's name there."""
+
+    object_name: str
+    size_bytes: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class SnapshotRecord:
+    """See the module's text. Object names are relative to `tablet_directory`."""
+
+    path: TablePath
+    bucket: TableBucket
+    partition_name: str | None
+    tablet_directory: str
+    next_snapshot_id: int = 0
+    objects: tuple[str, ...] = ()
+    store_id: str = ""
+    uploaded: Mapping[str, UploadedFile] = field(default_factory=dict)
+
+
+def record_to_json(record: SnapshotRecord) -> bytes:
+    """The file's content."""
+    node = {
+        "version": RECORD_VERSION,
+        "database": record.path.database_name,
+        "table": record.path.table_name,
+        "bucket": list(record.bucket),
+        "partition_name": record.partition_name,
+        "tablet_dir": record.tablet_directory,
+        "next_snapshot_id": record.next_snapshot_id,
+        "objects": list(record.objects),
+        "store_id": record.store_id,
+        "uploaded": {name: list(file) for name, file in record.uploaded.items()},
+    }
+    return json.dumps(node, indent=1).encode()
+
+
+def record_from_json(document: bytes) -> SnapshotRecord:
+    """Read a record; ValueError names what is wrong."""
+    try:
+        node = json.loads(document)
+        if node["version"] != RECORD_VERSION:
+            raise ValueError(f"kv snapshot record of version {node['version']}, known is {RECORD_VERSION}")
+        return SnapshotRecord(
+            TablePath(node["database"], node["table"]),
+            TableBucket(*node["bucket"]),
+            node["partition_name"],
+            str(node["tablet_dir"]),
+            int(node["next_snapshot_id"]),
+            tuple(str(name) for name in node["objects"]),
+            str(node["store_id"]),
+            {name: UploadedFile(*file) for name, file in node["uploaded"].items()},
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a kv snapshot record: {error!r}") from error
+
+
+def read_record(bucket_directory: Path) -> SnapshotRecord | None:
+    """The record in a bucket's directory, None when it never had a snapshot; ValueError when it cannot be read."""
+    try:
+        document = (bucket_directory / DIRECTORY_NAME / RECORD_FILE_NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    return record_from_json(document)

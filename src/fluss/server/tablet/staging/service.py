@@ -1,0 +1,86 @@
+"""The parts of staged appends of one tablet, put together. New -> serving -> (`close`) stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from fluss.protocol.api_keys import ApiKey
+from fluss.server.catalog import Catalog
+from fluss.server.config import ServerConfig
+from fluss.server.network.service import Handler
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.committer import Committer
+from fluss.server.storage.log.options import RESERVED_FREE_BYTES
+from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.staging.applier import StagedApplier
+from fluss.server.tablet.staging.cleaning import StagedCleaning
+from fluss.server.tablet.staging.commit_apis import StagedCommitApis
+from fluss.server.tablet.staging.limits import StagingLimits
+from fluss.server.tablet.staging.stage import StageApi
+from fluss.server.tablet.staging.workers import StagingWorkers
+
+logger = logging.getLogger(__name__)
+
+# How soon decided work is found when nobody asks for it.
+LOOK_INTERVAL_SECONDS = 0.1
+
+
+class StagingService:
+    """Handlers and background work."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        registry: BucketRegistry,
+        catalog: Catalog,
+        committer: Committer,
+        files: FileSystem,
+        server_id: int,
+        tablet_count: int,
+        clock: Callable[[], int],
+    ) -> None:
+        limits = StagingLimits(
+            expiration_ms=config.staged_append_expiration_ms,
+            max_bucket_bytes=config.staged_append_max_bucket_bytes,
+            max_tablet_bytes=config.staged_append_max_bytes // tablet_count,
+            reserved_free_bytes=RESERVED_FREE_BYTES,
+        )
+        self._registry = registry
+        self._catalog = catalog
+        self._clock = clock
+        self._clean_interval_seconds = config.staged_append_check_interval_ms / 1000
+        self.workers = StagingWorkers(files, limits)
+        self.applier = StagedApplier(registry, catalog, self.workers, committer, server_id, tablet_count, clock)
+        self.cleaning = StagedCleaning(registry, catalog, self.workers, self.applier, clock)
+
+    def handlers(self, access: TableAccess) -> Mapping[int, Handler]:
+        """By API key."""
+        commits = StagedCommitApis(self._registry, self._catalog, access, self.workers, self.applier, self.cleaning)
+        return {
+            ApiKey.STAGE_LOG: StageApi(self._registry, access, self.workers, self._clock, self._catalog).stage_log,
+            ApiKey.PREPARE_STAGED: commits.prepare_staged,
+            ApiKey.APPLY_STAGED: commits.apply_staged,
+            ApiKey.ABORT_STAGED: commits.abort_staged,
+        }
+
+    async def run(self) -> None:
+        """Find decided work and files to remove; ends only by cancellation."""
+        loop = asyncio.get_running_loop()
+        clean_at = loop.time() + self._clean_interval_seconds
+        while True:
+            try:
+                self.applier.look()
+                if loop.time() >= clean_at:
+                    clean_at = loop.time() + self._clean_interval_seconds
+                    await self.cleaning.round()
+            except Exception:
+                logger.exception("looking after staged rows failed and will be tried again")
+            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
+
+    async def close(self) -> None:
+        """Stop; what is decided and not applied goes on with the next start."""
+        await self.applier.close()
+        await self.workers.close()

@@ -1,0 +1,212 @@
+"""`to_arrow()` of primary-key tables on servers that cannot scan them: from snapshots and the changelog behind them.
+
+Our own server can scan; for these tests the client is told that it cannot.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import fluss
+from fluss import FlussConnection, FlussError, col
+from fluss.client.scanner.offsets import EARLIEST, list_bucket_offsets
+from fluss.client.table_read import changelog, current, snapshot_rows
+from fluss.client.table_read.bucket_scan import BucketScan
+from fluss.client.table_read.bucket_state import BucketState
+from fluss.client.table_read.snapshot_plan import MAX_PLANS, KvSnapshot, SnapshotLease, latest_snapshots
+from fluss.client.values import TableBucket
+from tests.support.kv_tables import KvTable, user
+from tests.support.restartable import RestartableServer
+from tests.support.server_process import wait_until
+
+FIRST = [user(number) for number in range(300)]
+EXPIRING = {"table.log.ttl": "1s", "table.log.tiered.local-segments": "1"}
+DEADLINE_SECONDS = 60.0
+
+
+@pytest.fixture
+def connection(server: RestartableServer) -> Iterator[FlussConnection]:
+    server.comes_back()
+    with FlussConnection.open(server.config()) as connection:
+        yield connection
+
+
+@pytest.fixture
+def name() -> str:
+    return f"t_{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Without scans; the buckets whose snapshots were read."""
+    found: list[Any] = []
+    original = snapshot_rows.snapshot_batches
+
+    def spy(session: Any, table: Any, bucket: Any, snapshot_id: int) -> Any:
+        found.append(bucket)
+        return original(session, table, bucket, snapshot_id)
+
+    async def no(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(changelog, "snapshot_batches", spy)
+    monkeypatch.setattr(current, "_serves_scans", no)
+    return found
+
+
+def _buckets(table: KvTable) -> list[TableBucket]:
+    inner = table.table._table
+    if not inner.is_partitioned:
+        return [TableBucket(inner.table_id, bucket_id) for bucket_id in range(inner.bucket_count)]
+    infos = table.run(lambda: table.admin.list_partition_infos(table.path))
+    return [
+        TableBucket.with_partition(inner.table_id, info.partition_id, bucket_id)
+        for info in infos
+        for bucket_id in range(inner.bucket_count)
+    ]
+
+
+def _snapshots(table: KvTable) -> dict[TableBucket, KvSnapshot]:
+    session = table.table._session
+    return session.run(latest_snapshots(session.cluster, table.table._table, _buckets(table)))
+
+
+def _earliest(table: KvTable) -> list[int]:
+    session = table.table._session
+    found = session.run(list_bucket_offsets(session.cluster, table.path, _buckets(table), EARLIEST))
+    return list(found.values())
+
+
+def _wait_for_snapshots(table: KvTable) -> None:
+    count = len(_buckets(table))
+    wait_until(lambda: len(_snapshots(table)) == count, "a snapshot of every bucket", DEADLINE_SECONDS)
+
+
+def test_a_snapshot_and_what_came_after_it(connection: FlussConnection, name: str, read: list[Any]) -> None:
+    table = KvTable(connection, name, bucket_count=2)
+    table.write(FIRST)
+    _wait_for_snapshots(table)
+    table.write([user(5, "five"), user(1000)], deleted=[{"id": number} for number in range(100, 200)])
+    expected = [user(n, "five" if n == 5 else None) for n in [*range(100), *range(200, 300), 1000]]
+    assert table.rows() == expected
+    assert sorted(read, key=str) == sorted(_buckets(table), key=str)
+    assert table.rows(["name"], filter=col("id") == 5) == [{"name": "five"}]
+    assert len(table.rows(limit=7)) == 7
+
+
+def test_rows_from_before_a_column_was_added(connection: FlussConnection, name: str, read: list[Any]) -> None:
+    table = KvTable(connection, name, bucket_count=1)
+    table.write(FIRST)
+    _wait_for_snapshots(table)
+    table.run(lambda: table.admin.alter_table(table.path, add_columns={"note": fluss.DataTypes.string()}))
+    table.reopen()
+    table.write([{**user(5), "note": "new"}])
+    assert table.rows() == [{**row, "note": "new" if row["id"] == 5 else None} for row in FIRST]
+    assert read
+
+
+def test_partitions(connection: FlussConnection, name: str, read: list[Any]) -> None:
+    schema = pa.schema([("id", pa.int32()), ("day", pa.string()), ("text", pa.string())])
+    table = KvTable(connection, name, schema, ["id", "day"], partition_keys=["day"], bucket_count=1)
+    table.run(lambda: table.admin.create_partition(table.path, {"day": "a"}))
+    table.run(lambda: table.admin.create_partition(table.path, {"day": "b"}))
+    rows = [{"id": number, "day": "ab"[number % 2], "text": "x"} for number in range(20)]
+    table.write(rows)
+    _wait_for_snapshots(table)
+    assert table.rows() == rows
+    assert len(read) == 2
+    table.run(lambda: table.admin.create_partition(table.path, {"day": "c"}))
+    table.write([{"id": 100, "day": "c", "text": "y"}], deleted=[{"id": 0, "day": "a"}])
+    assert table.rows() == [*rows[1:], {"id": 100, "day": "c", "text": "y"}]
+
+
+def test_a_changelog_whose_beginning_has_expired(connection: FlussConnection, name: str, read: list[Any]) -> None:
+    """Small segments: the old ones move to remote storage and are deleted there after a second."""
+    table = KvTable(connection, name, bucket_count=1, properties=EXPIRING)
+    numbers = iter(range(10_000))
+
+    def has_expired() -> bool:
+        number = next(numbers)
+        table.write([{**user(key, "x" * 200), "score": float(number)} for key in range(150)])
+        return min(_earliest(table)) > 0
+
+    wait_until(has_expired, "the beginning of the changelog is gone", DEADLINE_SECONDS)
+    last = float(next(numbers) - 1)
+    assert {(row["id"], row["score"]) for row in table.rows()} == {(key, last) for key in range(150)}
+    assert read
+
+
+def test_a_bucket_as_of_an_offset(
+    connection: FlussConnection, name: str, read: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows at offsets before and behind that of the snapshot: changes are undone or redone."""
+
+    def refused(_: object) -> int:
+        raise FlussError("no scans", fluss.ErrorCode.UNSUPPORTED_VERSION)
+
+    monkeypatch.setattr(BucketScan, "open", refused)
+    table = KvTable(connection, name, bucket_count=1)
+    session, (bucket,) = table.table._session, _buckets(table)
+
+    def rows_at(offset: int | None) -> list[dict[str, Any]]:
+        state = BucketState(session, table.table._table, bucket, offset)
+        return sorted([row for batch in state for row in batch.to_pylist()], key=lambda row: int(row["id"]))
+
+    table.write(FIRST[:200])
+    _wait_for_snapshots(table)
+    (first,) = _snapshots(table).values()
+    assert first.log_offset == 200
+    table.write([user(5, "five"), user(250)], deleted=[{"id": 7}])
+    wait_until(lambda: _snapshots(table)[bucket].log_offset == 204, "a snapshot of all changes", DEADLINE_SECONDS)
+    table.write([user(5, "six")], deleted=[{"id": 250}])
+    second = [user(n, "five" if n == 5 else None) for n in [*range(7), *range(8, 200), 250]]
+    assert rows_at(200) == FIRST[:200]
+    assert rows_at(204) == second
+    assert rows_at(None) == [user(n, "six" if n == 5 else None) for n in [*range(7), *range(8, 200)]]
+    assert rows_at(0) == []
+
+
+def test_files_that_are_not_there(
+    connection: FlussConnection, name: str, read: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Snapshots on another machine's disk, or superseded ones: the changelog, as long as it has everything."""
+    table = KvTable(connection, name, bucket_count=1)
+    table.write(FIRST)
+    _wait_for_snapshots(table)
+
+    def elsewhere(path: str) -> str:
+        return str(tmp_path / "nowhere")
+
+    monkeypatch.setattr(snapshot_rows, "local_path", elsewhere)
+    assert table.rows() == FIRST
+    assert len(read) == MAX_PLANS
+
+
+def test_leases(connection: FlussConnection, name: str) -> None:
+    table = KvTable(connection, name, bucket_count=1)
+    table.write(FIRST)
+    _wait_for_snapshots(table)
+    session = table.table._session
+    lease = SnapshotLease(session.cluster, _snapshots(table))
+    session.run(lease.acquire())
+    assert lease._acquired_at is not None
+    session.run(lease.renew())
+    session.run(lease.drop())
+    session.run(lease.drop())
+
+
+def test_a_snapshot_that_does_not_exist(server: RestartableServer, connection: FlussConnection, name: str) -> None:
+    table = KvTable(connection, name, bucket_count=1)
+    session, (bucket,) = table.table._session, _buckets(table)
+    with pytest.raises(FlussError) as caught:
+        list(snapshot_rows.snapshot_batches(session, table.table._table, bucket, 77))
+    assert caught.value.error_code == fluss.ErrorCode.KV_SNAPSHOT_NOT_EXIST
+    if not server.target.is_apache:  # which leases anything
+        with pytest.raises(FlussError, match="superseded"):
+            session.run(SnapshotLease(session.cluster, {bucket: KvSnapshot(77, 0)}).acquire())
