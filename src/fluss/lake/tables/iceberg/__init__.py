@@ -1,0 +1,1 @@
+"""Lake tables as Iceberg tables (format version 2), through pyiceberg."""

@@ -1,0 +1,167 @@
+"""A loaded Iceberg table: what is committed, commits, plans.
+
+State: `_table` is the table as it was loaded, and after a commit as that commit left it. Invariants:
+
+- a commit adds exactly one snapshot, whose parent is the newest snapshot of this state, or nothing at all: the catalog
+  swaps the metadata only if nobody else has (compare and set), and no second attempt is made;
+- every snapshot of ours carries the offsets of *all* buckets, so the newest one alone says what is in the lake;
+- a split is accepted only if it starts where the lake ends, whoever planned it.
+
+One thread at a time; different processes may each have a loaded table.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+
+from fluss.codec.predicate import Predicate
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import (
+    COMMIT_USER,
+    COMMIT_USER_PROPERTY,
+    OFFSETS_PROPERTY,
+    CommitMessage,
+    LakeCommit,
+    LakeFile,
+)
+from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.iceberg.orphans import unreferenced_files
+from fluss.lake.tables.iceberg.producer import RoundProducer
+from fluss.lake.tables.iceberg.reading import plan_files
+from fluss.lake.tables.iceberg.target import IcebergTarget
+from fluss.lake.tables.offsets import dump_offsets, load_offsets
+from fluss.model.paths import TableBucket
+from fluss.model.schema import Schema
+
+# The metadata of a table repeats the properties of every snapshot: a larger document becomes a file beside them.
+INLINE_OFFSETS_LIMIT_BYTES = 8 << 10
+
+
+class IcebergTable:
+    """One table in the state in which it was loaded."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __str__(self) -> str:
+        return ".".join(self._table.name())
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The newest snapshot of this state."""
+        return self._table.metadata.current_snapshot_id
+
+    def target(self) -> IcebergTarget:
+        """What tasks need."""
+        return IcebergTarget.of(self._table)
+
+    def refreshed(self) -> IcebergTable:
+        """The same table as it is now."""
+        with catalog_errors(f"loading the lake table {self}"):
+            return IcebergTable(self._table.catalog.load_table(self._table.name()))
+
+    def last_commit(self, table_id: int) -> LakeCommit | None:
+        """The newest snapshot that was tiered from this Fluss table; commits of others are passed over."""
+        with catalog_errors(f"reading the offsets of the lake table {self}"):
+            for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
+                properties = _properties(snapshot)
+                if properties.get(COMMIT_USER_PROPERTY) != COMMIT_USER or OFFSETS_PROPERTY not in properties:
+                    continue
+                of_table, offsets = load_offsets(self._offsets_text(properties[OFFSETS_PROPERTY]))
+                if of_table == table_id:  # else an earlier Fluss table of this name left its lake table behind
+                    return LakeCommit(snapshot.snapshot_id, snapshot.timestamp_ms, offsets, properties)
+        return None
+
+    def committed_offsets(self, table_id: int) -> Mapping[TableBucket, int]:
+        """The offsets of `last_commit`, none if there is none."""
+        commit = self.last_commit(table_id)
+        return {} if commit is None else commit.offsets
+
+    def commit(
+        self,
+        table_id: int,
+        messages: Sequence[CommitMessage],
+        offsets: Mapping[TableBucket, int] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """One snapshot with all of it; its id. Progress without files goes into `offsets`."""
+        progress = self._progress(table_id, messages, offsets or {})
+        with catalog_errors(f"committing a round to the lake table {self}"):
+            summary = dict(properties or {})
+            summary[COMMIT_USER_PROPERTY] = COMMIT_USER
+            summary[OFFSETS_PROPERTY] = self._kept_offsets(dump_offsets(table_id, progress))
+            transaction = self._table.transaction()
+            producer = RoundProducer(
+                transaction,
+                [file for message in messages for file in message.added],
+                [file for message in messages for file in message.removed],
+                [file for message in messages for file in message.position_deletes],
+                summary,
+            )
+            producer.commit()
+            transaction.commit_transaction()
+        return producer.snapshot_id
+
+    def _progress(
+        self, table_id: int, messages: Sequence[CommitMessage], offsets: Mapping[TableBucket, int]
+    ) -> dict[TableBucket, int]:
+        """All offsets after this commit; raises if a split does not start where the lake ends."""
+        committed = self.committed_offsets(table_id)
+        progress = {**committed, **offsets}
+        for message in messages:
+            split = message.split
+            if split.bucket.table_id != table_id:
+                raise FlussError(f"a split of table {split.bucket.table_id} cannot be committed for table {table_id}")
+            if split.start_offset is None:
+                continue
+            tiered = committed.get(split.bucket)
+            if tiered is not None and tiered != split.start_offset:
+                raise _fenced(
+                    f"bucket {split.bucket.bucket_id} of lake table {self} is tiered up to offset {tiered}, but the "
+                    f"round starts at {split.start_offset}: another tierer was here; load the table and plan again"
+                )
+            progress[split.bucket] = split.end_offset
+        backwards = [bucket for bucket, offset in committed.items() if progress[bucket] < offset]
+        if backwards:
+            raise _fenced(f"bucket {backwards[0].bucket_id} of lake table {self} would go back to an earlier offset")
+        return progress
+
+    def _kept_offsets(self, text: str) -> str:
+        if len(text) <= INLINE_OFFSETS_LIMIT_BYTES:
+            return text
+        path = self._table.location_provider().new_metadata_location(f"offsets-{uuid.uuid4()}.json")
+        with self._table.io.new_output(path).create() as stream:
+            stream.write(text.encode())
+        return path
+
+    def _offsets_text(self, kept: str) -> str | bytes:
+        if kept.startswith("{"):
+            return kept
+        with self._table.io.new_input(kept).open() as stream:
+            return stream.read()
+
+    def plan_files(
+        self,
+        snapshot_id: int | None = None,
+        schema: Schema | None = None,
+        predicate: Predicate | None = None,
+        buckets: Iterable[tuple[str | None, int]] | None = None,
+    ) -> list[LakeFile]:
+        """The files of a snapshot that may have rows for `predicate`, of these (partition name, bucket) pairs."""
+        return plan_files(self._table, snapshot_id, schema, predicate, buckets)
+
+    def unreferenced_files(self, older_than_ms: int) -> list[str]:
+        """Files under the table's directory that no snapshot knows and that are older than this moment."""
+        return unreferenced_files(self._table, older_than_ms)
+
+
+def _properties(snapshot: Snapshot) -> dict[str, str]:
+    return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+
+
+def _fenced(message: str) -> FlussError:
+    return FlussError(message, ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION)

@@ -1,0 +1,88 @@
+"""Filters of Fluss as expressions of Iceberg, for leaving out files.
+
+An expression may keep files without a matching row, never the other way round: what cannot be said in Iceberg's terms,
+or is compared differently there, becomes "always true". Rows are filtered by whoever reads them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyiceberg.expressions
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
+
+from fluss.codec.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate
+from fluss.lake.tables.iceberg.types import LAKE_TIME_PRECISION
+from fluss.model.schema import Column, Schema
+from fluss.model.types import DataType, DecimalType
+
+# Their constructors take a name and literals, which type checkers cannot see (they are pydantic models).
+expressions: Any = pyiceberg.expressions
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_COMPARISONS: dict[LeafFunction, Callable[[str, Any], Any]] = {
+    LeafFunction.EQUAL: expressions.EqualTo,
+    LeafFunction.LESS_THAN: expressions.LessThan,
+    LeafFunction.LESS_OR_EQUAL: expressions.LessThanOrEqual,
+    LeafFunction.GREATER_THAN: expressions.GreaterThan,
+    LeafFunction.GREATER_OR_EQUAL: expressions.GreaterThanOrEqual,
+}
+_LITERAL_ROOTS = frozenset(("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "CHAR", "STRING", "BINARY", "BYTES"))
+
+
+def to_expression(predicate: Predicate | None, schema: Schema, lake_columns: set[str]) -> BooleanExpression:
+    """The expression for planning; columns that the lake state lacks are not judged."""
+    if predicate is None:
+        return AlwaysTrue()
+    if isinstance(predicate, Compound):
+        children = [to_expression(child, schema, lake_columns) for child in predicate.children]
+        join = And if predicate.function is CompoundFunction.AND else Or
+        joined: BooleanExpression = children[0]
+        for child in children[1:]:
+            joined = join(joined, child)
+        return joined
+    column = next((each for each in schema.columns if each.column_id == predicate.column_id), None)
+    return AlwaysTrue() if column is None or column.name not in lake_columns else _leaf(predicate, column)
+
+
+def _leaf(leaf: Leaf, column: Column) -> Any:
+    if leaf.function is LeafFunction.IS_NULL:
+        return expressions.IsNull(column.name)
+    if leaf.function is LeafFunction.IS_NOT_NULL:
+        return expressions.NotNull(column.name)
+    literals = [_literal(value, column.data_type) for value in leaf.literals]
+    if None in literals or not literals:
+        return AlwaysTrue()
+    if leaf.function in _COMPARISONS:
+        return _COMPARISONS[leaf.function](column.name, literals[0])
+    if leaf.function is LeafFunction.IN:
+        return expressions.In(column.name, literals)
+    if leaf.function is LeafFunction.STARTS_WITH:
+        return expressions.StartsWith(column.name, literals[0])
+    return AlwaysTrue()
+
+
+def _literal(value: Any, data_type: DataType) -> Any:
+    """The value for pyiceberg, None if it cannot be compared there as it is here.
+
+    FLOAT and DOUBLE are left out for NaN, which statistics do not count; so are times with digits that the lake lacks.
+    """
+    root = data_type.root
+    if value is None:
+        return None
+    if root in _LITERAL_ROOTS:
+        return value
+    if isinstance(data_type, DecimalType):
+        return Decimal(value).scaleb(-data_type.scale)
+    if root == "DATE":
+        return (_EPOCH + dt.timedelta(days=value)).date()
+    if getattr(data_type, "precision", LAKE_TIME_PRECISION + 1) > LAKE_TIME_PRECISION:
+        return None
+    if root.startswith("TIMESTAMP"):
+        millis, nanos = value
+        moment = _EPOCH + dt.timedelta(milliseconds=millis, microseconds=nanos // 1000)
+        return moment if root == "TIMESTAMP_WITHOUT_TIME_ZONE" else moment.replace(tzinfo=dt.timezone.utc)
+    return None

@@ -1,0 +1,130 @@
+"""Plans of a snapshot and rows of its files.
+
+Files are read here and not by pyiceberg's scan: that one collects a whole file before its first batch, does not tell
+positions, and (0.12) shows a null list of rows as an empty one. Columns are found by their field ids, so a column that
+is renamed or added stays what it is; deletes come from pyiceberg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import _read_all_delete_files
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.table import FileScanTask, Table
+
+from fluss.codec.predicate import Predicate
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import LakeFile
+from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.iceberg.filters import to_expression
+from fluss.lake.tables.iceberg.partitions import PartitionLayout
+from fluss.lake.tables.iceberg.target import IcebergTarget
+from fluss.lake.tables.iceberg.values import from_lake, table_schema
+from fluss.model.schema import Schema
+
+POSITION_COLUMN = "__position"
+READ_BATCH_ROWS = 1 << 16
+
+
+def plan_files(
+    table: Table,
+    snapshot_id: int | None,
+    schema: Schema | None,
+    predicate: Predicate | None,
+    buckets: Iterable[tuple[str | None, int]] | None,
+) -> list[LakeFile]:
+    """The files of a snapshot (the newest of this state if None), ordered by partition, bucket and path."""
+    if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
+        raise FlussError(
+            f"lake table {'.'.join(table.name())} has no snapshot {snapshot_id} (any more): expired snapshots cannot "
+            "be read; start the read again, or name a newer one",
+            ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
+        )
+    wanted = None if buckets is None else set(buckets)
+    with catalog_errors(f"planning a read of lake table {'.'.join(table.name())}"):
+        scan = table.scan(snapshot_id=snapshot_id)
+        if schema is not None and predicate is not None:
+            columns = {field.name for field in scan.projection().fields}
+            scan = scan.filter(to_expression(predicate, schema, columns))
+        layouts = {spec_id: PartitionLayout(spec, table.schema()) for spec_id, spec in table.metadata.specs().items()}
+        files = [_lake_file(task, layouts[task.file.spec_id]) for task in scan.plan_files()]
+    chosen = [each for each in files if wanted is None or (each.partition_name, each.bucket_id) in wanted]
+    return sorted(chosen, key=lambda each: (each.partition_name or "", each.bucket_id or 0, each.path))
+
+
+def _lake_file(task: FileScanTask, layout: PartitionLayout) -> LakeFile:
+    name, bucket_id = layout.names(task.file.partition)
+    deleted = sum(file.record_count for file in task.delete_files)
+    return LakeFile(
+        task.file.file_path, bucket_id, name, task.file.record_count, task.file.file_size_in_bytes, deleted, task
+    )
+
+
+def read_files(
+    target: IcebergTarget, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """Batch by batch, file after file, without the rows that are deleted."""
+    wanted = table_schema(schema, columns)
+    for file in files:
+        for rows, _ in _rows(target, file, wanted):
+            yield rows
+
+
+def read_positions(
+    target: IcebergTarget, file: LakeFile, schema: Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Columns of the rows that are not deleted, each with its position in the file: what deletes need."""
+    wanted = table_schema(schema, columns)
+    with_position = wanted.append(pa.field(POSITION_COLUMN, pa.int64(), False))
+    for rows, positions in _rows(target, file, wanted):
+        yield pa.RecordBatch.from_arrays([*rows.columns, pa.array(positions)], schema=with_position)
+
+
+def _rows(target: IcebergTarget, file: LakeFile, wanted: pa.Schema) -> Iterator[tuple[pa.RecordBatch, Any]]:
+    """The rows of a file that are not deleted, and their positions in it."""
+    io = target.open_io()
+    with catalog_errors(f"reading {file.path} of the lake"):
+        deleted = _deleted_positions(io, file)
+        with io.new_input(file.path).open() as stream:
+            parquet = pq.ParquetFile(stream)
+            names = _names_in_file(parquet.schema_arrow, target.metadata.schema(), wanted.names)
+            start = 0
+            for batch in parquet.iter_batches(READ_BATCH_ROWS, columns=list(names)):
+                end = start + batch.num_rows
+                found = {names[name]: batch.column(index) for index, name in enumerate(batch.schema.names)}
+                rows = from_lake(found, batch.num_rows, wanted)
+                first, last = np.searchsorted(deleted, (start, end))
+                positions = np.delete(np.arange(start, end, dtype=np.int64), deleted[first:last] - start)
+                start = end
+                if len(positions):
+                    kept = rows if len(positions) == len(rows) else rows.take(pa.array(positions - (end - len(rows))))
+                    yield kept, positions
+
+
+def _names_in_file(in_file: pa.Schema, schema: IcebergSchema, names: Sequence[str]) -> dict[str, str]:
+    """Name in the file -> name in the table, by field id; a column that the file lacks is not in it.
+
+    A file without ids (somebody added it as it was) is read by names.
+    """
+    by_id = {(field.metadata or {}).get(b"PARQUET:field_id"): field.name for field in in_file}
+    if not any(by_id):
+        return {name: name for name in in_file.names if name in names}
+    found = {}
+    for field in schema.fields:
+        name = by_id.get(str(field.field_id).encode())
+        if field.name in names and name is not None:
+            found[name] = field.name
+    return found
+
+
+def _deleted_positions(io: FileIO, file: LakeFile) -> Any:
+    """In order, each once."""
+    deletes = _read_all_delete_files(io, [file.handle]).get(file.path, [])
+    parts = [each.to_numpy() for each in deletes]
+    return np.unique(np.concatenate(parts)).astype(np.int64) if parts else np.empty(0, np.int64)

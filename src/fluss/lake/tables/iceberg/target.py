@@ -1,0 +1,91 @@
+"""What tasks know of a table: its metadata without the history, and how to reach its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit
+from fluss.model.schema import Schema
+
+# Tasks of one process work on few tables at a time.
+PARSED_TABLES_LIMIT = 16
+
+
+@lru_cache(maxsize=PARSED_TABLES_LIMIT)
+def _parsed(metadata_json: str) -> TableMetadata:
+    return TableMetadataUtil.parse_raw(metadata_json)
+
+
+@dataclass(frozen=True)
+class IcebergTarget:
+    """Writes and reads files in any process. Pickles; the properties may hold keys of an object store."""
+
+    metadata_json: str = field(repr=False)
+    io_properties: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, table: Table) -> IcebergTarget:
+        """Without snapshots and logs: the metadata of an old table is large, and every task carries it."""
+        without_history = table.metadata.model_copy(
+            update={
+                "snapshots": [],
+                "snapshot_log": [],
+                "metadata_log": [],
+                "refs": {},
+                "current_snapshot_id": None,
+                "statistics": [],
+                "partition_statistics": [],
+            }
+        )
+        return cls(without_history.model_dump_json(), dict(table.io.properties))
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """Schema, partition spec, properties and location."""
+        return _parsed(self.metadata_json)
+
+    def open_io(self) -> FileIO:
+        """Access to the files."""
+        return load_file_io(dict(self.io_properties), self.metadata.location)
+
+    def write_split(
+        self, split: LakeSplit, batches: Iterable[pa.RecordBatch], replaces: Sequence[LakeFile] = ()
+    ) -> CommitMessage:
+        """Rows with `__offset` and `__timestamp` as new files; `replaces` are the files that they take the place of."""
+        from fluss.lake.tables.iceberg.writing import write_split
+
+        return write_split(self, split, batches, replaces)
+
+    def delete_rows(self, message: CommitMessage, positions: Mapping[LakeFile, pa.Array]) -> CommitMessage:
+        """`message` and position deletes for rows of files that stay."""
+        from fluss.lake.tables.iceberg.writing import delete_rows
+
+        return delete_rows(self, message, positions)
+
+    def discard(self, messages: Iterable[CommitMessage]) -> None:
+        """Remove the files of messages that will not be committed. Never after a commit whose end is unknown."""
+        io = self.open_io()
+        for message in messages:
+            for data_file in (*message.added, *message.position_deletes):
+                io.delete(data_file.file_path)
+
+    def read_files(
+        self, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that are not deleted, in the Arrow types of `schema`; system columns when named."""
+        from fluss.lake.tables.iceberg.reading import read_files
+
+        return read_files(self, files, schema, columns)
+
+    def read_positions(self, file: LakeFile, schema: Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows that are not deleted, with the position of each in the file as the last column."""
+        from fluss.lake.tables.iceberg.reading import read_positions
+
+        return read_positions(self, file, schema, columns)

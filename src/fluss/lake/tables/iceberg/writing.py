@@ -1,0 +1,227 @@
+"""Arrow batches into Parquet files with field ids and statistics. Runs in any process; commits nothing.
+
+Batches are gathered to row groups, so memory holds one row group; a file that reaches the target size is closed and the
+next one begins. A file that was written is described by a pyiceberg `DataFile`, which pickles.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionKey
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
+
+from fluss.errors import FlussError
+from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit
+from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.iceberg.partitions import PartitionLayout
+from fluss.lake.tables.iceberg.target import IcebergTarget
+from fluss.lake.tables.iceberg.values import file_schema, to_lake
+
+ROW_GROUP_BYTES = 64 << 20
+ROW_GROUP_ROWS = 1 << 20
+DEFAULT_TARGET_FILE_BYTES = 128 << 20
+DEFAULT_COMPRESSION = "zstd"
+
+# Ids that the Iceberg specification reserves for position-delete files.
+DELETE_PATH_ID = 2147483546
+DELETE_POSITION_ID = 2147483545
+_DELETE_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.utf8(), False, {b"PARQUET:field_id": str(DELETE_PATH_ID).encode()}),
+        pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": str(DELETE_POSITION_ID).encode()}),
+    ]
+)
+
+
+def write_split(
+    target: IcebergTarget, split: LakeSplit, batches: Iterable[pa.RecordBatch], replaces: Sequence[LakeFile]
+) -> CommitMessage:
+    """The rows of a split as files of its bucket; no rows make no file."""
+    with catalog_errors(f"writing rows of bucket {split.bucket.bucket_id} to the lake"):
+        files = _SplitFiles(target, split)
+        try:
+            for batch in batches:
+                files.add(to_lake(batch, files.schema, split.bucket.bucket_id))
+            written = files.finish()
+        except BaseException:
+            files.abandon()
+            raise
+    removed = tuple(file.handle.file for file in replaces)
+    return CommitMessage(split, sum(each.record_count for each in written), tuple(written), removed)
+
+
+class _SplitFiles:
+    """The files of one split, written one after the other by one thread."""
+
+    def __init__(self, target: IcebergTarget, split: LakeSplit) -> None:
+        self._target = target
+        self._metadata = target.metadata
+        self._io = target.open_io()
+        self._split = split
+        self._partition = PartitionLayout(self._metadata.spec(), self._metadata.schema()).record(
+            split.partition_name, split.bucket.bucket_id
+        )
+        self.schema = file_schema(self._metadata.schema())
+        properties = self._metadata.properties
+        self._target_bytes = int(properties.get("write.target-file-size-bytes", DEFAULT_TARGET_FILE_BYTES))
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = self._pending_rows = 0
+        self._open: _OpenFile | None = None
+        self._written: list[DataFile] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take rows; writes when a row group is full."""
+        if not batch.num_rows:
+            return
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        self._pending_rows += batch.num_rows
+        if self._pending_bytes >= ROW_GROUP_BYTES or self._pending_rows >= ROW_GROUP_ROWS:
+            self._write_row_group()
+
+    def finish(self) -> list[DataFile]:
+        """Write what is pending and close; all files of the split."""
+        self._write_row_group()
+        self._close_file()
+        return self._written
+
+    def abandon(self) -> None:
+        """Close without a result; the file stays behind as an orphan."""
+        if self._open is not None:
+            self._open.stream.close()
+
+    def _write_row_group(self) -> None:
+        if not self._pending:
+            return
+        if self._open is None:
+            self._open = _OpenFile(self._target, self._split, self._partition, self.schema)
+        self._open.writer.write_table(pa.Table.from_batches(self._pending, self.schema), ROW_GROUP_ROWS)
+        self._pending = []
+        self._pending_bytes = self._pending_rows = 0
+        if self._open.stream.tell() >= self._target_bytes:
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._open is None:
+            return
+        parquet = self._open.close()
+        schema = self._metadata.schema()
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet,
+            compute_statistics_plan(schema, self._metadata.properties),
+            parquet_path_to_id_mapping(schema),
+        )
+        facts = statistics.to_serialized_dict()
+        self._written.append(_data_file(self._target, self._open.path, self._partition, DataFileContent.DATA, facts))
+        self._open = None
+
+
+class _OpenFile:
+    """A Parquet file that is being written."""
+
+    def __init__(self, target: IcebergTarget, split: LakeSplit, partition: Record, schema: pa.Schema) -> None:
+        properties = target.metadata.properties
+        self.path = _new_path(target, split, partition, "")
+        self.stream: Any = target.open_io().new_output(self.path).create()
+        self._metadata: list[Any] = []
+        level = properties.get("write.parquet.compression-level")
+        codec = properties.get("write.parquet.compression-codec", DEFAULT_COMPRESSION)
+        self.writer = pq.ParquetWriter(
+            self.stream,
+            schema,
+            compression="none" if codec == "uncompressed" else codec,
+            compression_level=None if level is None else int(level),
+            store_schema=False,
+            metadata_collector=self._metadata,
+        )
+
+    def close(self) -> Any:
+        """The footer of the finished file."""
+        self.writer.close()
+        self.stream.close()
+        return self._metadata[0]
+
+
+class _DirectoryName:
+    """The directory of a partition, in the one method that location providers use of a `PartitionKey`."""
+
+    def __init__(self, target: IcebergTarget, partition: Record) -> None:
+        self._path = target.metadata.spec().partition_to_path(partition, target.metadata.schema())
+
+    def to_path(self) -> str:
+        return self._path
+
+
+def _new_path(target: IcebergTarget, split: LakeSplit, partition: Record, suffix: str) -> str:
+    """Bucket and range first, for people who look into the directory; unique by what follows."""
+    start = split.end_offset if split.start_offset is None else split.start_offset
+    name = f"{split.bucket.bucket_id:05d}-{start}-{split.end_offset}-{uuid.uuid4()}{suffix}.parquet"
+    provider = load_location_provider(target.metadata.location, target.metadata.properties)
+    return provider.new_data_location(name, cast(PartitionKey, _DirectoryName(target, partition)))
+
+
+def _data_file(
+    target: IcebergTarget, path: str, partition: Record, content: DataFileContent, facts: Mapping[str, Any]
+) -> DataFile:
+    data_file = DataFile.from_args(
+        content=content,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=partition,
+        file_size_in_bytes=len(target.open_io().new_input(path)),
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        **facts,
+    )
+    data_file.spec_id = target.metadata.default_spec_id
+    return data_file
+
+
+def delete_rows(target: IcebergTarget, message: CommitMessage, positions: Mapping[LakeFile, Any]) -> CommitMessage:
+    """One delete file per data file: readers that know which file it is about read no other."""
+    written = list(message.position_deletes)
+    with catalog_errors(f"writing deletes of bucket {message.split.bucket.bucket_id} to the lake"):
+        for file, rows in positions.items():
+            if file.handle.file in message.removed:
+                raise FlussError(f"rows of {file.path} cannot be deleted: the same round replaces the whole file")
+            if len(rows):
+                written.append(_write_deletes(target, message.split, file.handle.file, rows))
+    return replace(message, position_deletes=tuple(written))
+
+
+def _write_deletes(target: IcebergTarget, split: LakeSplit, data_file: DataFile, rows: Any) -> DataFile:
+    ordered = pc.unique(pa.array(rows, pa.int64())).sort()
+    if ordered[0].as_py() < 0 or ordered[-1].as_py() >= data_file.record_count:
+        raise FlussError(f"positions of {data_file.file_path} go from 0 to {data_file.record_count - 1}")
+    paths = pa.repeat(pa.scalar(data_file.file_path), len(ordered))
+    path = _new_path(target, split, data_file.partition, "-deletes")
+    with target.open_io().new_output(path).create() as stream:
+        pq.write_table(
+            pa.Table.from_arrays([paths, ordered], schema=_DELETE_SCHEMA),
+            stream,
+            compression="zstd",
+            store_schema=False,
+        )
+    bound = data_file.file_path.encode()
+    # Whole paths as bounds, not cut ones: equal bounds say that the deletes are about this file alone.
+    facts = {
+        "record_count": len(ordered),
+        "lower_bounds": {DELETE_PATH_ID: bound},
+        "upper_bounds": {DELETE_PATH_ID: bound},
+    }
+    return _data_file(target, path, data_file.partition, DataFileContent.POSITION_DELETES, facts)

@@ -1,0 +1,77 @@
+"""Bucket offsets as a document: up to which offset each bucket of a table is in the lake.
+
+An offset is the next one to read from the log. The document is the one of Apache Fluss: a list per table or partition,
+indexed by bucket, -1 for a bucket of which nothing is known.
+
+>>> dump_offsets(41, {TableBucket(41, None, 0): 120, TableBucket(41, None, 2): 77})
+'{"version":1,"table_id":41,"bucket_offsets":[120,-1,77]}'
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+
+OFFSETS_VERSION = 1
+UNKNOWN_OFFSET = -1
+# A bucket id is an index of a list; a document that names a higher one is damaged, not large.
+MAX_BUCKET_ID = 1 << 20
+
+Offsets = Mapping[TableBucket, int]
+
+
+def dump_offsets(table_id: int, offsets: Offsets) -> str:
+    """The document; no offsets at all make one without lists."""
+    partitions: dict[int | None, dict[int, int]] = {}
+    for bucket, offset in offsets.items():
+        if bucket.table_id != table_id:
+            raise FlussError(f"offsets of table {table_id} name bucket {bucket.bucket_id} of table {bucket.table_id}")
+        partitions.setdefault(bucket.partition_id, {})[bucket.bucket_id] = offset
+    if None in partitions and len(partitions) > 1:
+        raise FlussError(f"table {table_id} has offsets with and without partitions: it is either partitioned or not")
+    document: dict[str, Any] = {"version": OFFSETS_VERSION, "table_id": table_id}
+    if None in partitions:
+        document["bucket_offsets"] = _as_list(partitions[None])
+    elif partitions:
+        by_id = sorted((partition or 0, _as_list(buckets)) for partition, buckets in partitions.items())
+        document["partition_offsets"] = [{"partition_id": each, "bucket_offsets": values} for each, values in by_id]
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _as_list(buckets: Mapping[int, int]) -> list[int]:
+    if not 0 <= min(buckets) <= max(buckets) <= MAX_BUCKET_ID:
+        raise FlussError(f"bucket ids go from 0 to {MAX_BUCKET_ID}, got {sorted(buckets)}")
+    return [buckets.get(bucket, UNKNOWN_OFFSET) for bucket in range(max(buckets) + 1)]
+
+
+def load_offsets(text: str | bytes) -> tuple[int, dict[TableBucket, int]]:
+    """Table id and offsets of a document; a damaged one is an error that says what is wrong with it."""
+    try:
+        document = json.loads(text)
+        if document["version"] != OFFSETS_VERSION:
+            raise ValueError(f"version {document['version']!r} instead of {OFFSETS_VERSION}")
+        table_id = _whole(document["table_id"])
+        plain, partitioned = document.get("bucket_offsets"), document.get("partition_offsets")
+        if plain is not None and partitioned is not None:
+            raise ValueError("offsets with and without partitions")
+        offsets = {} if plain is None else _from_list(table_id, None, plain)
+        for entry in partitioned or ():
+            offsets |= _from_list(table_id, _whole(entry["partition_id"]), entry["bucket_offsets"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise FlussError(f"damaged bucket offsets: {error!r} in {text[:200]!r}", ErrorCode.CORRUPT_MESSAGE) from None
+    return table_id, offsets
+
+
+def _from_list(table_id: int, partition_id: int | None, values: list[Any]) -> dict[TableBucket, int]:
+    offsets = {TableBucket(table_id, partition_id, bucket): _whole(value) for bucket, value in enumerate(values)}
+    return {bucket: offset for bucket, offset in offsets.items() if offset != UNKNOWN_OFFSET}
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < UNKNOWN_OFFSET:
+        raise ValueError(f"{value!r} instead of a whole number")
+    return value

@@ -1,0 +1,44 @@
+"""A warehouse in an object store, by configuration alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import open_lake
+from fluss.lake.tables.iceberg.tables import IcebergFormat
+from tests.support.lake_tables import PEOPLE, TABLE_ID, made, people, spec_of
+from tests.support.object_store import ObjectStore
+
+
+def test_a_warehouse_in_an_object_store(tmp_path: Path) -> None:
+    with ObjectStore() as store:
+        properties = {
+            "warehouse": "s3://lake/warehouse",
+            "s3.endpoint": store.endpoint,
+            "s3.access-key-id": "key",
+            "s3.secret-access-key": "secret of the store",
+            "s3.region": "us-east-1",
+            "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+        }
+        store.objects["lake/"] = b""
+        lake = open_lake("iceberg", properties, tmp_path)
+        assert isinstance(lake, IcebergFormat)
+        tierer = made(lake, spec_of(PEOPLE))
+        tierer.commit(tierer.write(people(0, 3)))
+        lost = tierer.write(people(3, 1), start=3)
+        assert tierer.rows() == people(0, 3)
+        assert tierer.table.unreferenced_files(10**14) == [lost.added[0].file_path]
+        tierer.table.target().discard([lost])
+        assert tierer.table.unreferenced_files(10**14) == []
+        assert len(tierer.table.committed_offsets(TABLE_ID)) == 1
+        assert any(key.startswith("lake/warehouse/db/") and key.endswith(".parquet") for key in store.objects)
+        assert "secret of the store" not in repr(tierer.table.target())
+
+
+def test_a_catalog_that_cannot_be_reached_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(FlussError, match=r"the Iceberg catalog 'http://127\.0\.0\.1:1/' cannot be opened") as caught:
+        open_lake("iceberg", {"type": "rest", "uri": "http://127.0.0.1:1/"}, tmp_path)
+    assert caught.value.error_code == ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION
