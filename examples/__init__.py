@@ -1,1 +1,1 @@
-"""Examples that run; `python3 dev.py demo` runs them."""
+"""Examples that run; tests run them too."""

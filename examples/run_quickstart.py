@@ -1,4 +1,4 @@
-"""`python3 dev.py demo`: a server, our client, a restart; then the published client pyfluss on the same server.
+"""`python3 dev.py clients`: a server, our client, a restart; then the published client pyfluss on the same server.
 
 pyfluss has the same import name as this project, so it lives in an environment of its own, made on the first run. Where
 it cannot be fetched, the demo says so and goes without it.

@@ -1,0 +1,182 @@
+"""Sensors, a stream, answers: the whole system in one program.
+
+    python examples/pipeline.py                        # with a server inside
+    python examples/pipeline.py 127.0.0.1:9123         # on any other server, an Apache Fluss cluster for example
+
+Sensors append readings to a log table. Spark reads them as a stream, averages them per sensor and second, and upserts
+the results into a primary-key table while the sensors are still running. This program looks single results up the
+whole time, and draws the table at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import fluss
+import fluss.spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SENSORS = ["attic", "cellar", "garden", "kitchen"]
+READINGS = pa.schema([("sensor", pa.string()), ("at", pa.timestamp("us", tz="UTC")), ("celsius", pa.float64())])
+AVERAGES = pa.schema(
+    [
+        pa.field("sensor", pa.string(), nullable=False),
+        pa.field("second", pa.timestamp("us", tz="UTC"), nullable=False),
+        ("celsius", pa.float64()),
+        ("readings", pa.int64()),
+    ]
+)
+READINGS_PER_ROUND = 400
+ROUND_SECONDS = 0.1
+CATCH_UP_SECONDS = 60
+
+
+def create_tables(db: fluss.Database) -> None:
+    """Two fresh tables: readings as they come, averages by key."""
+    for name in ("readings", "averages"):
+        db.drop_table(name, ignore_if_not_exists=True)
+    db.create_table("readings", READINGS)
+    db.create_table("averages", AVERAGES, primary_keys=["sensor", "second"])
+
+
+class Sensors(threading.Thread):
+    """Appends a few thousand readings a second until `stop`."""
+
+    def __init__(self, db: fluss.Database) -> None:
+        super().__init__(name="sensors", daemon=True)
+        self.db = db
+        self.rows = 0
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        started = time.time()
+        while not self._end.wait(ROUND_SECONDS):
+            now = time.time()
+            rows = [self.reading(now, now - started) for _ in range(READINGS_PER_ROUND)]
+            self.db.append("readings", pa.Table.from_pylist(rows, READINGS))  # on disk when it returns
+            self.rows += len(rows)
+
+    def reading(self, now: float, age: float) -> dict[str, object]:
+        number = random.randrange(len(SENSORS))
+        celsius = 12 + 4 * number + 3 * math.sin(age / 3 + number) + random.gauss(0, 1)
+        return {"sensor": SENSORS[number], "at": datetime.fromtimestamp(now, timezone.utc), "celsius": celsius}
+
+    def stop(self) -> int:
+        """No more readings; how many there are."""
+        self._end.set()
+        self.join()
+        return self.rows
+
+
+def start_stream(spark: SparkSession, address: str, checkpoint: Path) -> StreamingQuery:
+    """Readings in, averages out, as long as it runs."""
+    from pyspark.sql import functions as sf
+
+    readings = spark.readStream.format("fluss").option("start", "earliest").load("readings")
+    averages = (
+        readings.withWatermark("at", "1 minute")
+        .groupBy("sensor", sf.date_trunc("second", "at").alias("second"))
+        .agg(sf.avg("celsius").alias("celsius"), sf.count("*").alias("readings"))
+    )
+    return (
+        averages.writeStream.outputMode("update")
+        .option("checkpointLocation", str(checkpoint))
+        .foreachBatch(fluss.spark.foreach_batch("averages", bootstrap_servers=address))
+        .start()
+    )
+
+
+def progress(db: fluss.Database, sensors: Sensors, started: float) -> int:
+    """One line about what is written and averaged, and what is known about the attic; how many are averaged."""
+    averages = db.to_arrow("averages", ["sensor", "second", "readings"])
+    done = int(sum(averages["readings"].to_pylist()))
+    seconds = [row["second"] for row in averages.to_pylist() if row["sensor"] == "attic"]
+    known = ""
+    if seconds:
+        newest = db.lookup("averages", {"sensor": "attic", "second": max(seconds)})
+        known = f", attic at {newest['second']:%H:%M:%S}: {newest['celsius']:.1f} °C"
+    line = f"{time.time() - started:4.0f} s  {sensors.rows:>8,} readings, {done:>8,} of them averaged{known}"
+    print(f"\r{line:<100}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
+    return done
+
+
+def plot(db: fluss.Database, file: Path) -> None:
+    """The averages as a picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # a file, no window
+    from matplotlib import pyplot
+
+    table = db.to_arrow("averages").to_pandas().sort_values("second")
+    figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
+    for sensor, rows in table.groupby("sensor"):
+        axes.plot(rows["second"], rows["celsius"], marker=".", label=sensor)
+    axes.set(title="Averages per second, from the primary-key table", ylabel="°C")
+    axes.legend(loc="upper right")
+    figure.autofmt_xdate()
+    figure.savefig(file, dpi=120)
+
+
+def run(address: str, seconds: float, folder: Path, picture: Path) -> None:
+    """The sensors for so many seconds, and Spark until it has seen everything."""
+    started = time.time()
+    with fluss.connect(address) as db:
+        create_tables(db)
+        sensors = Sensors(db)
+        print(f"server at {address}, Spark is starting", flush=True)
+        settings = {"spark.sql.fluss.bootstrap.servers": address, "spark.log.level": "ERROR"}
+        spark = fluss.spark.session("pipeline", config=settings)
+        query = start_stream(spark, address, folder / "checkpoint")
+        sensors.start()
+        try:
+            done, deadline = 0, math.inf
+            stop_at = time.time() + seconds
+            while done < sensors.rows or time.time() < stop_at:
+                if time.time() >= stop_at and deadline == math.inf:
+                    sensors.stop()
+                    deadline = time.time() + CATCH_UP_SECONDS
+                if query.exception() is not None or time.time() > deadline:
+                    raise SystemExit(f"\nthe stream did not keep up: {query.exception() or query.lastProgress}")
+                query.awaitTermination(1)
+                done = progress(db, sensors, started)
+        finally:
+            query.stop()
+            spark.stop()
+        plot(db, picture)
+        if sys.stdout.isatty():
+            print()  # behind the progress line
+        print(f"all {done:,} readings are averaged; the picture is {picture}")
+
+
+def main() -> None:
+    """The program."""
+    parser = argparse.ArgumentParser(description="Sensors into a log table, Spark into a primary-key table, lookups.")
+    parser.add_argument("address", nargs="?", help="HOST:PORT of a server; without it one runs inside this program")
+    parser.add_argument("--seconds", type=float, default=20, help="how long the sensors run (default: 20)")
+    parser.add_argument("--plot", type=Path, default=Path("pipeline.png"), help="the picture (default: pipeline.png)")
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fluss-pipeline-")))
+        address = arguments.address
+        if address is None:
+            address = stack.enter_context(fluss.embedded(folder / "data")).bootstrap_servers
+        run(address, arguments.seconds, folder, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()

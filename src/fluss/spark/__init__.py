@@ -1,0 +1,123 @@
+"""Spark on top of the client: `format("fluss")`, and helpers around it.
+
+    import fluss.spark
+
+    spark = fluss.spark.session()
+    spark.read.format("fluss").option("bootstrap.servers", "localhost:9123").load("shop.orders").show()
+
+Spark imports `pyspark_fluss`, and with it this package, in every session: what is heavy is loaded at first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+# At once, and light: a later import of a module of the same name would hide the function.
+from fluss.spark.attach import attach
+from fluss.spark.session import session
+
+if _TYPE_CHECKING:
+    import fluss.spark.catalog as catalog
+    from fluss.spark.attach import Attached
+    from fluss.spark.cluster import table_options
+    from fluss.spark.ddl import (
+        alter_database,
+        alter_table,
+        create_database,
+        create_partition,
+        create_table,
+        database_info,
+        drop_database,
+        drop_partition,
+        drop_table,
+        list_databases,
+        list_partitions,
+        list_tables,
+        table_exists,
+        table_info,
+    )
+    from fluss.spark.procedures import (
+        get_cluster_configs,
+        reset_cluster_configs,
+        server_nodes,
+        set_cluster_configs,
+    )
+    from fluss.spark.read.count import count
+    from fluss.spark.source import FlussDataSource
+    from fluss.spark.write.foreach_batch import foreach_batch
+
+__all__ = [
+    "Attached",
+    "FlussDataSource",
+    "alter_database",
+    "alter_table",
+    "attach",
+    "catalog",
+    "count",
+    "create_database",
+    "create_partition",
+    "create_table",
+    "database_info",
+    "drop_database",
+    "drop_partition",
+    "drop_table",
+    "foreach_batch",
+    "get_cluster_configs",
+    "list_databases",
+    "list_partitions",
+    "list_tables",
+    "reset_cluster_configs",
+    "server_nodes",
+    "session",
+    "set_cluster_configs",
+    "table_exists",
+    "table_info",
+    "table_options",
+]
+
+_HOMES = {
+    "fluss.spark.attach": ("Attached",),
+    "fluss.spark.cluster": ("table_options",),
+    "fluss.spark.ddl": (
+        "alter_database",
+        "alter_table",
+        "create_database",
+        "create_partition",
+        "create_table",
+        "database_info",
+        "drop_database",
+        "drop_partition",
+        "drop_table",
+        "list_databases",
+        "list_partitions",
+        "list_tables",
+        "table_exists",
+        "table_info",
+    ),
+    "fluss.spark.procedures": (
+        "get_cluster_configs",
+        "reset_cluster_configs",
+        "server_nodes",
+        "set_cluster_configs",
+    ),
+    "fluss.spark.read.count": ("count",),
+    "fluss.spark.source": ("FlussDataSource",),
+    "fluss.spark.write.foreach_batch": ("foreach_batch",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name == "catalog":
+        return _import_module("fluss.spark.catalog")
+    module = _HOME_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'fluss.spark' has no attribute {name!r}")
+    value = getattr(_import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

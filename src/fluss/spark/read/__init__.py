@@ -1,0 +1,1 @@
+"""Batch reads: planning on the driver, Arrow batches from the tasks."""

@@ -1,0 +1,148 @@
+"""The reader of `spark.read.format("fluss")`.
+
+Spark makes a reader in a process on the driver, offers it the filters, pickles it for the tasks, and only then asks for
+the partitions. So a `FlussBatchReader` holds plain values, and what planning finds out travels with the partitions.
+
+Spark asks whether a class has its own `pushFilters` and refuses every query of such a class while push-down is switched
+off, which it is by default. `_Push` answers that question with no and takes the filters all the same when there are
+some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from fluss.spark.arrow import for_spark, spark_arrow_schema
+from fluss.spark.connecting import OpenTable, open_table
+from fluss.spark.options import FlussOptions
+from fluss.spark.read import partition_pruning
+from fluss.spark.read.batches import limited, sized
+from fluss.spark.read.binlog import binlog_columns, read_binlog
+from fluss.spark.read.key_access import looked_up
+from fluss.spark.read.later import LaterSplit
+from fluss.spark.read.log_reader import cheapest_column, read_log
+from fluss.spark.read.plan import LimitedSplit, LogSplit, LookupSplit, StateSplit, Task, WindowSplit
+from fluss.spark.read.planner import Planner, check_table_id
+from fluss.spark.read.pushdown import Pushed, push
+from fluss.spark.read.schema_check import check_schema
+from fluss.spark.read.state_reader import read_state, read_window, selected
+from fluss.spark.stream.patience import patiently
+
+
+def build_reader(options: FlussOptions, schema: StructType) -> DataSourceReader:
+    """A reader of the table of the options with the columns of `schema`."""
+    if options.read.start_is_for_streams:
+        options = replace(options, read=replace(options.read, start=None))
+    return FlussBatchReader(options, schema)
+
+
+class _Push:
+    """Hangs on the instance and passes for the inherited method; see the module's text."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: FlussBatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        return self._reader.accept(filters)
+
+
+class FlussBatchReader(DataSourceReader):
+    """Plain values; see the module's text."""
+
+    def __init__(self, options: FlussOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = Pushed()
+        self._predicate: Any = None
+        self.pushFilters = _Push(self)  # type: ignore[method-assign]
+
+    @property
+    def _patience_seconds(self) -> float:
+        return self._options.read.poll_timeout_ms / 1000
+
+    @property
+    def _table_columns(self) -> Sequence[str]:
+        """What is read of the table's rows."""
+        return binlog_columns(self._schema).own if self._options.mode == "binlog" else self._schema.names
+
+    # ---- on the driver ----
+
+    def accept(self, filters: list[Filter]) -> list[Filter]:
+        """Take the filters that are answered exactly; returns those that Spark must apply itself.
+
+        None is taken if Spark may give this reader to other queries, too (`fluss.spark.java_classes`), nor with a
+        limit: it counts rows before Spark's filters, and the answer must not depend on a switch.
+        """
+        takes_none = self._options.mode == "binlog"  # its columns are not those of the table
+        if takes_none or not self._options.own_scan or self._options.limit is not None:
+            return list(filters)
+        patiently(lambda: self._take(filters), self._patience_seconds)
+        return list(self._pushed.refused)
+
+    def _take(self, filters: list[Filter]) -> None:
+        with open_table(self._options) as opened:
+            self._pushed = push(filters, opened.info.get_schema()._inner, self._schema.names)
+            self._predicate = self._rest_of_filter(opened)
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks. What is wrong with the options is found here; servers that restart are waited for."""
+        return patiently(self._planned, self._patience_seconds)
+
+    def _planned(self) -> list[InputPartition]:
+        with open_table(self._options) as opened:
+            check_schema(opened.info, self._options, self._schema)
+            planner = Planner(opened, self._options, self._table_columns, self._pushed)
+            splits = planner.splits()
+            if not self._options.own_scan:  # another query may use this plan later
+                splits = planner.with_later_rows(splits)
+            return [Task(opened.info.table_id, split) for split in splits]
+
+    def _rest_of_filter(self, opened: OpenTable) -> Any:
+        """What the choice of partitions has answered need not be asked of every row."""
+        columns = partition_pruning.readable_columns(opened.info.get_schema()._inner, opened.info.get_partition_keys())
+        return self._pushed.without(columns)
+
+    # ---- in the tasks ----
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches, exactly as Spark wants them. Spark also calls it once when there are no partitions."""
+        if not isinstance(partition, Task):
+            return
+        target = spark_arrow_schema(self._schema)
+        with contextlib.ExitStack() as stack:
+            opened = patiently(lambda: stack.enter_context(open_table(self._options)), self._patience_seconds)
+            check_table_id(opened, partition.table_id)
+            for batch in sized(self._rows(opened, partition.split)):
+                yield for_spark(batch, target)
+
+    def _rows(self, opened: OpenTable, split: InputPartition) -> Iterator[Any]:
+        patience_seconds = self._patience_seconds
+        columns = self._schema.names
+        if isinstance(split, LimitedSplit):
+            return limited((batch for each in split.splits for batch in self._rows(opened, each)), split.limit)
+        if isinstance(split, LaterSplit):
+            later = Planner(opened, self._options, self._table_columns, self._pushed).later_splits(split)
+            return (batch for each in later for batch in self._rows(opened, each))
+        if isinstance(split, LogSplit) and self._options.mode == "binlog":
+            return read_binlog(opened, split.range, binlog_columns(self._schema), patience_seconds)
+        if isinstance(split, LogSplit):
+            return read_log(opened, split.range, columns, self._predicate, patience_seconds)
+        chosen = columns or [cheapest_column(opened.info.get_schema()._inner)]
+        if isinstance(split, StateSplit):
+            asked = [] if self._predicate is None else self._predicate.column_names()
+            snapshot_will_do = self._options.read.read_optimized
+            rows = read_state(opened, split, {*chosen, *asked}, patience_seconds, snapshot_will_do=snapshot_will_do)
+        elif isinstance(split, WindowSplit):
+            rows = read_window(opened, split, patience_seconds)
+        else:
+            assert isinstance(split, LookupSplit), f"no kind of split: {split!r}"
+            rows = looked_up(opened.table, split)
+        return selected(opened, rows, chosen, self._predicate)

@@ -1,0 +1,93 @@
+"""Arrow batches on their way out of a task: columns about the change, Spark's types, sizes that suit Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.scanner.log_rows import LogRows
+from fluss.model.paths import ChangeType
+from fluss.spark.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
+
+# Every batch costs a message and a set-up on Spark's side, so small ones are put together; that copies them, and beyond
+# these sizes it no longer pays.
+MIN_BATCH_ROWS = 4_096
+MIN_BATCH_BYTES = 1024 * 1024
+MAX_BATCH_ROWS = 65_536
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+
+CHANGE_NAMES = {
+    ChangeType.APPEND_ONLY: "insert",
+    ChangeType.INSERT: "insert",
+    ChangeType.UPDATE_BEFORE: "update_before",
+    ChangeType.UPDATE_AFTER: "update_after",
+    ChangeType.DELETE: "delete",
+}
+METADATA_COLUMNS = frozenset((CHANGE_TYPE_COLUMN, LOG_OFFSET_COLUMN, COMMIT_TIMESTAMP_COLUMN))
+_NAMES = pa.array([CHANGE_NAMES[kind] for kind in ChangeType], pa.string())
+_TIMESTAMP = pa.timestamp("us", "UTC")
+
+
+def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
+    """The columns about the changes, by name, for those of `wanted` that are such."""
+    count = len(rows)
+    found: dict[str, Any] = {}
+    for name in wanted:
+        if name == CHANGE_TYPE_COLUMN:
+            kinds = bytes(count) if rows.change_types is None else rows.change_types
+            found[name] = _NAMES.take(pa.array(np.frombuffer(kinds, np.uint8)))
+        elif name == LOG_OFFSET_COLUMN:
+            offsets = rows.offsets
+            if offsets is None:
+                offsets = np.arange(rows.base_offset, rows.base_offset + count)
+            found[name] = pa.array(offsets, pa.int64())
+        elif name == COMMIT_TIMESTAMP_COLUMN:
+            found[name] = pa.array(np.full(count, rows.timestamp * 1_000, np.int64)).cast(_TIMESTAMP)
+    return found
+
+
+def with_change_columns(rows: LogRows, wanted: Iterable[str]) -> Any:
+    """The rows with the columns about the changes behind them."""
+    extra = change_columns(rows, wanted)
+    arrays = [*rows.rows.columns, *extra.values()]
+    return pa.RecordBatch.from_arrays(arrays, names=[*rows.rows.schema.names, *extra])
+
+
+def sized(batches: Iterable[Any]) -> Iterator[Any]:
+    """The same rows in batches that are neither tiny nor huge."""
+    waiting: list[Any] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.get_total_buffer_size()
+        if rows >= MIN_BATCH_ROWS or size >= MIN_BATCH_BYTES:
+            yield from _pieces(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield from _pieces(waiting)
+
+
+def _pieces(waiting: list[Any]) -> Iterator[Any]:
+    whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+    rows = MAX_BATCH_ROWS
+    if whole.get_total_buffer_size() > MAX_BATCH_BYTES:  # of a slice these are the bytes of the whole
+        rows = max(1, min(rows, whole.num_rows * MAX_BATCH_BYTES // whole.nbytes))
+    for start in range(0, whole.num_rows, rows):
+        yield whole.slice(start, rows)
+
+
+def limited(batches: Iterable[Any], limit: int) -> Iterator[Any]:
+    """The first rows."""
+    missing = limit
+    for batch in batches:
+        piece = batch.slice(0, missing)
+        missing -= piece.num_rows
+        yield piece
+        if not missing:
+            return

@@ -1,0 +1,181 @@
+"""Changes with the old and the new row side by side: `mode=binlog`.
+
+A changelog tells an update by two rows, the old one and the new one, at adjacent offsets. Here they become one row, and
+the update belongs to the offset of its new row: a range that begins with a new row looks one offset back for the old
+one, and a range that ends with an old row leaves it to the range behind. So ranges can be cut anywhere and read again
+without losing a change or giving it twice.
+
+A `Pairing` belongs to one bucket and gets its rows in the order of their offsets. All that it keeps is the last row, if
+that was the old row of an update; it is used only if the next row has the next offset, so rows may be left out or come
+again. It is used by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.log_rows import LogRows
+from fluss.client.table_read.log_range import LogRange
+from fluss.client.values import TableBucket
+from fluss.errors import FlussError
+from fluss.model.paths import ChangeType
+from fluss.model.schema import Schema
+from fluss.spark.connecting import OpenTable
+from fluss.spark.read.batches import change_columns
+from fluss.spark.read.log_reader import cheapest_column, is_within
+from fluss.spark.read.plan import BucketRange
+from fluss.spark.types import AFTER_COLUMN, BEFORE_COLUMN, CHANGE_TYPE_COLUMN, LOG_OFFSET_COLUMN
+
+_NAMES = {
+    ChangeType.APPEND_ONLY: "insert",
+    ChangeType.INSERT: "insert",
+    ChangeType.UPDATE_BEFORE: None,
+    ChangeType.UPDATE_AFTER: "update",
+    ChangeType.DELETE: "delete",
+}
+_NAME_OF_KIND = pa.array([_NAMES[kind] for kind in ChangeType], pa.string())
+
+LookBack = Callable[[int], Any]
+"""From an offset to the old row there as a batch of one row; None if there is no such row."""
+
+
+@dataclass(frozen=True)
+class BinlogColumns:
+    """What a read is asked for: `wanted` of the five columns, and the table's columns that `images` are made of."""
+
+    wanted: tuple[str, ...]
+    own: tuple[str, ...]
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """`before` and `after`, as far as wanted."""
+        return tuple(name for name in self.wanted if name in (BEFORE_COLUMN, AFTER_COLUMN))
+
+    def plan(self, schema: Schema) -> ScanPlan:
+        """What is read of the changelog: the rows as they are planned, even if the table has more columns by now."""
+        positions = tuple(schema.position(name) for name in self.own or [cheapest_column(schema)])
+        is_whole = positions == tuple(range(len(schema.columns)))  # servers need not touch the batches then
+        return ScanPlan(projection=None if is_whole else positions)
+
+
+def binlog_columns(schema: StructType) -> BinlogColumns:
+    """Of a read with this schema."""
+    images = [field.dataType for field in schema.fields if field.name in (BEFORE_COLUMN, AFTER_COLUMN)]
+    own = images[0].names if images and isinstance(images[0], StructType) else []
+    return BinlogColumns(tuple(schema.names) or (LOG_OFFSET_COLUMN,), tuple(own))
+
+
+def read_binlog(opened: OpenTable, each: BucketRange, columns: BinlogColumns, patience_seconds: float) -> Iterator[Any]:
+    """Record batches of the changes that belong to a range, in offset order."""
+    bucket = TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id)
+    plan = columns.plan(opened.info.get_schema()._inner)
+    pairing = Pairing(columns, look_back(opened, bucket, plan, patience_seconds), str(opened.info.table_path))
+    ranges = {bucket: (each.start, each.stop)}
+    with LogRange(opened.session, opened.table._table, plan, ranges, patience_seconds=patience_seconds) as log:
+        for rows in log:
+            changes = pairing.changes(rows)
+            if is_within(rows, each):
+                yield changes
+
+
+def look_back(opened: OpenTable, bucket: TableBucket, plan: ScanPlan, patience_seconds: float) -> LookBack:
+    """Reads single old rows of a bucket."""
+
+    def read(offset: int) -> Any:
+        ranges = {bucket: (offset, offset + 1)}
+        with LogRange(opened.session, opened.table._table, plan, ranges, patience_seconds=patience_seconds) as log:
+            for rows in log:
+                if rows.change_types is not None and rows.change_types[0] == ChangeType.UPDATE_BEFORE:
+                    return rows.rows
+        return None
+
+    return read
+
+
+class Pairing:
+    """See the module's text."""
+
+    def __init__(self, columns: BinlogColumns, look_back: LookBack, table: str) -> None:
+        self._columns = columns
+        self._look_back = look_back
+        self._table = table
+        self._old: tuple[int, Any] | None = None
+        """Offset and row of an update whose new row comes next."""
+
+    def changes(self, rows: LogRows) -> Any:
+        """The changes of the next rows of the bucket, as a record batch of the wanted columns."""
+        kinds = np.frombuffer(bytes(len(rows)) if rows.change_types is None else rows.change_types, np.uint8)
+        kept = np.flatnonzero(kinds != ChangeType.UPDATE_BEFORE)
+        found = {name: array.take(pa.array(kept)) for name, array in change_columns(rows, self._columns.wanted).items()}
+        if CHANGE_TYPE_COLUMN in found:
+            found[CHANGE_TYPE_COLUMN] = _NAME_OF_KIND.take(pa.array(kinds[kept]))
+        if self._columns.images:
+            found.update(self._images(rows, kinds, kept))
+        names = self._columns.wanted
+        return pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
+
+    def _images(self, rows: LogRows, kinds: Any, kept: Any) -> dict[str, Any]:
+        """Old and new rows; of those before and behind a batch there is at most one, the old row of its first one."""
+        images, first = rows.rows, 0
+        if BEFORE_COLUMN in self._columns.images:
+            self._check_pairs(rows, kinds)
+            if len(kinds) and kinds[0] == ChangeType.UPDATE_AFTER:
+                images, first = pa.concat_batches([self._old_row(rows.offset_of(0)), images]), 1
+            if len(kinds) and kinds[-1] == ChangeType.UPDATE_BEFORE:
+                self._old = (rows.last_offset, rows.rows.slice(len(rows) - 1))
+        structs = images.to_struct_array()
+        is_delete = kinds[kept] == ChangeType.DELETE
+        is_update = kinds[kept] == ChangeType.UPDATE_AFTER
+        places = kept + first
+        chosen = {
+            BEFORE_COLUMN: lambda: _taken(structs, places - is_update, ~(is_update | is_delete)),
+            AFTER_COLUMN: lambda: _taken(structs, places, is_delete),
+        }
+        return {name: chosen[name]() for name in self._columns.images}
+
+    def _old_row(self, offset: int) -> Any:
+        """Of the update whose new row is at `offset`."""
+        if self._old is not None and self._old[0] == offset - 1:
+            return self._old[1]
+        found = self._look_back(offset - 1) if offset > 0 else None
+        if found is None:
+            raise self._missing(offset)
+        return found
+
+    def _check_pairs(self, rows: LogRows, kinds: Any) -> None:
+        updates = np.flatnonzero(kinds == ChangeType.UPDATE_AFTER)
+        updates = updates[updates > 0]  # the first row is looked after by `_old_row`
+        alone = updates[kinds[updates - 1] != ChangeType.UPDATE_BEFORE]
+        if len(alone):
+            raise self._missing(rows.offset_of(int(alone[0])))
+
+    def _missing(self, offset: int) -> FlussError:
+        return FlussError(
+            f"table {self._table}: the update at offset {offset} has no old row in front of it. The table kept none "
+            "when it was written (table.changelog.image): read it with mode=changelog, or begin behind this offset"
+        )
+
+
+def _taken(structs: Any, places: Any, is_null: Any) -> Any:
+    """The rows at these places, null where `is_null` says so."""
+    if is_null.all():
+        return pa.nulls(len(places), structs.type)
+    if len(places) == len(structs) and not is_null.any() and places[0] == 0:
+        return structs  # every row once: inserts only
+    return structs.take(pa.array(places, mask=is_null))
+
+
+def state_images(batch: Any, columns: BinlogColumns) -> Any:
+    """Rows of a state as the images of inserts; the batch itself if no images are wanted."""
+    if not columns.images:
+        return batch
+    structs = batch.select(list(columns.own)).to_struct_array()
+    chosen = {BEFORE_COLUMN: pa.nulls(len(structs), structs.type), AFTER_COLUMN: structs}
+    return pa.RecordBatch.from_arrays([chosen[name] for name in columns.images], names=list(columns.images))

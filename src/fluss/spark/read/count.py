@@ -1,0 +1,64 @@
+"""`fluss.spark.count()`: the number of rows without reading them, where that is exact.
+
+`DataFrame.count()` cannot do it: Spark asks a Python source for all columns of all rows and counts them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fluss.client.table_read.row_counts import count_bucket_rows
+from fluss.errors import FlussError
+from fluss.spark.cluster import table_options
+from fluss.spark.connecting import OpenTable, open_table
+from fluss.spark.options import FlussOptions, parse_options
+from fluss.spark.read.log_reader import cheapest_column
+from fluss.spark.read.ranges import TableBuckets, has_range, resolve
+from fluss.spark.types import LOG_OFFSET_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None = None) -> int:
+    """How many rows a batch read with these options would give::
+
+        fluss.spark.count(spark, "shop.orders", options={"start": "timestamp:2026-08-01"})
+
+    A log table is counted by its offsets, the current state of a primary-key table by its servers, both in
+    milliseconds. Where neither is exact (time ranges, changelogs, tables without old images), Spark reads one column.
+    """
+    given = table_options(spark, table, **(options or {}))
+    parsed = parse_options(given)
+    if parsed.read.start_is_for_streams:
+        parsed = replace(parsed, read=replace(parsed.read, start=None))
+    with open_table(parsed) as opened:
+        if parsed.mode == "state" and not opened.info.has_primary_key():
+            raise FlussError(f"table {opened.info.table_path} has no primary key: mode=state is for tables with one")
+        found = exact_count(opened, parsed)
+        is_binlog = parsed.mode == "binlog"
+        column = LOG_OFFSET_COLUMN if is_binlog else cheapest_column(opened.info.get_schema()._inner)
+    if found is None:
+        found = spark.read.format("fluss").options(**{**given, "columns": column}).load().count()
+    return found if parsed.limit is None else min(found, parsed.limit)
+
+
+def exact_count(opened: OpenTable, options: FlussOptions) -> int | None:
+    """The number of rows that is known without reading; None where it is not."""
+    partitions = None
+    if opened.info.is_partitioned():
+        partitions = opened.run(opened.admin.list_partition_infos(opened.info.table_path, None))
+    buckets = TableBuckets(opened, partitions)
+    if not buckets.buckets:
+        return 0
+    if opened.info.has_primary_key():
+        if options.mode in ("changelog", "binlog") or has_range(options.read):
+            return None  # offsets without rows, and keys that change several times
+        counts = opened.run(count_bucket_rows(opened.session.cluster, opened.info.table_path, buckets.buckets))
+        return None if counts is None else sum(counts.values())
+    ranges = resolve(buckets, options.read)
+    if any(each.since_ms is not None or each.until_ms is not None for each in ranges):
+        return None  # the offsets of times may be coarse
+    return sum(each.count for each in ranges)

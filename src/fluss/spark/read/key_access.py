@@ -1,0 +1,89 @@
+"""Filters that fix keys become lookups: a few rows of a primary-key table without reading the rest.
+
+The whole primary key gives lookups; the columns that decide the bucket, with the partition columns, give prefix lookups
+where the table allows them. What was looked up is filtered like everything else, so a lookup only has to find at least
+the rows that match.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.client.lookup.keys import KeyReader, prefix_reader, primary_key_reader
+from fluss.client.table import FlussTable
+from fluss.errors import FlussError
+from fluss.spark.read.plan import LookupSplit
+from fluss.spark.read.pushdown import Pushed
+
+MAX_PREFIXES = 1_000
+PREFIXES_AT_ONCE = 64
+
+
+def lookup_split(table: FlussTable, pushed: Pushed) -> LookupSplit | None:
+    """A split that looks rows up; None when the keys are open or cannot be made."""
+    info = table.get_table_info()
+    names = info.get_primary_keys()
+    keys = pushed.keys(names)
+    if keys is not None:
+        return _checked(primary_key_reader(table._table), names, keys, by_prefix=False)
+    prefix = [*info.get_partition_keys(), *info.get_bucket_keys()]
+    keys = pushed.keys(prefix)
+    if keys is None or len(keys) > MAX_PREFIXES:
+        return None
+    try:
+        reader = prefix_reader(table._table, prefix)
+    except FlussError:
+        return None  # the table cannot be looked up by prefix
+    return _checked(reader, prefix, keys, by_prefix=True)
+
+
+def places_of_keys(table: FlussTable, pushed: Pushed) -> set[tuple[str | None, int]] | None:
+    """The partitions, by name, and buckets that can have the keys of the filters; None when the keys are open."""
+    keys = pushed.keys(table.get_table_info().get_primary_keys())
+    if keys is None:
+        return None
+    reader = primary_key_reader(table._table)
+    try:
+        groups = reader.groups(reader.batch_of_rows(keys))
+    except FlussError:
+        return None  # a value that is no key
+    return {(group.place.partition_name, group.place.bucket_id) for group in groups}
+
+
+def _checked(
+    reader: KeyReader, names: Sequence[str], keys: list[tuple[Any, ...]], *, by_prefix: bool
+) -> LookupSplit | None:
+    try:
+        reader.batch_of_rows(keys)
+    except FlussError:
+        return None  # a value that is no key: a scan tells that nothing matches
+    return LookupSplit(tuple(names), tuple(keys), by_prefix)
+
+
+def looked_up(table: FlussTable, split: LookupSplit) -> Iterator[Any]:
+    """Record batches with all columns of the table."""
+    schema = table.arrow_schema
+    if not split.by_prefix:
+        found = asyncio.run(_rows_by_key(table, split))
+        yield from pa.Table.from_arrays(found.columns, schema=schema).to_batches()
+        return
+    for start in range(0, len(split.keys), PREFIXES_AT_ONCE):
+        found = asyncio.run(_rows_by_prefix(table, split, split.keys[start : start + PREFIXES_AT_ONCE]))
+        yield from found.to_batches()
+
+
+async def _rows_by_key(table: FlussTable, split: LookupSplit) -> Any:
+    """Keys that are not there are rows of nulls, also in the key, which no row can have."""
+    lookuper = table.new_lookup().create_lookuper()
+    keys = primary_key_reader(table._table).batch_of_rows(split.keys)
+    found = await lookuper.lookup_many(keys)
+    return found.filter(found.column(split.names[0]).is_valid())
+
+
+async def _rows_by_prefix(table: FlussTable, split: LookupSplit, prefixes: Sequence[Any]) -> Any:
+    lookuper = table.new_lookup().lookup_by(split.names).create_lookuper()
+    return await lookuper.lookup_arrow([list(prefix) for prefix in prefixes])

@@ -1,0 +1,50 @@
+"""Rows that came after a read was planned, for `end=open`.
+
+Spark plans the tasks of a Python source once per DataFrame or temporary view and keeps them: a view that was read in
+the morning would show the morning's rows for ever. With `end=open` one more task asks the servers when it runs, and
+reads what the planned tasks cannot know of: offsets behind theirs, and partitions that are new. It has nothing to do
+when the plan is fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql.datasource import InputPartition
+
+from fluss.spark.read.plan import BucketRange, LogSplit, StateSplit
+
+Bucket = tuple[int | None, int]
+
+
+@dataclass(frozen=True, eq=False)
+class LaterSplit(InputPartition):
+    """What was planned: the end of each range, and the buckets whose state is read."""
+
+    stops: tuple[tuple[Bucket, int], ...]
+    state_buckets: frozenset[Bucket]
+
+
+def later_split(planned: Iterable[InputPartition]) -> LaterSplit:
+    """The task that goes with these."""
+    stops: dict[Bucket, int] = {}
+    state_buckets = set()
+    for split in planned:
+        if isinstance(split, LogSplit):
+            key = (split.range.partition_id, split.range.bucket_id)
+            stops[key] = max(stops.get(key, 0), split.range.stop)
+        elif isinstance(split, StateSplit):
+            state_buckets.add((split.partition_id, split.bucket_id))
+    return LaterSplit(tuple(stops.items()), frozenset(state_buckets))
+
+
+def later_ranges(split: LaterSplit, now: Sequence[BucketRange]) -> list[BucketRange]:
+    """The parts of today's ranges that were not planned."""
+    stops = dict(split.stops)
+    found = []
+    for each in now:
+        start = max(each.start, stops.get((each.partition_id, each.bucket_id), each.start))
+        if start < each.stop:
+            found.append(replace(each, start=start))
+    return found

@@ -1,0 +1,99 @@
+"""Rows of an offset range: of a log table, or the changes of a primary-key table.
+
+Columns are cut out and batches left out by the server; what is left of the filter is applied to the Arrow columns
+here. A range that is asked for nothing but offsets needs no server at all: in a log table every offset is a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.log_rows import LogRows
+from fluss.client.scanner.predicates import Predicate
+from fluss.client.table_read.log_range import LogRange
+from fluss.client.values import TableBucket
+from fluss.model.schema import Column, Schema
+from fluss.spark.connecting import OpenTable
+from fluss.spark.read.batches import METADATA_COLUMNS, with_change_columns
+from fluss.spark.read.plan import BucketRange
+from fluss.spark.types import LOG_OFFSET_COLUMN
+
+OFFSET_BATCH_ROWS = 65_536
+# Bytes that a value of a type takes in a batch, for choosing the cheapest column; texts and nested values are last.
+_WIDTHS = {
+    "BOOLEAN": 1,
+    "TINYINT": 1,
+    "SMALLINT": 2,
+    "INTEGER": 4,
+    "FLOAT": 4,
+    "DATE": 4,
+    "TIME_WITHOUT_TIME_ZONE": 4,
+    "BIGINT": 8,
+    "DOUBLE": 8,
+    "TIMESTAMP_WITHOUT_TIME_ZONE": 8,
+    "TIMESTAMP_WITH_LOCAL_TIME_ZONE": 8,
+    "DECIMAL": 16,
+}
+_UNKNOWN_WIDTH = 64
+
+
+def cheapest_column(schema: Schema) -> str:
+    """The column that costs least to read, when only the number of rows matters."""
+    return min(schema.columns, key=_width).name
+
+
+def share_of_columns(schema: Schema, names: Collection[str]) -> float:
+    """About how much of the bytes of a row these columns are."""
+    whole = sum(map(_width, schema.columns))
+    return sum(_width(column) for column in schema.columns if column.name in names) / whole
+
+
+def _width(column: Column) -> int:
+    return _WIDTHS.get(column.data_type.root, _UNKNOWN_WIDTH)
+
+
+def read_log(
+    opened: OpenTable,
+    each: BucketRange,
+    columns: Sequence[str],
+    predicate: Predicate | None,
+    patience_seconds: float,
+) -> Iterator[Any]:
+    """Record batches with at least the wanted columns, in offset order."""
+    schema: Schema = opened.info.get_schema()._inner
+    own = [name for name in columns if name not in METADATA_COLUMNS]
+    extra = [name for name in columns if name in METADATA_COLUMNS]
+    has_times = each.since_ms is not None or each.until_ms is not None
+    only_offsets = extra == [LOG_OFFSET_COLUMN] and not own and predicate is None and not has_times
+    if only_offsets and not opened.info.has_primary_key():
+        yield from _offsets_only(each)
+        return
+    projection = tuple(schema.position(name) for name in own or [cheapest_column(schema)])
+    plan = ScanPlan(projection=None if list(projection) == list(range(len(schema.columns))) else projection)
+    if predicate is not None:
+        plan = ScanPlan(projection=plan.projection, predicate=predicate)
+    bucket = TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id)
+    ranges = {bucket: (each.start, each.stop)}
+    with LogRange(opened.session, opened.table._table, plan, ranges, patience_seconds=patience_seconds) as log:
+        for rows in log:
+            if has_times and not is_within(rows, each):
+                continue
+            yield with_change_columns(rows, extra) if extra else rows.rows
+
+
+def is_within(rows: LogRows, each: BucketRange) -> bool:
+    """A batch has one commit time."""
+    return (each.since_ms is None or rows.timestamp >= each.since_ms) and (
+        each.until_ms is None or rows.timestamp < each.until_ms
+    )
+
+
+def _offsets_only(each: BucketRange) -> Iterator[Any]:
+    for start in range(each.start, each.stop, OFFSET_BATCH_ROWS):
+        offsets = np.arange(start, min(start + OFFSET_BATCH_ROWS, each.stop), dtype=np.int64)
+        yield pa.RecordBatch.from_arrays([pa.array(offsets)], names=[LOG_OFFSET_COLUMN])

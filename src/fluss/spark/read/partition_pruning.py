@@ -1,0 +1,68 @@
+"""Which partitions can have rows that satisfy a condition on partition columns.
+
+The values of a partition are known from its name, as texts. Types whose texts can be read back without doubt take part;
+a condition on another type chooses nothing, and is then asked of every row.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from fluss.client.scanner.filters import RowFilter
+from fluss.client.scanner.predicates import Predicate
+from fluss.codec.arrow_types import to_arrow_type
+from fluss.model.schema import Schema
+
+_READ_BACK: dict[str, Callable[[str], Any]] = {
+    "CHAR": str,
+    "STRING": str,
+    "BOOLEAN": lambda text: {"true": True, "false": False}[text],
+    "TINYINT": int,
+    "SMALLINT": int,
+    "INTEGER": int,
+    "BIGINT": int,
+    "DATE": datetime.date.fromisoformat,
+}
+
+
+class Partition(Protocol):
+    """What is needed of a partition."""
+
+    @property
+    def partition_spec(self) -> Any: ...
+
+
+def readable_columns(schema: Schema, partition_keys: Sequence[str]) -> list[str]:
+    """The partition columns whose values can be told from the name of a partition."""
+    types = {column.name: column.data_type.root for column in schema.columns}
+    return [name for name in partition_keys if types[name] in _READ_BACK]
+
+
+def matching(partitions: Iterable[Partition], condition: Predicate | None, schema: Schema) -> list[Any]:
+    """The partitions that satisfy a condition on readable columns; those with unreadable names are kept."""
+    candidates = list(partitions)
+    if condition is None or not candidates:
+        return candidates
+    row_filter = RowFilter(condition, schema)
+    by_id = {column.column_id: column for column in schema.columns}
+    chosen = []
+    for partition in candidates:
+        try:
+            texts = {
+                column_id: _READ_BACK[by_id[column_id].data_type.root](partition.partition_spec[by_id[column_id].name])
+                for column_id in row_filter.column_ids
+            }
+        except (KeyError, ValueError):
+            chosen.append(partition)  # not a name that we know how to read, so it says nothing
+            continue
+        arrays = {
+            column_id: pa.array([value], to_arrow_type(by_id[column_id].data_type))
+            for column_id, value in texts.items()
+        }
+        if row_filter.mask(arrays.__getitem__)[0].as_py():
+            chosen.append(partition)
+    return chosen

@@ -1,0 +1,209 @@
+"""Planning a batch read on the driver: which splits there are. Blocks for a few questions to the servers.
+
+| table | asked for | splits |
+|---|---|---|
+| log | rows, or mode=changelog | offset ranges |
+| primary key | state (default) | lookups if the filters fix the keys, else one scan per bucket |
+| primary key | state with `end` | one scan per bucket, as of that offset |
+| primary key | state with a start | the last rows of the keys that changed since then |
+| primary key | mode=changelog, mode=binlog | offset ranges of the changelog |
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from pyspark.sql.datasource import InputPartition
+
+from fluss.client.values import PartitionInfo, TableBucket
+from fluss.errors import FlussError
+from fluss.model.properties import LOG_TTL, property_value
+from fluss.model.schema import Schema
+from fluss.spark.connecting import OpenTable
+from fluss.spark.options import FlussOptions, ReadOptions
+from fluss.spark.read import partition_pruning
+from fluss.spark.read.key_access import lookup_split, places_of_keys
+from fluss.spark.read.later import LaterSplit, later_ranges, later_split
+from fluss.spark.read.log_reader import cheapest_column, share_of_columns
+from fluss.spark.read.plan import (
+    MIN_SPLIT_ROWS,
+    BucketRange,
+    LimitedSplit,
+    LogSplit,
+    StateSplit,
+    WindowSplit,
+    cut,
+    first_rows,
+    interleaved,
+    split_bytes,
+)
+from fluss.spark.read.pushdown import Pushed
+from fluss.spark.read.ranges import TableBuckets, has_range, has_start, resolve, resolve_ends
+from fluss.spark.stream.row_sizes import sample_row_bytes
+
+# Rows of few columns still cost something each.
+MIN_SHARE_OF_COLUMNS = 0.1
+
+Resolve = Callable[[TableBuckets, ReadOptions], list[BucketRange]]
+
+logger = logging.getLogger(__name__)
+
+
+class Planner:
+    """Used once."""
+
+    def __init__(self, opened: OpenTable, options: FlussOptions, columns: Sequence[str], pushed: Pushed) -> None:
+        self._opened = opened
+        self._columns = columns
+        self._options = options
+        self._pushed = pushed
+        self._info = opened.info
+        self._schema: Schema = opened.info.get_schema()._inner
+
+    def splits(self) -> list[InputPartition]:
+        """The tasks; none when nothing can be there."""
+        self._warn_about_expired_rows()
+        limit = self._options.limit
+        if limit == 0:
+            return []
+        if self._is_log_read:
+            return self._log_splits(limit)
+        if has_start(self._options.read):
+            return _limited([WindowSplit(each) for each in self._ranges()], limit)
+        if not has_range(self._options.read):
+            lookup = lookup_split(self._opened.table, self._pushed) if limit is None else None
+            if lookup is not None:
+                return [lookup] if lookup.keys else []
+        return _limited(self._state_splits(), limit)
+
+    def with_later_rows(self, splits: list[InputPartition]) -> list[InputPartition]:
+        """These and the task that reads what they do not know of, if such rows were asked for (`end=open`)."""
+        read = self._options.read
+        is_part = self._options.limit is not None or (has_start(read) and not self._is_log_read)
+        return [*splits, later_split(splits)] if read.open_end and not is_part else splits
+
+    def later_splits(self, planned: LaterSplit) -> list[InputPartition]:
+        """In the task of `planned`: what there is now and was not there when it was planned."""
+        if self._is_log_read:
+            return [LogSplit(each) for each in later_ranges(planned, self._ranges())]
+        now = [split for split in self._state_splits() if isinstance(split, StateSplit)]
+        return [split for split in now if (split.partition_id, split.bucket_id) not in planned.state_buckets]
+
+    @property
+    def _is_log_read(self) -> bool:
+        return not self._info.has_primary_key() or self._options.mode in ("changelog", "binlog")
+
+    # ---- buckets ----
+
+    def _partitions(self) -> list[PartitionInfo] | None:
+        if not self._info.is_partitioned():
+            return None
+        return self._opened.run(self._opened.admin.list_partition_infos(self._info.table_path, None))
+
+    def _chosen(self, partitions: list[PartitionInfo] | None) -> list[PartitionInfo] | None:
+        if partitions is None:
+            return None
+        columns = partition_pruning.readable_columns(self._schema, self._info.get_partition_keys())
+        return partition_pruning.matching(partitions, self._pushed.only(columns), self._schema)
+
+    def _ranges(self, resolve_range: Resolve = resolve) -> list[BucketRange]:
+        """Explicit offsets are checked against all partitions, also those that a filter leaves out."""
+        read = self._options.read
+        partitions = self._partitions()
+        chosen = self._chosen(partitions)
+        named = any(position is not None and position.offsets for position in (read.start, read.end))
+        ranges = resolve_range(TableBuckets(self._opened, partitions if named else chosen), read)
+        names: dict[int | None, str | None] = {None: None}
+        if chosen is not None:
+            names = {each.partition_id: each.partition_name for each in chosen}
+        places = places_of_keys(self._opened.table, self._pushed) if self._info.has_primary_key() else None
+        return [
+            each
+            for each in ranges
+            if each.partition_id in names and (places is None or (names[each.partition_id], each.bucket_id) in places)
+        ]
+
+    # ---- log and changelog ----
+
+    def _log_splits(self, limit: int | None) -> list[InputPartition]:
+        ranges = self._ranges()
+        if limit is not None and self._info.has_primary_key():
+            # Some offsets of a changelog have no row, so that rows must be counted one range after the other.
+            return _limited([LogSplit(each) for each in ranges], limit)
+        if limit is not None and any(each.since_ms is not None or each.until_ms is not None for each in ranges):
+            return _limited([LogSplit(each) for each in ranges], limit)
+        if limit is not None:
+            ranges = first_rows(ranges, limit)
+        return [LogSplit(each) for each in self._cut(ranges)]
+
+    def _cut(self, ranges: Sequence[BucketRange]) -> list[BucketRange]:
+        read = self._options.read
+        max_rows, max_bytes = read.max_records_per_partition, read.max_bytes_per_partition
+        total_rows = sum(each.count for each in ranges)
+        row_bytes = {}
+        if max_bytes is not None or (max_rows is None and total_rows >= MIN_SPLIT_ROWS):
+            row_bytes = self._row_bytes(ranges)
+            if max_bytes is None:
+                wanted = self._columns or [cheapest_column(self._schema)]
+                share = max(share_of_columns(self._schema, wanted), MIN_SHARE_OF_COLUMNS)
+                row_bytes = {key: size * share for key, size in row_bytes.items()}
+                total = sum(each.count * row_bytes.get(_key(each), 0.0) for each in ranges)
+                max_bytes = split_bytes(total, os.cpu_count() or 1)
+        return interleaved([cut(each, max_rows, max_bytes, row_bytes.get(_key(each), 0.0)) for each in ranges])
+
+    def _row_bytes(self, ranges: Sequence[BucketRange]) -> dict[tuple[int | None, int], float]:
+        """By a look at each bucket; buckets that cannot tell get the average of the others."""
+        positions = {
+            TableBucket.with_partition(self._info.table_id, each.partition_id, each.bucket_id): each.start
+            for each in ranges
+        }
+        call = sample_row_bytes(self._opened.session.cluster, self._info.table_path, positions)
+        found = self._opened.run(call)
+        average = sum(found.values()) / len(found) if found else 0.0
+        return {(bucket.partition_id, bucket.bucket_id): found.get(bucket, average) for bucket in positions}
+
+    # ---- state ----
+
+    def _state_splits(self) -> list[InputPartition]:
+        read = self._options.read
+        if read.end is None or read.end.kind == "latest":
+            buckets = TableBuckets(self._opened, self._chosen(self._partitions())).buckets
+            return [StateSplit(bucket.partition_id, bucket.bucket_id) for bucket in buckets]
+        ranges = self._ranges(resolve_ends)
+        return [StateSplit(each.partition_id, each.bucket_id, each.stop) for each in ranges if each.stop]
+
+    # ---- words ----
+
+    def _warn_about_expired_rows(self) -> None:
+        read = self._options.read
+        since = read.incremental_start_ms
+        if read.start is not None and read.start.kind == "timestamp":
+            since = read.start.timestamp_ms
+        ttl_ms = property_value(self._info.get_properties(), LOG_TTL)
+        if since is not None and ttl_ms and since < time.time() * 1000 - ttl_ms:
+            logger.warning(
+                "table %s keeps its log for %d s: older rows of the time range may be gone",
+                self._info.table_path,
+                ttl_ms // 1000,
+            )
+
+
+def _key(each: BucketRange) -> tuple[int | None, int]:
+    return each.partition_id, each.bucket_id
+
+
+def _limited(splits: Sequence[InputPartition], limit: int | None) -> list[InputPartition]:
+    if limit is None or not splits:
+        return list(splits)
+    return [LimitedSplit(tuple(splits), limit)]
+
+
+def check_table_id(opened: OpenTable, table_id: int) -> None:
+    """In a task: the table must still be the one that was planned."""
+    if opened.info.table_id != table_id:
+        raise FlussError(
+            f"table {opened.info.table_path} was dropped and created again after the read was planned: run it again"
+        )

@@ -1,0 +1,202 @@
+"""Spark's filters as conditions that this side answers exactly.
+
+Spark does not look again at a filter that a source takes, so only filters whose answer is the same for every possible
+value are taken; the others are given back (`Pushed.refused`) and Spark applies them. Where the two disagree:
+
+| | Spark | client |
+|---|---|---|
+| NaN | equals itself, greater than everything | IEEE: equals nothing |
+| digits below a microsecond | cut before comparing | compared |
+| fields of structs, TIME | compared | not offered |
+
+`NaN > x` is said as `not (NaN <= x)`, which is true on both sides. Values that the column cannot hold are given back.
+
+What is taken is used three times: conditions on partition columns alone choose partitions, equalities on keys become
+lookups, and the whole is asked of the server (which leaves out batches by their statistics) and of every row.
+
+Pure functions; `Pushed` pickles, since it travels to the tasks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import datasource as spark
+
+from fluss.client.scanner.filters import RowFilter
+from fluss.client.scanner.predicates import Predicate, col
+from fluss.codec.arrow_types import to_arrow_type
+from fluss.errors import FlussError
+from fluss.model.schema import Column, Schema
+from fluss.model.types import TimestampLtzType, TimestampType
+
+MICROSECOND_PRECISION = 6
+MAX_LOOKUP_KEYS = 10_000
+_FLOATS = frozenset(("FLOAT", "DOUBLE"))
+_NESTED = frozenset(("ARRAY", "MAP", "ROW"))
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What was taken: conjuncts of table columns, in the client's words; `allowed` are the values of equalities."""
+
+    conditions: tuple[Predicate, ...] = ()
+    allowed: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    refused: tuple[spark.Filter, ...] = ()
+
+    @property
+    def predicate(self) -> Predicate | None:
+        """All conditions as one."""
+        return reduce(Predicate.and_, self.conditions) if self.conditions else None
+
+    def without(self, columns: Iterable[str]) -> Predicate | None:
+        """The conditions that look at other columns too: what is left when these columns are known to be right."""
+        known = set(columns)
+        left = [condition for condition in self.conditions if not set(condition.column_names()) <= known]
+        return reduce(Predicate.and_, left) if left else None
+
+    def only(self, columns: Iterable[str]) -> Predicate | None:
+        """The conditions that look at nothing but these columns."""
+        known = set(columns)
+        said = [condition for condition in self.conditions if set(condition.column_names()) <= known]
+        return reduce(Predicate.and_, said) if said else None
+
+    def keys(self, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
+        """Every combination of values that these columns may have; None if one is open, or there are too many."""
+        values = dict(self.allowed)
+        if not names or any(name not in values for name in names):
+            return None
+        if math.prod(len(values[name]) for name in names) > MAX_LOOKUP_KEYS:
+            return None
+        return list(itertools.product(*(values[name] for name in names)))
+
+
+def push(filters: Iterable[spark.Filter], schema: Schema, columns: Iterable[str]) -> Pushed:
+    """Take what can be answered exactly for these columns of a table."""
+    known = {column.name: column for column in schema.columns if column.name in set(columns)}
+    conditions: list[Predicate] = []
+    allowed: dict[str, tuple[Any, ...]] = {}
+    refused: list[spark.Filter] = []
+    for each in filters:
+        condition = _translated(each, known)
+        if condition is None or not _fits(condition, schema):
+            refused.append(each)
+            continue
+        conditions.append(condition)
+        equality = _equality(each, known)
+        if equality is not None:
+            name, values = equality
+            before = allowed.get(name)
+            allowed[name] = values if before is None else tuple(value for value in values if value in before)
+    return Pushed(tuple(conditions), tuple(sorted(allowed.items())), tuple(refused))
+
+
+def _fits(condition: Predicate, schema: Schema) -> bool:
+    """A value that the column cannot hold, or a comparison that its type does not have, is left to Spark."""
+    types = {column.column_id: to_arrow_type(column.data_type) for column in schema.columns}
+    try:
+        RowFilter(condition, schema).mask(lambda column_id: pa.array([], types[column_id]))
+    except (FlussError, pa.ArrowException):
+        return False
+    return True
+
+
+def _translated(each: spark.Filter, known: dict[str, Column]) -> Predicate | None:
+    if isinstance(each, spark.Not):
+        return _negated(each.child, known)
+    column = _column(each, known)
+    if column is None:
+        return None
+    if isinstance(each, spark.IsNull):
+        return col(column.name).is_null()
+    if isinstance(each, spark.IsNotNull):
+        return col(column.name).is_not_null()
+    if not _is_comparable(column):
+        return None
+    if isinstance(each, spark.EqualNullSafe) and each.value is None:
+        return col(column.name).is_null()
+    if isinstance(each, spark.In):
+        return _member(column, each.value)
+    value: Any = each.value  # type: ignore[attr-defined]
+    if value is None or _is_nan(value):
+        return None
+    return _comparison(each, column, value)
+
+
+def _comparison(each: spark.Filter, column: Column, value: Any) -> Predicate | None:
+    reference = col(column.name)
+    is_float = column.data_type.root in _FLOATS
+    if isinstance(each, (spark.EqualTo, spark.EqualNullSafe)):
+        return reference.equal(value)
+    if isinstance(each, spark.LessThan):
+        return reference.less_than(value)
+    if isinstance(each, spark.LessThanOrEqual):
+        return reference.less_or_equal(value)
+    if isinstance(each, spark.GreaterThan):
+        return reference.less_or_equal(value).not_() if is_float else reference.greater_than(value)
+    if isinstance(each, spark.GreaterThanOrEqual):
+        return reference.less_than(value).not_() if is_float else reference.greater_or_equal(value)
+    tell = _TEXTS.get(type(each))
+    return None if tell is None else tell(reference, value)
+
+
+_TEXTS: dict[type[spark.Filter], Callable[[Any, Any], Predicate]] = {
+    spark.StringStartsWith: lambda reference, value: reference.starts_with(value),
+    spark.StringEndsWith: lambda reference, value: reference.ends_with(value),
+    spark.StringContains: lambda reference, value: reference.contains(value),
+}
+
+
+def _negated(child: spark.Filter, known: dict[str, Column]) -> Predicate | None:
+    """`not` keeps rows for which the child is false; unknown, because of a null, is neither on both sides."""
+    if isinstance(child, spark.EqualNullSafe):  # never unknown, so its opposite holds for nulls
+        equal, column = _translated(child, known), _column(child, known)
+        if equal is None or column is None:
+            return None
+        return equal.not_() if child.value is None else equal.not_().or_(col(column.name).is_null())
+    if isinstance(child, spark.In) and any(value is None for value in child.value):
+        return None  # `not in (1, null)` is never true
+    inner = _translated(child, known)
+    return None if inner is None else inner.not_()
+
+
+def _member(column: Column, values: Sequence[Any]) -> Predicate | None:
+    """A null in the list matches nothing."""
+    wanted = [value for value in values if value is not None]
+    if not wanted or any(map(_is_nan, wanted)):
+        return None
+    return col(column.name).is_in(wanted)
+
+
+def _column(each: spark.Filter, known: dict[str, Column]) -> Column | None:
+    path: tuple[str, ...] = getattr(each, "attribute", ())
+    return known.get(path[0]) if len(path) == 1 else None
+
+
+def _is_comparable(column: Column) -> bool:
+    data_type = column.data_type
+    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+        return data_type.precision <= MICROSECOND_PRECISION
+    return data_type.root not in _NESTED and data_type.root != "TIME_WITHOUT_TIME_ZONE"
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _equality(each: spark.Filter, known: dict[str, Column]) -> tuple[str, tuple[Any, ...]] | None:
+    """The values that a filter leaves to a column. Floats have two zeros, so they are no keys."""
+    column = _column(each, known)
+    if column is None or column.data_type.root in _FLOATS:
+        return None
+    if isinstance(each, spark.In):
+        return column.name, tuple(dict.fromkeys(value for value in each.value if value is not None))
+    if isinstance(each, (spark.EqualTo, spark.EqualNullSafe)) and each.value is not None:
+        return column.name, (each.value,)
+    return None

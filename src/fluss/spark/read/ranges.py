@@ -1,0 +1,177 @@
+"""From the options `start`, `end` and `scan.incremental.*` to offset ranges of buckets. Runs on the driver, blocks.
+
+Everything that is read is fixed here: rows that arrive later belong to the next query. Times are turned into offsets by
+the servers, whose index may be coarse, so the times go along and are compared with every batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
+from fluss.client.values import TableBucket
+from fluss.errors import ErrorCode, FlussError
+from fluss.spark.connecting import OpenTable
+from fluss.spark.options import ReadOptions
+from fluss.spark.positions import Position
+from fluss.spark.read.plan import BucketRange
+
+Offsets = dict[TableBucket, int]
+
+
+class TableBuckets:
+    """The buckets of a table in some of its partitions, and their offsets; each kind is asked for once."""
+
+    def __init__(self, opened: OpenTable, partitions: Sequence[Any] | None) -> None:
+        self._opened = opened
+        self.path = opened.info.table_path
+        table_id, count = opened.info.table_id, opened.info.num_buckets
+        self.names: dict[int | None, str | None] = {None: None}
+        if partitions is not None:
+            self.names = {each.partition_id: each.partition_name for each in partitions}
+        self.buckets = [
+            TableBucket.with_partition(table_id, partition_id, bucket_id)
+            for partition_id in self.names
+            for bucket_id in range(count)
+        ]
+        self._known: dict[tuple[int, int | None], Offsets] = {}
+
+    def offsets(self, kind: int, timestamp_ms: int | None = None) -> Offsets:
+        """Of all buckets."""
+        if not self.buckets:
+            return {}
+        key = (kind, timestamp_ms)
+        if key not in self._known:
+            self._known[key] = self._opened.run(self._ask(kind, timestamp_ms))
+        return self._known[key]
+
+    async def _ask(self, kind: int, timestamp_ms: int | None) -> Offsets:
+        """On the I/O thread; the leaders of all partitions are found with one question."""
+        cluster = self._opened.session.cluster
+        unled = {bucket.partition_id for bucket in self.buckets if cluster.leader_node(bucket) is None}
+        if len(unled) > 1:
+            ids = sorted(partition_id for partition_id in unled if partition_id is not None)
+            await cluster.refresh(tables=[self.path], partition_ids=ids)
+        return await list_bucket_offsets(cluster, self.path, self.buckets, kind, timestamp_ms)
+
+    def earliest(self) -> Offsets:
+        """Where the logs begin."""
+        return self.offsets(EARLIEST)
+
+    def latest(self) -> Offsets:
+        """Where the logs end."""
+        return self.offsets(LATEST)
+
+    def at(self, timestamp_ms: int) -> Offsets:
+        """At or before the first row with this commit time or a later one; the end for times to come."""
+        if timestamp_ms >= int(time.time() * 1000):
+            return self.latest()
+        try:
+            return self.offsets(TIMESTAMP, max(timestamp_ms, 0))
+        except FlussError as error:
+            if error.error_code != ErrorCode.INVALID_TIMESTAMP_EXCEPTION:
+                raise
+            return self.latest()  # the clock of the server is behind ours
+
+    def text(self, bucket: TableBucket) -> str:
+        """A bucket for people."""
+        name = self.names[bucket.partition_id]
+        where = f"bucket {bucket.bucket_id}" if name is None else f"bucket {bucket.bucket_id} of partition {name!r}"
+        return f"{where} of {self.path}"
+
+
+def has_range(read: ReadOptions) -> bool:
+    """Whether the user asked for a part of the log."""
+    return read.start is not None or read.end is not None or read.incremental_start_ms is not None
+
+
+def has_start(read: ReadOptions) -> bool:
+    """Whether the user asked for changes since some moment, rather than for everything."""
+    if read.incremental_start_ms is not None:
+        return True
+    return read.start is not None and read.start.kind not in ("full", "earliest")
+
+
+def resolve(buckets: TableBuckets, read: ReadOptions) -> list[BucketRange]:
+    """The range of each bucket; those without any offset are left out."""
+    since, until = _times(read)
+    starts = _starts(buckets, read, since)
+    stops = _stops(buckets, read, until)
+    found = []
+    for bucket in buckets.buckets:
+        start, stop = starts[bucket], stops[bucket]
+        if start > stop and _is_explicit(read.start) and _is_explicit(read.end):
+            raise FlussError(f"{buckets.text(bucket)}: the start offset {start} is behind the end offset {stop}")
+        if start < stop:
+            found.append(BucketRange(bucket.partition_id, bucket.bucket_id, start, stop, since, until))
+    return found
+
+
+def resolve_ends(buckets: TableBuckets, read: ReadOptions) -> list[BucketRange]:
+    """Where a state is asked for: everything before the end, also where that has expired from the log."""
+    _, until = _times(read)
+    stops = _stops(buckets, read, until)
+    return [BucketRange(bucket.partition_id, bucket.bucket_id, 0, stops[bucket]) for bucket in buckets.buckets]
+
+
+def _times(read: ReadOptions) -> tuple[int | None, int | None]:
+    since, until = read.incremental_start_ms, read.incremental_end_ms
+    if read.start is not None and read.start.kind == "timestamp":
+        since = read.start.timestamp_ms
+    if read.end is not None and read.end.kind == "timestamp":
+        until = read.end.timestamp_ms
+    if since is not None and until is not None and since >= until:
+        raise FlussError(f"the start of the read ({since} ms) must be before its end ({until} ms)")
+    return since, until
+
+
+def _starts(buckets: TableBuckets, read: ReadOptions, since: int | None) -> Mapping[TableBucket, int]:
+    if since is not None:
+        return buckets.at(since)
+    if read.start is None or read.start.kind in ("full", "earliest"):
+        return buckets.earliest()
+    if read.start.kind == "latest":
+        return buckets.latest()
+    return _explicit(buckets, "start", read.start, buckets.earliest())
+
+
+def _stops(buckets: TableBuckets, read: ReadOptions, until: int | None) -> Mapping[TableBucket, int]:
+    if until is not None:
+        return buckets.at(until)
+    if read.end is None or read.end.kind == "latest":
+        return buckets.latest()
+    if read.end.kind == "earliest":
+        return buckets.earliest()
+    return _explicit(buckets, "end", read.end, buckets.latest())
+
+
+def _is_explicit(position: Position | None) -> bool:
+    return position is not None and position.kind == "offsets"
+
+
+def _explicit(buckets: TableBuckets, option: str, position: Position, rest: Offsets) -> Offsets:
+    """The offsets that the user named; they must exist. Other buckets have those of `rest`."""
+    by_name = {(buckets.names[bucket.partition_id], bucket.bucket_id): bucket for bucket in buckets.buckets}
+    chosen = dict(rest)
+    earliest, latest = buckets.earliest(), buckets.latest()
+    for name, bucket_id, offset in position.offsets:
+        bucket = by_name.get((name, bucket_id))
+        if bucket is None:
+            names = sorted(str(each) for each in buckets.names.values() if each is not None)
+            form = f"partitions {', '.join(names)}" if names else "no partitions"
+            count = 1 + max((number for _, number in by_name), default=-1)
+            where = f"bucket {bucket_id}" if name is None else f"bucket {bucket_id} of partition {name!r}"
+            raise FlussError(
+                f"option {option} names {where}, which table {buckets.path} does not have: it has {form}, and "
+                f"{count} buckets each"
+            )
+        if not earliest[bucket] <= offset <= latest[bucket]:
+            raise FlussError(
+                f"option {option}: {buckets.text(bucket)} has offsets {earliest[bucket]} to {latest[bucket]}, "
+                f"not {offset}: older rows have expired, newer ones are not there yet",
+                ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
+            )
+        chosen[bucket] = offset
+    return chosen

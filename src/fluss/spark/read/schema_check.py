@@ -1,0 +1,33 @@
+"""Whether a schema that a user gave with `.schema(...)` fits the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql.types import StructType
+
+from fluss.client.table_info import TableInfo
+from fluss.errors import FlussError
+from fluss.spark.options import FlussOptions
+from fluss.spark.read.batches import METADATA_COLUMNS
+from fluss.spark.types import source_schema
+
+
+def check_schema(info: TableInfo, options: FlussOptions, schema: StructType) -> None:
+    """It may leave out columns and change their order, nothing else."""
+    if options.mode == "state" and not info.has_primary_key():
+        raise FlussError(f"table {info.table_path} has no primary key, so mode=state means nothing: leave it out")
+    known = {field.name: field for field in source_schema(info, replace(options, columns=None)).fields}
+    for field in schema.fields:
+        if field.name not in known:
+            hint = " (add mode=changelog to see it)" if field.name in METADATA_COLUMNS else ""
+            raise FlussError(f"table {info.table_path} has no column {field.name!r}{hint}, only {', '.join(known)}")
+        wanted, is_ = field.dataType.simpleString(), known[field.name].dataType.simpleString()
+        if wanted != is_:
+            raise FlussError(
+                f"column {field.name!r} of {info.table_path} is {is_}, not {wanted}: leave the schema out, or give "
+                "this type and cast afterwards"
+            )
+    own = options.columns
+    if own is not None and any(field.name not in own for field in schema.fields):
+        raise FlussError(f"the schema has columns that the option columns ({', '.join(own)}) leaves out: give one")

@@ -1,0 +1,67 @@
+"""Rows of a primary-key table: a bucket as it is or was, the last rows of changed keys, rows by key.
+
+Filters are applied to whole rows at the end, never to changes: an old row that matches must not hide that a newer one
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.predicates import Predicate
+from fluss.client.table_read.bucket_state import BucketState, fold_range
+from fluss.client.table_read.selection import Selection
+from fluss.client.values import TableBucket
+from fluss.spark.connecting import OpenTable
+from fluss.spark.read.plan import StateSplit, WindowSplit
+
+
+def read_state(
+    opened: OpenTable,
+    split: StateSplit,
+    columns: Iterable[str],
+    patience_seconds: float,
+    *,
+    snapshot_will_do: bool = False,
+) -> Iterator[Any]:
+    """The rows of a bucket; only these columns have values."""
+    bucket = TableBucket.with_partition(opened.info.table_id, split.partition_id, split.bucket_id)
+    table = opened.table._table
+    return iter(
+        BucketState(
+            opened.session,
+            table,
+            bucket,
+            split.offset,
+            patience_seconds=patience_seconds,
+            snapshot_will_do=snapshot_will_do,
+            wanted=[table.schema.position(name) for name in columns],
+        )
+    )
+
+
+def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) -> Iterator[Any]:
+    """The last row of each key that changed in a range and is there at its end, with all columns."""
+    each = split.range
+    return fold_range(
+        opened.session,
+        opened.table._table,
+        TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id),
+        each.start,
+        each.stop,
+        timestamps=(each.since_ms, each.until_ms),
+        patience_seconds=patience_seconds,
+    )
+
+
+def selected(
+    opened: OpenTable, batches: Iterable[Any], columns: Sequence[str], predicate: Predicate | None
+) -> Iterator[Any]:
+    """The wanted columns of the rows that satisfy the filter."""
+    table = opened.table._table
+    positions = tuple(table.schema.position(name) for name in columns)
+    selection = Selection(table, ScanPlan(projection=positions, predicate=predicate))
+    for batch in batches:
+        yield selection.apply(batch)

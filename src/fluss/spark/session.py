@@ -1,0 +1,150 @@
+"""`fluss.spark.session()`: a Spark session that fits tables of a cluster, on a machine where nothing was set up.
+
+Before the Java process starts, it finds a Java (`fluss.spark.environment`), tells Spark to run its workers with this
+Python, and gives Spark a home without a zipped copy of PySpark, from which workers would start slowly. After the start
+it loads the Java classes with which reads take filters and leave columns out (`fluss.spark.java_classes`). Settings
+that a user gives win over the defaults here; variables of the environment that are set are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fluss.errors import FlussError
+from fluss.spark.environment import check_spark_version, prepare_environment
+from fluss.spark.java_classes import load_if_possible
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+MIN_HEAP_MIB, MAX_HEAP_MIB = 1024, 8192
+
+# lz4 for Arrow (spark.sql.execution.arrow.compression.codec) is left alone on purpose: it makes rows on their way to
+# Python hundreds of times slower.
+DEFAULT_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.timeType.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session(
+    app_name: str = "fluss", master: str | None = None, config: Mapping[str, Any] | None = None
+) -> SparkSession:
+    """A Spark session for tables, or the one that there is already::
+
+        spark = fluss.spark.session(config={"spark.sql.fluss.bootstrap.servers": "localhost:9123"})
+        spark.read.format("fluss").load("shop.orders").show()
+
+    `config` are Spark settings; `spark.sql.fluss.*` are defaults for the options of `format("fluss")`. Without
+    `master`, Spark runs in this machine's cores. A session that exists is returned as it is: settings of `config` that
+    can still change are changed in it, and a warning names those that cannot.
+    """
+    settings = {key: _text(value) for key, value in (config or {}).items()}
+    check_spark_version()
+    existing = _existing_session()
+    if existing is not None:
+        _apply(existing, settings, master)
+        load_if_possible(existing)
+        return existing
+    from pyspark.sql import SparkSession
+
+    chosen_master = master or settings.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
+    prepare_environment(settings)
+    _export_options(settings)
+    builder: Any = SparkSession.builder
+    builder = builder.appName(app_name).master(chosen_master)
+    for key, value in {**DEFAULT_SETTINGS, **_local_settings(chosen_master), **settings}.items():
+        builder = builder.config(key, value)
+    spark: SparkSession = builder.getOrCreate()
+    load_if_possible(spark)
+    return spark
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _existing_session() -> SparkSession | None:
+    from pyspark.sql import SparkSession
+
+    found = SparkSession.getActiveSession()
+    if found is None:
+        found = SparkSession._instantiatedSession if _context_runs() else None
+    return found
+
+
+def _context_runs() -> bool:
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
+
+
+def _apply(spark: SparkSession, settings: Mapping[str, str], master: str | None) -> None:
+    """Change what can be changed in a running session, and say what cannot."""
+    late = [f"master={master}"] if master is not None and spark.conf.get("spark.master", None) != master else []
+    for key, value in settings.items():
+        if spark.conf.get(key, None) == value:
+            continue
+        if key.startswith("spark.sql.") and spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
+        else:
+            late.append(f"{key}={value}")
+    if late:
+        warnings.warn(
+            f"a Spark session runs already, and these settings come too late for it: {', '.join(late)}. "
+            "Stop it first (spark.stop()), or call fluss.spark.session() before any other session is made",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _export_options(settings: Mapping[str, str]) -> None:
+    """Options of the session reach the source's processes by the environment that Java and they inherit."""
+    from fluss.spark.session_options import SESSION_OPTIONS_VARIABLE, session_options
+
+    options = session_options(settings)
+    if options:
+        os.environ[SESSION_OPTIONS_VARIABLE] = json.dumps(options)
+    else:
+        os.environ.pop(SESSION_OPTIONS_VARIABLE, None)
+
+
+def _local_settings(master: str) -> dict[str, str]:
+    """For Spark on this machine alone: a heap in proportion, and as many shuffle tasks as cores.
+
+    Spark's 200 shuffle partitions make every small aggregation, and every micro-batch of a streaming one, 200 tasks.
+    """
+    if not master.startswith("local"):
+        return {}
+    return {"spark.driver.memory": f"{_heap_mib()}m", "spark.sql.shuffle.partitions": str(local_cores(master))}
+
+
+def local_cores(master: str) -> int:
+    """The cores of a `local`, `local[n]` or `local[*]` master.
+
+    >>> local_cores("local[3]")
+    3
+    """
+    inside = master.partition("[")[2].partition("]")[0].split(",")[0].strip()
+    if inside == "*":
+        return os.cpu_count() or 1
+    if inside and not inside.isdecimal():
+        raise FlussError(f"master must be such as local[2] or local[*], got {master!r}")
+    return int(inside or 1)
+
+
+def _heap_mib() -> int:
+    """A quarter of the memory, within bounds."""
+    try:
+        total_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (AttributeError, ValueError, OSError):  # not every system tells
+        return MIN_HEAP_MIB
+    return max(MIN_HEAP_MIB, min(MAX_HEAP_MIB, total_mib // 4))

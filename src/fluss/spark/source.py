@@ -1,0 +1,72 @@
+"""`format("fluss")`: what Spark calls. The work is done by the builders of `read`, `stream` and `write`.
+
+Spark makes a `FlussDataSource` in a Python process of its own for each step (schema, planning, commit) and in every
+task; the object holds nothing but the options as Spark gave them, so that it pickles and its import is light.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+    from fluss.spark.options import FlussOptions
+
+
+class FlussDataSource(DataSource):
+    """Tables of a cluster, by name::
+
+    spark.read.format("fluss").option("bootstrap.servers", "localhost:9123").load("shop.orders")
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "fluss"
+
+    def schema(self) -> StructType:
+        """The columns of the table, or of the option `columns`, and those about changes if the mode has such."""
+        from fluss.spark.connecting import open_table
+        from fluss.spark.types import source_schema
+
+        options = self._parsed()
+        with open_table(options) as opened:
+            return source_schema(opened.info, options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        from fluss.spark.read.batch_reader import build_reader
+
+        return build_reader(self._parsed(), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A streaming read."""
+        from fluss.spark.stream.stream_reader import build_stream_reader
+
+        return build_stream_reader(self._parsed(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
+        from fluss.spark.write.batch_writer import build_writer
+
+        return build_writer(self._parsed(), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """A streaming write."""
+        from fluss.spark.write.stream_writer import build_stream_writer
+
+        return build_stream_writer(self._parsed(), schema, overwrite)
+
+    def _parsed(self) -> FlussOptions:
+        from fluss.spark.options import parse_options
+
+        return parse_options(self.options)

@@ -1,0 +1,147 @@
+"""Offsets of a streaming query as Spark keeps them in its checkpoint: JSON, stable, versioned, small.
+
+Spark compares two offsets as texts: equal ones must be written equally, or a query runs empty batches without end. So
+everything here is sorted, and nothing but places is in it::
+
+    {"buckets": [120, 98], "table_id": 7, "version": 1}
+    {"partitions": {"31": [120, 98], "32": [0, 5]}, "table_id": 8, "version": 1}
+
+A number is the offset of the first row that was not read yet; its place in the list is the bucket, and the key above it
+the id of the partition. While a query that started with `full` has not read the state of all buckets, these are listed,
+in the same two forms, as `unread_state`: their number is then the offset that their state is taken at, and
+`state_time` when that was decided, in milliseconds since 1970::
+
+    {"buckets": [120, 98], "state_time": 1785585600000, "table_id": 7, "unread_state": [1], "version": 1}
+
+`behind`, again in these forms, are buckets that had more rows than the batch took. It tells after a restart whether a
+partition that was dropped meanwhile had been read to its end. `since`, of a query that started at a time, is that time
+in milliseconds: servers name an offset at or before it, and rows from before it are left out.
+
+Spark writes only the ends of batches to its checkpoint. When the first batch has to run again after a crash, it asks
+for the initial offset once more, and by then `latest` is another place. So initial offsets are marked (`initial`), and
+the end of the batch that follows one carries it along (`begin`): that is where this batch begins, whatever Spark says.
+
+All values are immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fluss.errors import FlussError
+
+VERSION = 1
+
+BucketKey: TypeAlias = "tuple[int | None, int]"
+"""Partition id, None in a table without partitions, and bucket."""
+
+
+@dataclass(frozen=True)
+class StreamOffsets:
+    """How far a query has come in every bucket."""
+
+    table_id: int
+    positions: Mapping[BucketKey, int]
+    unread_state: frozenset[BucketKey] = frozenset()
+    state_time_ms: int | None = None
+    """There as long as there is unread state."""
+    behind: frozenset[BucketKey] = frozenset()
+    since_ms: int | None = None
+    is_initial: bool = False
+    begin: StreamOffsets | None = None
+    """The initial offsets, in those of the end of the first batch."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The form for Spark; equal values give equal texts."""
+        document: dict[str, Any] = {"table_id": self.table_id, "version": VERSION}
+        by_partition = _by_partition(self.positions.items())
+        if list(by_partition) == [None]:
+            document["buckets"] = by_partition[None]
+        else:
+            document["partitions"] = _with_text_keys(by_partition)
+        if self.unread_state:
+            document["state_time"] = self.state_time_ms
+            document["unread_state"] = _set_to_json(self.unread_state)
+        if self.behind:
+            document["behind"] = _set_to_json(self.behind)
+        if self.since_ms is not None:
+            document["since"] = self.since_ms
+        if self.is_initial:
+            document["initial"] = True
+        if self.begin is not None:
+            document["begin"] = self.begin.to_json()
+        return dict(sorted(document.items()))
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> StreamOffsets:
+        """The value of a checkpoint; refuses what no release up to this one has written."""
+        version = document.get("version")
+        if version != VERSION:
+            raise FlussError(
+                f"the checkpoint has offsets of version {version!r}, this release knows version {VERSION}: "
+                "go on with the release that wrote it, or start with a new checkpoint"
+            )
+        try:
+            positions = _positions(document)
+            pending = frozenset(_keys(document.get("unread_state", [])))
+            behind = frozenset(_keys(document.get("behind", [])))
+            state_time_ms = int(document["state_time"]) if pending else None
+            since_ms = int(document["since"]) if "since" in document else None
+            table_id = int(document["table_id"])
+            begin = StreamOffsets.from_json(document["begin"]) if "begin" in document else None
+        except (KeyError, TypeError, ValueError) as error:
+            raise FlussError(f"the checkpoint has offsets that cannot be read ({error!r}): {dict(document)}") from None
+        if not pending | behind <= positions.keys():
+            raise FlussError(f"the checkpoint speaks of buckets that it has no offsets of: {dict(document)}")
+        is_initial = bool(document.get("initial", False))
+        return StreamOffsets(table_id, positions, pending, state_time_ms, behind, since_ms, is_initial, begin)
+
+
+def _set_to_json(keys: Iterable[BucketKey]) -> Any:
+    by_partition = _by_partition((key, key[1]) for key in keys)
+    return by_partition[None] if list(by_partition) == [None] else _with_text_keys(by_partition)
+
+
+def _with_text_keys(by_partition: dict[int | None, list[int]]) -> dict[str, list[int]]:
+    return {str(partition_id): numbers for partition_id, numbers in by_partition.items()}
+
+
+def _by_partition(entries: Iterable[tuple[BucketKey, int]]) -> dict[int | None, list[int]]:
+    found: dict[int | None, list[int]] = {}
+    for (partition_id, _), number in sorted(entries, key=lambda entry: _order(entry[0])):
+        found.setdefault(partition_id, []).append(number)
+    return found
+
+
+def _order(key: BucketKey) -> tuple[int, int]:
+    partition_id, bucket = key
+    return (-1 if partition_id is None else partition_id, bucket)
+
+
+def sorted_keys(keys: Iterable[BucketKey]) -> list[BucketKey]:
+    """Buckets in the order of the JSON form."""
+    return sorted(keys, key=_order)
+
+
+def _positions(document: Mapping[str, Any]) -> dict[BucketKey, int]:
+    if "buckets" in document:
+        return {(None, bucket): _offset(offset) for bucket, offset in enumerate(document["buckets"])}
+    return {
+        (int(partition_id), bucket): _offset(offset)
+        for partition_id, offsets in document["partitions"].items()
+        for bucket, offset in enumerate(offsets)
+    }
+
+
+def _offset(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"not an offset: {value!r}")
+    return value
+
+
+def _keys(pending: Any) -> list[BucketKey]:
+    if isinstance(pending, list):
+        return [(None, int(bucket)) for bucket in pending]
+    return [(int(partition_id), int(bucket)) for partition_id, buckets in pending.items() for bucket in buckets]

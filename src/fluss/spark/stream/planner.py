@@ -1,0 +1,243 @@
+"""The driver's side of a streaming query: from Spark's questions about offsets to answers.
+
+A `StreamPlanner` lives in the reader process of one query, one thread calls it, and everything that it must remember
+over a restart is in the offsets that it returns. What it keeps besides are caches and clocks:
+
+    _initial     where the query began, if it did so in this process
+    _target      where an AvailableNow run ends; set once, before the first batch
+    _last_seen   where logs ended when last seen, also of partitions that were dropped since
+    _view, _end  the last answers of the servers and the last end, for the progress report
+    _away_since  since when servers have not answered, None while they do
+
+Servers that are away: a query that has already run gets its start back, "nothing new", and asks again with the next
+trigger, so that it can be stopped meanwhile. A query that begins, and an AvailableNow run, which would end, wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from fluss.errors import FlussError
+from fluss.spark.connecting import OpenTable
+from fluss.spark.options import FlussOptions
+from fluss.spark.read.schema_check import check_schema
+from fluss.spark.stream.advance import TableView, advance, find_losses, first_end, lag, receded_to, waiting_rows
+from fluss.spark.stream.data_loss import Loss, LossPolicy
+from fluss.spark.stream.limits import Limits
+from fluss.spark.stream.offsets import BucketKey, StreamOffsets
+from fluss.spark.stream.patience import is_outage, patience_seconds, patiently
+from fluss.spark.stream.starting import starting_offsets
+from fluss.spark.stream.table_watch import TableWatch, other_table_error
+from fluss.spark.stream.tasks import MAX_LOG_TASK_ROWS, StreamTask, plan_tasks
+
+EXPIRY_CHECK_SECONDS = 10.0
+"""How often the driver asks where logs begin; tasks notice in between."""
+RECEDED_GRACE_SECONDS = 60.0
+"""A log that ends before the reached place may still be recovering: it counts as lost only after this long."""
+ROW_BYTES_SECONDS = 30.0
+"""How long a measured size of rows is used."""
+
+logger = logging.getLogger(__name__)
+
+
+class StreamPlanner:
+    """See the module's text."""
+
+    def __init__(self, options: FlussOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._is_checked = False
+        self._watch = TableWatch(options)
+        self._patience_seconds = patience_seconds(options)
+        self._policy = LossPolicy(str(options.table), fail=options.stream.fail_on_data_loss)
+        self._initial: StreamOffsets | None = None
+        self._target: dict[BucketKey, int] | None = None
+        self._last_seen: dict[BucketKey, int] = {}
+        self._view: TableView | None = None
+        self._end: StreamOffsets | None = None
+        self._away_since: float | None = None
+        self._expiry_checked_at = float("-inf")
+        self._earliest: dict[BucketKey, int] = {}
+        self._receded_since: dict[BucketKey, float] = {}
+        self._row_bytes: dict[BucketKey, float] = {}
+        self._row_bytes_at = float("-inf")
+        self._turn = 0
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._watch.close()
+
+    # ---- what Spark asks ----
+
+    def initial(self) -> dict[str, Any]:
+        """The offsets of a query without checkpoint; the same ones however often Spark asks."""
+
+        def find() -> StreamOffsets:
+            has_primary_key = self._opened().info.has_primary_key()
+            return starting_offsets(self._options.read.start, self._watch, has_primary_key=has_primary_key)
+
+        if self._initial is None:
+            self._initial = patiently(find, self._patience_seconds)
+        return self._initial.to_json()
+
+    def fix_target(self) -> None:
+        """From now on nothing behind the present ends is read: an AvailableNow run."""
+
+        def find() -> dict[BucketKey, int]:
+            self._watch.look(now=True)
+            return self._watch.latest()
+
+        self._target = patiently(find, self._patience_seconds)
+
+    def next_end(self, start_json: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+        """The end of the next batch after `start_json`, which itself means that there is none."""
+        start = StreamOffsets.from_json(start_json)
+        must_wait = self._view is None or self._target is not None
+        if must_wait:
+            end = patiently(lambda: self._next_end(start, limits), self._patience_seconds)
+        else:
+            end = self._next_end_unless_away(start, limits)
+        self._end = end
+        return end.to_json()
+
+    def tasks(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[StreamTask]:
+        """The tasks of a batch; the same for the same offsets, also in another process after a restart."""
+        start, end = StreamOffsets.from_json(start_json), StreamOffsets.from_json(end_json)
+        if start == end:
+            return []  # also when it is the end of the first batch, whose beginning is not meant then
+        start = end.begin or start
+        info = patiently(self._opened, self._patience_seconds).info
+        self._check_table(start)
+        whole = None if info.has_primary_key() else MAX_LOG_TASK_ROWS
+        max_rows = self._options.read.max_records_per_partition or whole
+        return plan_tasks(start, end, max_rows, self._watch.partitions)
+
+    def report(self) -> dict[str, Any] | None:
+        """Where the logs end, and how many rows that is behind the end of the last batch, bucket by bucket."""
+        if self._view is None or self._end is None:
+            return None
+        latest = StreamOffsets(self._end.table_id, self._view.latest)
+        behind = lag(self._end, self._view)
+        return {
+            **latest.to_json(),
+            "lag": _bare(StreamOffsets(self._end.table_id, behind)),
+            "lag_rows": sum(behind.values()),
+        }
+
+    def _opened(self) -> OpenTable:
+        opened = self._watch.opened
+        if not self._is_checked:
+            check_schema(opened.info, self._options, self._schema)
+            self._is_checked = True
+        return opened
+
+    # ---- one batch ----
+
+    def _next_end_unless_away(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
+        try:
+            end = self._next_end(start, limits)
+        except FlussError as error:
+            if not is_outage(error):
+                raise
+            now = time.monotonic()
+            if self._away_since is None:
+                self._away_since = now
+                logger.warning("the servers of %s do not answer: %s", self._options.table, error)
+            if now - self._away_since > self._patience_seconds:
+                raise FlussError(
+                    f"the servers of {self._options.table} have not answered for {now - self._away_since:.0f} s "
+                    f"(5 x scan.poll.timeout); last: {error.message}",
+                    error.error_code,
+                ) from error
+            return start
+        if self._away_since is not None:
+            logger.warning("the servers of %s answer again", self._options.table)
+            self._away_since = None
+        return end
+
+    def _next_end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
+        self._check_table(start)
+        view = self._look(start)
+        losses = find_losses(start, view, self._last_seen)
+        lost = [loss for loss in losses if loss.kind != "receded" or self._is_final(loss)]
+        self._policy.judge(lost, self._watch.names_of(loss.key for loss in lost))
+        self._remember(view, losses)
+        start_here = receded_to(start, [loss for loss in lost if loss.kind == "receded"])
+        self._turn += 1
+        end = advance(start_here, view, limits, self._sizes(start_here, view, limits), self._turn)
+        if end == start and start.is_initial and self._begins_now:
+            return first_end(start, end)  # a batch without rows: from now on the checkpoint has the place
+        return end
+
+    @property
+    def _begins_now(self) -> bool:
+        """Whether the place where the query begins depends on when it is asked for."""
+        position = self._options.read.start
+        return position is not None and position.kind == "latest"
+
+    def _check_table(self, start: StreamOffsets) -> None:
+        if start.table_id != self._watch.table_id:
+            raise other_table_error(str(self._options.table), start.table_id, self._watch.table_id)
+
+    def _look(self, start: StreamOffsets) -> TableView:
+        latest = self._watch.latest()
+        now = time.monotonic()
+        is_new = any(key not in self._last_seen or key not in start.positions for key in latest)
+        if is_new or now - self._expiry_checked_at >= EXPIRY_CHECK_SECONDS:
+            self._earliest = self._watch.earliest()
+            self._expiry_checked_at = now
+        if self._target is not None:
+            latest = _until(self._target, latest, start)
+        return TableView(latest, {key: offset for key, offset in self._earliest.items() if key in latest})
+
+    def _is_final(self, loss: Loss) -> bool:
+        """Whether a log that ends too early has done so for long enough."""
+        since = self._receded_since.get(loss.key)
+        return since is not None and time.monotonic() - since > RECEDED_GRACE_SECONDS
+
+    def _remember(self, view: TableView, losses: list[Loss]) -> None:
+        now = time.monotonic()
+        receded = {loss.key for loss in losses if loss.kind == "receded"}
+        self._receded_since = {key: self._receded_since.get(key, now) for key in receded}
+        self._last_seen = dict(view.latest)
+        self._view = view
+
+    def _sizes(self, start: StreamOffsets, view: TableView, limits: Limits) -> dict[BucketKey, float]:
+        """With a limit of bytes: measured where rows wait, and again after `ROW_BYTES_SECONDS`."""
+        if limits.max_bytes is None:
+            return {}
+        backlog = {key: rows for key, rows in waiting_rows(start, view).items() if rows}
+        now = time.monotonic()
+        known = backlog.keys() <= self._row_bytes.keys() and now - self._row_bytes_at < ROW_BYTES_SECONDS
+        if known or not backlog:
+            return self._row_bytes
+        positions = {key: view.first_readable(key, start.positions.get(key, 0)) for key in backlog}
+        known_bytes = {key: size for key, size in self._row_bytes.items() if key in view.latest}
+        self._row_bytes = {**known_bytes, **self._watch.row_bytes(positions)}
+        self._row_bytes_at = now
+        return self._row_bytes
+
+
+def _until(
+    target: Mapping[BucketKey, int], latest: Mapping[BucketKey, int], start: StreamOffsets
+) -> dict[BucketKey, int]:
+    """Logs that end at the target, or at the reached place where that is further. Newer partitions are left out."""
+    ends = {}
+    for key, offset in latest.items():
+        position = start.positions.get(key)
+        if position is not None:
+            ends[key] = min(offset, max(position, target.get(key, position)))
+        elif key in target:
+            ends[key] = min(offset, target[key])
+    return ends
+
+
+def _bare(offsets: StreamOffsets) -> Any:
+    """Only the numbers, in the layout of the offsets."""
+    document = offsets.to_json()
+    return document.get("buckets", document.get("partitions"))

@@ -1,0 +1,125 @@
+"""The reader of `spark.readStream.format("fluss")`.
+
+Spark makes it twice: once in a long-lived process on the driver, whose methods it calls for every micro-batch, and once
+when the query is planned, to send it, pickled, to the tasks, which call `read`. So the object holds plain values; the
+planner of the driver, with its connection, is made by the first call that needs it and never pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from fluss.errors import FlussError
+from fluss.spark.arrow import for_spark, spark_arrow_schema
+from fluss.spark.options import FlussOptions
+from fluss.spark.read.batches import sized
+from fluss.spark.stream.limits import Limits
+from fluss.spark.stream.planner import StreamPlanner
+from fluss.spark.stream.task_read import read_task
+from fluss.spark.stream.tasks import StreamTask
+
+
+def build_stream_reader(options: FlussOptions, schema: StructType) -> DataSourceStreamReader:
+    """A streaming reader of the table of the options with the columns of `schema`."""
+    _refuse_batch_options(options)
+    return FlussStreamReader(options, schema)
+
+
+class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module's text."""
+
+    def __init__(self, options: FlussOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._planner: StreamPlanner | None = None
+
+    # ---- on the driver ----
+
+    @property
+    def planner(self) -> StreamPlanner:
+        """The driver's side."""
+        if self._planner is None:
+            self._planner = StreamPlanner(self._options, self._schema)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a query without checkpoint begins."""
+        return self.planner.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """What Spark passes on to `latestOffset`. There is no limit of both rows and bytes: see `_limits`."""
+        stream = self._options.stream
+        if stream.max_rows_per_trigger is not None:
+            return ReadMaxRows(stream.max_rows_per_trigger)
+        if stream.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(stream.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read up to what is there now, and end."""
+        self.planner.fix_target()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where the next micro-batch ends."""
+        return self.planner.next_end(start, self._limits(limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """For the progress report: where the logs end, and how far behind the query is."""
+        return self.planner.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a micro-batch."""
+        return self.planner.tasks(start, end)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: servers keep rows by time, not by who has read them."""
+
+    def stop(self) -> None:
+        """Give the connection back."""
+        if self._planner is not None:
+            self._planner.close()
+            self._planner = None
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        """Both limits of the options hold when Spark passes on either; with ReadAllAvailable none does."""
+        if isinstance(limit, ReadMaxRows):
+            return Limits(limit.max_rows, self._options.stream.max_bytes_per_trigger)
+        if isinstance(limit, ReadMaxBytes):
+            return Limits(self._options.stream.max_rows_per_trigger, limit.max_bytes)
+        return Limits()
+
+    # ---- in the tasks ----
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow batches, exactly as Spark wants them."""
+        if not isinstance(partition, StreamTask):
+            return
+        target = spark_arrow_schema(self._schema)
+        for batch in sized(read_task(self._options, self._schema, partition)):
+            yield for_spark(batch, target)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planner": None}
+
+
+def _refuse_batch_options(options: FlussOptions) -> None:
+    given = {
+        "end": options.read.end is not None,
+        "limit": options.limit is not None,
+        "scan.incremental.start.timestamp": options.read.incremental_start_ms is not None,
+        "read.optimized": options.read.read_optimized,
+    }
+    for name, is_given in given.items():
+        if is_given:
+            raise FlussError(f"option {name} is for batch reads; a stream has no end. Leave it out of readStream")

@@ -1,0 +1,188 @@
+"""The table of a running query, watched by its driver: which partitions there are and where their logs begin and end.
+
+A `TableWatch` lives in the driver's reader process as long as the query and keeps one connection. Calls block, and one
+thread makes them. Partitions and the identity of the table are asked for every `LOOK_SECONDS`; between that one
+LIST_OFFSETS per tablet (and partition) is all that `latest` costs.
+
+Invariant: everything it tells is about the table id that it was opened with. A table that was dropped, or dropped and
+created again, is an error that says so. A server that does not answer within `ANSWER_SECONDS` is an error for which
+`patience.is_outage` is true; the next call may succeed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
+from fluss.client.values import TableBucket
+from fluss.errors import ErrorCode, FlussError
+from fluss.spark.connecting import OpenTable, open_table
+from fluss.spark.options import FlussOptions
+from fluss.spark.stream.offsets import BucketKey
+from fluss.spark.stream.patience import is_outage
+from fluss.spark.stream.row_sizes import sample_row_bytes
+
+LOOK_SECONDS = 2.0
+ANSWER_SECONDS = 5.0
+MAX_VANISHING_ROUNDS = 5
+"""How often in a row partitions may vanish while their offsets are asked for."""
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class TableWatch:
+    """See the module's text. Opened by the first call."""
+
+    def __init__(self, options: FlussOptions) -> None:
+        self._options = options
+        self._lease = contextlib.ExitStack()
+        self._opened: OpenTable | None = None
+        self._partitions: dict[int | None, str | None] = {}
+        self._just_gone: dict[int | None, str | None] = {}
+        self._looked_at = float("-inf")
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._opened = None
+        self._lease.close()
+
+    @property
+    def opened(self) -> OpenTable:
+        """The table as it was when the watch was opened."""
+        if self._opened is None:
+            self._opened = self._lease.enter_context(open_table(self._options))
+        return self._opened
+
+    @property
+    def table_id(self) -> int:
+        """Never changes."""
+        return self.opened.info.table_id
+
+    # ---- partitions ----
+
+    def look(self, *, now: bool = False) -> None:
+        """Ask which partitions there are and whether the table is the same, if it is time or must be `now`."""
+        if not now and time.monotonic() - self._looked_at < LOOK_SECONDS:
+            return
+        opened = self.opened
+        path = opened.info.table_path
+        if opened.info.is_partitioned():
+            infos = self._run(opened.admin.list_partition_infos(path, None))
+            found: dict[int | None, str | None] = {info.partition_id: info.partition_name for info in infos}
+        else:
+            found = {None: None}
+        # After the partitions: while the table has its old id, they were its own.
+        self._check_identity()
+        gone = {each: name for each, name in self._partitions.items() if each not in found}
+        self._just_gone = gone or self._just_gone
+        self._partitions = found
+        self._looked_at = time.monotonic()
+
+    def _check_identity(self) -> None:
+        path = self.opened.info.table_path
+        try:
+            found = self._run(self.opened.session.cluster.table_info(path))
+        except FlussError as error:
+            raise dropped_table_error(str(path), error) from error
+        if found.table_id != self.table_id:
+            raise other_table_error(str(path), self.table_id, found.table_id)
+
+    @property
+    def partitions(self) -> Mapping[int | None, str | None]:
+        """Partition ids with their names, as of the last look; `{None: None}` for a table without partitions."""
+        return self._partitions
+
+    def keys(self) -> list[BucketKey]:
+        """All buckets, as of the last look."""
+        count = self.opened.info.num_buckets
+        return [(partition_id, bucket) for partition_id in self._partitions for bucket in range(count)]
+
+    # ---- offsets ----
+
+    def latest(self) -> dict[BucketKey, int]:
+        """Where the log of every bucket ends now."""
+        return self._offsets_of_all(LATEST)
+
+    def earliest(self) -> dict[BucketKey, int]:
+        """The first offset of every bucket that can still be read."""
+        return self._offsets_of_all(EARLIEST)
+
+    def at(self, timestamp_ms: int) -> dict[BucketKey, int]:
+        """The offset of the first row of every bucket at or after a time."""
+        return self._offsets_of_all(TIMESTAMP, timestamp_ms)
+
+    def _look_if_possible(self) -> None:
+        """Without its coordinator a cluster still serves rows: then the partitions of the last look must do."""
+        try:
+            self.look()
+        except FlussError as error:
+            if not is_outage(error) or self._looked_at == float("-inf"):
+                raise
+            logger.warning("partitions of %s cannot be asked for now: %s", self.opened.info.table_path, error)
+            self._looked_at = time.monotonic()
+
+    def _offsets_of_all(self, kind: int, timestamp_ms: int | None = None) -> dict[BucketKey, int]:
+        self._look_if_possible()
+        for _ in range(MAX_VANISHING_ROUNDS):
+            keys = self.keys()
+            try:
+                return self._offsets(keys, kind, timestamp_ms)
+            except FlussError as error:
+                last = error
+            # Without an answer here either, it is an outage. A table that is gone or other is said clearly.
+            self.look(now=True)
+            if self.keys() == keys:
+                break
+        raise dropped_table_error(str(self.opened.info.table_path), last)
+
+    def _offsets(self, keys: list[BucketKey], kind: int, timestamp_ms: int | None) -> dict[BucketKey, int]:
+        if not keys:
+            return {}
+        buckets = [TableBucket.with_partition(self.table_id, *key) for key in keys]
+        cluster, path = self.opened.session.cluster, self.opened.info.table_path
+        found = self._run(list_bucket_offsets(cluster, path, buckets, kind, timestamp_ms))
+        return {(bucket.partition_id, bucket.bucket_id): found[bucket] for bucket in buckets}
+
+    def row_bytes(self, positions: Mapping[BucketKey, int]) -> dict[BucketKey, float]:
+        """The average size of a stored row around these offsets; buckets that cannot tell now are left out."""
+        buckets = {TableBucket.with_partition(self.table_id, *key): offset for key, offset in positions.items()}
+        sizes = self._run(sample_row_bytes(self.opened.session.cluster, self.opened.info.table_path, buckets))
+        return {(bucket.partition_id, bucket.bucket_id): size for bucket, size in sizes.items()}
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.opened.run(coroutine, ANSWER_SECONDS)
+
+    def names_of(self, keys: Iterable[BucketKey]) -> dict[BucketKey, str]:
+        """Buckets for people, also of the partitions that went last."""
+        known = {**self._just_gone, **self._partitions}
+        return {key: bucket_text(key, known.get(key[0])) for key in keys}
+
+
+def bucket_text(key: BucketKey, partition_name: str | None = None) -> str:
+    """A bucket for people."""
+    partition_id, bucket = key
+    if partition_id is None:
+        return f"bucket {bucket}"
+    name = f"{partition_name} (id {partition_id})" if partition_name is not None else f"id {partition_id}"
+    return f"bucket {bucket} of partition {name}"
+
+
+def other_table_error(path: str, wanted_id: int, found_id: int) -> FlussError:
+    """The table of the checkpoint is not the one of that name now."""
+    return FlussError(
+        f"table {path} now has id {found_id}, but this query reads the one with id {wanted_id}: it was dropped and "
+        "created again, and offsets of the old one mean nothing in the new one. Start with a new checkpoint",
+        ErrorCode.TABLE_NOT_EXIST,
+    )
+
+
+def dropped_table_error(path: str, error: FlussError) -> FlussError:
+    """In clear words if the error says that there is no such table; other errors as they are."""
+    if error.error_code != ErrorCode.TABLE_NOT_EXIST:
+        return error
+    return FlussError(f"table {path} was dropped while a query reads it", ErrorCode.TABLE_NOT_EXIST)

@@ -1,0 +1,114 @@
+"""Cutting a micro-batch into tasks. Pure.
+
+Starting a task costs Spark more than reading a thousand rows, so buckets with few rows share a task; the rows of a
+bucket stay together and in order, unless the user asks for smaller pieces (`scan.maxRecordsPerPartition`) or the bucket
+of a log table has very many rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyspark.sql.datasource import InputPartition
+
+from fluss.spark.stream.advance import FIRST_OFFSET
+from fluss.spark.stream.offsets import BucketKey, StreamOffsets, sorted_keys
+
+MAX_SHARED_TASK_ROWS = 20_000
+"""Buckets share a task up to so many rows."""
+MAX_LOG_TASK_ROWS = 2_000_000
+"""More rows of one bucket of a log table are split, so that one bucket can keep several cores busy."""
+
+
+@dataclass(frozen=True)
+class BucketRange:
+    """Rows `[start, stop)` of a bucket."""
+
+    key: BucketKey
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        """How many offsets it has."""
+        return self.stop - self.start
+
+
+class StreamTask(InputPartition):
+    """What one task reads: ranges of the log, at most one of each bucket, or the state of a bucket as of an offset."""
+
+    def __init__(
+        self,
+        table_id: int,
+        ranges: tuple[BucketRange, ...] = (),
+        state: tuple[BucketKey, int] | None = None,
+        state_time_ms: int | None = None,
+        since_ms: int | None = None,
+        partition_names: Mapping[int | None, str | None] | None = None,
+    ) -> None:
+        super().__init__((table_id, ranges, state, state_time_ms, since_ms))
+        self.table_id = table_id
+        self.ranges = ranges
+        self.state = state
+        self.state_time_ms = state_time_ms
+        self.since_ms = since_ms
+        self.partition_names = dict(partition_names or {})
+
+    def __repr__(self) -> str:
+        return f"StreamTask(table_id={self.table_id}, ranges={self.ranges}, state={self.state})"
+
+
+def plan_tasks(
+    start: StreamOffsets,
+    end: StreamOffsets,
+    max_rows: int | None,
+    names: Mapping[int | None, str | None] | None = None,
+) -> list[StreamTask]:
+    """The tasks of the batch between two offsets; `max_rows` per piece of a bucket, None for whole buckets.
+
+    `names` are those of partitions as far as known, for messages.
+    """
+    tasks = [
+        StreamTask(start.table_id, state=(key, start.positions[key]), state_time_ms=start.state_time_ms)
+        for key in sorted_keys(start.unread_state - end.unread_state)
+        if key in end.positions
+    ]
+    most = MAX_SHARED_TASK_ROWS if max_rows is None else min(MAX_SHARED_TASK_ROWS, max_rows)
+    shared: dict[BucketKey, BucketRange] = {}
+    rows = 0
+    for piece in batch_ranges(start, end, max_rows):
+        if shared and (rows + piece.rows > most or piece.key in shared):
+            tasks.append(_log_task(start, shared, names or {}))
+            shared, rows = {}, 0
+        shared[piece.key] = piece
+        rows += piece.rows
+    if shared:
+        tasks.append(_log_task(start, shared, names or {}))
+    return tasks
+
+
+def _log_task(
+    start: StreamOffsets, shared: Mapping[BucketKey, BucketRange], names: Mapping[int | None, str | None]
+) -> StreamTask:
+    own = {partition_id: names.get(partition_id) for partition_id, _ in shared}
+    return StreamTask(start.table_id, tuple(shared.values()), since_ms=start.since_ms, partition_names=own)
+
+
+def batch_ranges(start: StreamOffsets, end: StreamOffsets, max_rows: int | None) -> list[BucketRange]:
+    """What a batch reads of the log, the smallest ranges first, so that they find together."""
+    found = []
+    for key, stop in end.positions.items():
+        first = start.positions.get(key, FIRST_OFFSET)
+        if first < stop:
+            found += _pieces(BucketRange(key, first, stop), max_rows)
+    return sorted(found, key=lambda piece: (piece.rows, piece.key[0] or 0, piece.key[1], piece.start))
+
+
+def _pieces(whole: BucketRange, max_rows: int | None) -> list[BucketRange]:
+    if max_rows is None or whole.rows <= max_rows:
+        return [whole]
+    count = -(-whole.rows // max_rows)
+    cuts = [whole.start + whole.rows * index // count for index in range(count + 1)]
+    return [BucketRange(whole.key, first, stop) for first, stop in pairwise(cuts)]

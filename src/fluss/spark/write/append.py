@@ -1,0 +1,60 @@
+"""Rows to the servers, and certainty about each of them.
+
+All rows are acknowledged when `write_all` returns: a write that failed is raised by a later write or by the flush at
+the end. When something fails, what is under way is settled first, so that the next attempt of the task does not meet
+rows of this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.client.writer.base_writer import BaseWriter
+from fluss.errors import FlussError
+from fluss.spark.connecting import OpenTable
+from fluss.spark.write.plan import WritePlan
+from fluss.spark.write.rows import RowConverter, gather_bytes, gathered
+
+FLUSH_SECONDS = 600.0
+"""How long a task waits at its end for a server that is away."""
+SETTLE_SECONDS = 30.0
+"""How long a failed attempt waits for what it has under way."""
+
+Batches = Iterable[pa.RecordBatch]
+
+
+def append_plain(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
+    """Append rows at once; they stay even if the task fails. Returns how many."""
+    converter = RowConverter(plan)
+    return append(opened, map(converter.rows, gathered(batches, wanted_bytes(opened))))
+
+
+def append(opened: OpenTable, batches: Batches) -> int:
+    """Append batches that have the form of the table. Returns the number of rows."""
+    writer = opened.table.new_append().create_writer()
+    return write_all(writer, writer.write_arrow_batch, batches)
+
+
+def wanted_bytes(opened: OpenTable) -> int:
+    """How large batches should be for the client to fill its own with them."""
+    return gather_bytes(opened.info, opened.connection.config.writer_batch_size)
+
+
+def write_all(writer: BaseWriter, write: Callable[[pa.RecordBatch], Any], batches: Batches) -> int:
+    """Give all batches to `write`, a method of the writer, and wait for their acknowledgements."""
+    rows = 0
+    try:
+        for batch in batches:
+            write(batch)
+            rows += batch.num_rows
+        writer.flush().result(FLUSH_SECONDS)
+    except BaseException:
+        # The first error is the one to report; what fails in this flush failed for the same reason.
+        with contextlib.suppress(FlussError):
+            writer.flush().result(SETTLE_SECONDS)
+        raise
+    return rows

@@ -1,0 +1,90 @@
+"""`fluss.spark.foreach_batch`: the sink for queries in update mode, which Spark refuses to Python sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from fluss.errors import FlussError
+from fluss.spark.options import parse_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ROW_KIND_COLUMN = "_fluss_row_kind"
+RANK_COLUMN = "_fluss_rank"
+
+BatchFunction = Callable[["DataFrame", int], None]
+
+
+def foreach_batch(
+    *tables: str,
+    bootstrap_servers: str | None = None,
+    delete_where: str | Column | None = None,
+    latest_by: str | Column | None = None,
+    options: Mapping[str, str] | None = None,
+) -> BatchFunction:
+    """A function for `foreachBatch` that writes every batch to these tables::
+
+        totals = events.groupBy("user").agg(sf.sum("amount").alias("total"))
+        sink = fluss.spark.foreach_batch("shop.totals", bootstrap_servers="localhost:9123")
+        totals.writeStream.outputMode("update").foreachBatch(sink).option("checkpointLocation", path).start()
+
+    Rows of primary-key tables are upserted, so a repeated batch changes nothing. Rows of log tables are appended once
+    per query, table and batch, as by the streaming sink. With several tables the rows are computed once and kept.
+
+    `delete_where`: a condition; rows for which it is true delete their key. `latest_by`: of several rows of a batch
+    with the same primary key only the one with the greatest value counts, for changes that come in any order.
+    `options` as for `format("fluss")`.
+    """
+    settings = {**(options or {})}
+    if bootstrap_servers is not None:
+        settings["bootstrap.servers"] = bootstrap_servers
+    if not tables:
+        raise FlussError('foreach_batch needs a table: foreach_batch("database.table", ...)')
+    if delete_where is not None:
+        settings["rowKindColumn"] = ROW_KIND_COLUMN
+    for table in tables:
+        parse_options({**settings, "table": table})  # errors now, not with the first batch
+
+    def write_batch(frame: DataFrame, batch_id: int) -> None:
+        if delete_where is not None:
+            frame = _with_row_kinds(frame, delete_where)
+        if len(tables) > 1:
+            frame = frame.persist()
+        try:
+            for table in tables:
+                target = {**settings, "table": table, "transactionBatch": str(batch_id)}
+                rows = frame if latest_by is None else _latest(frame, _primary_key(target), latest_by)
+                rows.write.format("fluss").mode("append").options(**target).save()
+        finally:
+            if len(tables) > 1:
+                frame.unpersist()
+
+    return write_batch
+
+
+def _primary_key(settings: Mapping[str, str]) -> list[str]:
+    from fluss.spark.connecting import open_table
+
+    with open_table(parse_options(settings)) as opened:
+        key = opened.info.get_primary_keys()
+    if not key:
+        raise FlussError(f"foreach_batch with latest_by is for primary-key tables, {settings['table']} has no key")
+    return key
+
+
+def _latest(frame: DataFrame, key: list[str], latest_by: str | Column) -> DataFrame:
+    from pyspark.sql import functions as sf
+    from pyspark.sql.window import Window
+
+    order = sf.col(latest_by) if isinstance(latest_by, str) else latest_by
+    ranked = frame.withColumn(RANK_COLUMN, sf.row_number().over(Window.partitionBy(*key).orderBy(order.desc())))
+    return ranked.where(sf.col(RANK_COLUMN) == 1).drop(RANK_COLUMN)
+
+
+def _with_row_kinds(frame: DataFrame, delete_where: str | Column) -> DataFrame:
+    from pyspark.sql import functions as sf
+
+    condition = sf.expr(delete_where) if isinstance(delete_where, str) else delete_where
+    return frame.withColumn(ROW_KIND_COLUMN, sf.when(condition, sf.lit("-D")).otherwise(sf.lit("+U")))

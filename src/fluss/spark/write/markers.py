@@ -1,0 +1,103 @@
+"""Small notes at the coordinator, for servers without staged appends: who appends what now, and what is done.
+
+A note is an entry of producer offsets: an id, a number, and a time at which it is forgotten. Leaving a note that is
+there already fails, which makes it a lock as well. Ids are made of letters, digits, `-` and `_`.
+
+| note | left by | says | forgotten |
+|---|---|---|---|
+| claim | a task, before it appends | this attempt appends now | when it is done, or after `CLAIM_MS` |
+| rows | a task, after it appended | exactly these rows of this partition and batch are in the table | at the commit |
+| batch | the driver's commit | this batch of this query is in the table | with the batch after next, or `BATCH_MS` |
+
+A note about rows is found only by the same rows in the same order (their number and checksum are part of its id). So
+a wrong guess cannot lose rows: other rows are appended.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from fluss.errors import FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
+from fluss.spark.connecting import OpenTable
+
+CLAIM_MS = 20_000
+ROWS_MS = 24 * 3_600_000
+BATCH_MS = 30 * 24 * 3_600_000
+CALL_SECONDS = 60.0
+PAUSE_SECONDS = 0.2
+CREATED = 0
+
+
+@dataclass(frozen=True)
+class Markers:
+    """The notes about one batch of one transaction and table."""
+
+    opened: OpenTable
+    transaction: str
+    batch_id: int
+
+    def _id(self, kind: str, batch_id: int, rest: str = "") -> str:
+        return f"{self.transaction}-t{self.opened.info.table_id}-b{batch_id}-{kind}{rest}"
+
+    def claim_id(self, partition_id: int) -> str:
+        """Of the claim to append the rows of a partition."""
+        return self._id("claim", self.batch_id, f"-p{partition_id}")
+
+    def rows_id(self, partition_id: int, rows: int, checksum: int) -> str:
+        """Of the note that these rows are in the table."""
+        return self._id("rows", self.batch_id, f"-p{partition_id}-n{rows}-c{checksum:08x}")
+
+    def is_committed(self) -> bool:
+        """Whether the batch is in the table as a whole."""
+        return self.is_there(self._id("done", self.batch_id))
+
+    def set_committed(self) -> None:
+        """The batch is in the table. Notes about the batch before the last one are of no use any more."""
+        self.leave(self._id("done", self.batch_id), BATCH_MS)
+        if self.batch_id >= 2:
+            self.remove(self._id("done", self.batch_id - 2))
+
+    # ---- notes by id ----
+
+    def leave(self, note_id: str, ttl_ms: int, number: int = 0) -> bool:
+        """Leave a note; False if there is one with this id and another number, which is kept."""
+        request = pb.RegisterProducerOffsetsRequest(producer_id=note_id, ttl_ms=ttl_ms)
+        offsets = request.table_offsets.add(table_id=self.opened.info.table_id)
+        offsets.bucket_offsets.add(bucket_id=0, log_end_offset=number)
+        if self._call(ApiKey.REGISTER_PRODUCER_OFFSETS, request).result == CREATED:
+            return True
+        # It may be our own, left by a request whose answer was lost.
+        return self._find(note_id) == number
+
+    def is_there(self, note_id: str) -> bool:
+        """Whether there is such a note."""
+        return self._find(note_id) is not None
+
+    def remove(self, note_id: str) -> None:
+        """Take a note away, if it is there."""
+        self._call(ApiKey.DELETE_PRODUCER_OFFSETS, pb.DeleteProducerOffsetsRequest(producer_id=note_id))
+
+    def _find(self, note_id: str) -> int | None:
+        """The number of a note. Apache Fluss also returns forgotten ones for a while."""
+        answer = self._call(ApiKey.GET_PRODUCER_OFFSETS, pb.GetProducerOffsetsRequest(producer_id=note_id))
+        if not answer.producer_id or answer.expiration_time <= time.time() * 1000:
+            return None
+        for table in answer.table_offsets:
+            for bucket in table.bucket_offsets:
+                return int(bucket.log_end_offset)
+        return 0
+
+    def _call(self, key: ApiKey, request: Any) -> Any:
+        """Each of the calls may be repeated, so it is, while a coordinator restarts."""
+        deadline = time.monotonic() + CALL_SECONDS
+        while True:
+            try:
+                return self.opened.run(self.opened.session.cluster.call_coordinator(key, request))
+            except FlussError as error:
+                if not error.is_retriable or time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE_SECONDS)

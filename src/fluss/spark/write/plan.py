@@ -1,0 +1,246 @@
+"""What a write does, decided and checked before any row is there.
+
+Spark asks for a writer while it plans the query, so whatever can be known then is refused then: what the format does
+not support, columns that are missing or unknown, types that do not fit, a guarantee that the server cannot give. The
+`WritePlan` that comes out is all that tasks get; it pickles.
+
+Columns are matched by name, as Spark does it: first exactly, then without regard to upper and lower case. Whether a
+nullable column of the DataFrame really has nulls is only known from the rows, so tasks look at that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NoReturn
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.types import NullType, StringType, StructField, StructType
+
+from fluss.client.table_info import TableInfo
+from fluss.errors import FlussError
+from fluss.spark.arrow import check_types, spark_arrow_schema
+from fluss.spark.connecting import OpenTable, open_table
+from fluss.spark.options import ClientOptions, FlussOptions
+from fluss.spark.stream.patience import patience_seconds, patiently
+from fluss.spark.write.delivery import Way, choose_way
+
+CREATE_PARTITIONS_OPTION = "client.writer.dynamic-create-partition.enabled"
+
+Kind = Literal["append", "upsert", "changes", "deletes"]
+"""Rows of a log table; whole or partial rows of a primary-key table; the same with a row kind; keys to delete."""
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """One write. `positions` are the columns of the DataFrame in the order of the fields of `target`."""
+
+    options: FlussOptions
+    table_id: int
+    kind: Kind
+    way: Way
+    target: pa.Schema
+    positions: tuple[int, ...]
+    row_kind_position: int | None = None
+
+    @property
+    def table(self) -> str:
+        """The table's name, for messages."""
+        return str(self.options.table)
+
+
+def plan_write(options: FlussOptions, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan:
+    """The plan for rows of this Spark schema; `FlussError` says what does not fit and what to do."""
+    _check_supported(options, overwrite=overwrite, is_stream=is_stream)
+    options = replace(options, client=_creating_partitions(options.client))
+
+    def planned() -> WritePlan:
+        with open_table(options) as opened:
+            return _Planner(options, opened, schema).plan()
+
+    # Every micro-batch is planned anew: a server that restarts at that moment must not end the query.
+    is_batch_of_query = is_stream or options.write.transaction_batch is not None
+    return patiently(planned, patience_seconds(options)) if is_batch_of_query else planned()
+
+
+def _check_supported(options: FlussOptions, *, overwrite: bool, is_stream: bool) -> None:
+    table = options.table
+    if options.mode in ("changelog", "binlog"):
+        raise FlussError(
+            f"the {options.mode} of table {table} cannot be written: write to the table, with the option rowKindColumn "
+            "for changes"
+        )
+    if overwrite and is_stream:
+        raise FlussError(
+            f"output mode complete would replace table {table} with every batch, which is not supported: write to a "
+            "primary-key table with outputMode('update') and foreachBatch(fluss.spark.foreach_batch(...)), or use "
+            "outputMode('append')"
+        )
+    if overwrite:
+        raise FlussError(
+            f"mode overwrite is not supported for table {table}: use mode('append'); to begin anew, drop and create "
+            "the table or its partition first; to remove rows of a primary-key table, write their keys with the option "
+            "rowKindColumn"
+        )
+
+
+def _creating_partitions(client: ClientOptions) -> ClientOptions:
+    """Partitions are created on the way, unless the user says something about it."""
+    wanted = _plain(CREATE_PARTITIONS_OPTION)
+    if any(_plain(key) == wanted for key, _ in client.settings):
+        return client
+    return replace(client, settings=(*client.settings, (CREATE_PARTITIONS_OPTION, "true")))
+
+
+def _plain(key: str) -> str:
+    return key.lower().replace(".", "-").replace("_", "-")
+
+
+class _Planner:
+    """Works on one DataFrame schema and one table."""
+
+    def __init__(self, options: FlussOptions, opened: OpenTable, schema: StructType) -> None:
+        self._options = options
+        self._opened = opened
+        self._info: TableInfo = opened.info
+        self._schema = schema
+        self._known = self._info.get_column_names()
+        self._keys = self._info.get_primary_keys()
+        self._automatic = self._info.get_schema().get_auto_increment_columns()
+        self._row_kind_position = self._find_row_kind()
+
+    def plan(self) -> WritePlan:
+        found = self._found()
+        kind, written = self._kind_and_columns(found)
+        fields = [self._opened.table.arrow_schema.field(name) for name in written]
+        if kind == "changes":  # rows that delete have only their key
+            fields = [field if field.name in self._keys else field.with_nullable(True) for field in fields]
+        target = pa.schema(fields)
+        positions = tuple(found[name] for name in written)
+        self._check_types(target, positions)
+        return WritePlan(
+            options=self._options,
+            table_id=self._info.table_id,
+            kind=kind,
+            way=choose_way(self._opened, self._options.write.delivery),
+            target=target,
+            positions=positions,
+            row_kind_position=self._row_kind_position,
+        )
+
+    # ---- columns ----
+
+    def _find_row_kind(self) -> int | None:
+        name = self._options.write.row_kind_column
+        if name is None:
+            return None
+        if not self._keys:
+            self._refuse(
+                f"option rowKindColumn={name!r} is for primary-key tables: rows of a log table can only be appended. "
+                "Filter the rows and leave the option out"
+            )
+        position = _position(name, self._schema.names)
+        if position is None:
+            self._refuse(f"the column of option rowKindColumn={name!r} is missing: there is {self._given()}")
+        if not isinstance(self._schema.fields[position].dataType, (StringType, NullType)):
+            found = self._schema.fields[position].dataType.simpleString()
+            self._refuse(
+                f"column {name!r} of option rowKindColumn must be a string such as '+I' or '-D', it is {found}"
+            )
+        return position
+
+    def _found(self) -> dict[str, int]:
+        """The position in the DataFrame of every column of the table that is there."""
+        found: dict[str, int] = {}
+        extra = []
+        for position, name in enumerate(self._schema.names):
+            known = _position(name, self._known)
+            if known is None:
+                if position != self._row_kind_position:
+                    extra.append(name)
+            elif self._known[known] in found:
+                self._refuse(f"column {self._known[known]!r} is there twice: {self._given()}")
+            else:
+                found[self._known[known]] = position
+        if extra:
+            self._refuse(
+                f"it has no column {', '.join(map(repr, extra))}; its columns are {', '.join(self._known)}. Drop what "
+                "does not belong there, or add the columns to the table"
+            )
+        for name in self._automatic:
+            if name in found:
+                self._refuse(f"the server gives the values of the auto-increment column {name!r}: drop the column")
+        return found
+
+    def _kind_and_columns(self, found: dict[str, int]) -> tuple[Kind, list[str]]:
+        wanted = self._wanted()
+        missing = [name for name in wanted if name not in found]
+        has_kinds = self._row_kind_position is not None
+        if missing and has_kinds and self._options.columns is None and set(found) == set(self._keys):
+            return "deletes", list(self._keys)
+        if missing:
+            advice = (
+                "name the columns to write with the option columns to leave the others as they are (null in new rows)"
+                if self._keys
+                else "name the columns to write with the option columns to have the others null"
+            )
+            self._refuse(f"the rows lack {', '.join(map(repr, missing))}: add them, or {advice}")
+        if not self._keys:
+            return "append", wanted
+        return "changes" if has_kinds else "upsert", wanted
+
+    def _wanted(self) -> list[str]:
+        """The columns to write, in the order of the table."""
+        columns = self._options.columns
+        if columns is None:
+            return [name for name in self._known if name not in self._automatic]
+        unknown = [name for name in columns if _position(name, self._known) is None]
+        if unknown:
+            self._refuse(f"option columns has {', '.join(map(repr, unknown))}; there are {', '.join(self._known)}")
+        wanted = {self._known[position] for name in columns if (position := _position(name, self._known)) is not None}
+        self._check_partial(wanted)
+        return [name for name in self._known if name in wanted]
+
+    def _check_partial(self, wanted: set[str]) -> None:
+        without_key = [name for name in self._keys if name not in wanted]
+        if without_key:
+            self._refuse(f"option columns must have the primary key in it, it lacks {', '.join(without_key)}")
+        if wanted.intersection(self._automatic):
+            self._refuse(f"option columns has the auto-increment column {self._automatic[0]!r}: the server fills it")
+        for column in self._info.get_schema().columns:
+            if column.name not in wanted and column.name not in self._automatic and not column.data_type.nullable:
+                self._refuse(
+                    f"option columns leaves out {column.name!r}, which is {column.data_type}: columns that are left "
+                    "out must allow null"
+                )
+
+    # ---- types ----
+
+    def _check_types(self, target: pa.Schema, positions: Sequence[int]) -> None:
+        fields = []
+        for field, position in zip(target, positions, strict=True):
+            given = self._schema.fields[position]
+            if isinstance(given.dataType, NullType) and not field.nullable:
+                self._refuse(f"column {field.name!r} is NOT NULL, but it is null in all rows")
+            fields.append(StructField(field.name, given.dataType, given.nullable))
+        try:
+            check_types(spark_arrow_schema(StructType(fields)), target)
+        except FlussError as error:
+            self._refuse(error.message)
+        except PySparkException as error:
+            self._refuse(f"a column has a type that cannot leave Spark: {error}")
+
+    def _given(self) -> str:
+        return ", ".join(self._schema.names)
+
+    def _refuse(self, text: str) -> NoReturn:
+        raise FlussError(f"the rows cannot be written to table {self._info.table_path}: {text}")
+
+
+def _position(name: str, names: Sequence[str]) -> int | None:
+    """Where a name is: exactly, or the only one that differs just in upper and lower case."""
+    if name in names:
+        return list(names).index(name)
+    similar = [position for position, other in enumerate(names) if other.lower() == name.lower()]
+    return similar[0] if len(similar) == 1 else None

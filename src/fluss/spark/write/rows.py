@@ -1,0 +1,125 @@
+"""The Arrow batches of a Spark task, brought into the form of the table. No row is touched one by one.
+
+Spark hands over batches of some thousand rows. They are gathered to larger ones, so that each bucket's part of one
+fills a batch of its own when the client divides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.table_info import TableInfo
+from fluss.errors import FlussError
+from fluss.spark.arrow import from_spark
+from fluss.spark.write.plan import WritePlan
+
+MAX_GATHERED_BYTES = 16 * 1024 * 1024
+USUAL_PARTITIONS_AT_ONCE = 4
+
+_UPSERT, _DELETE, _LEFT_OUT = 0, 1, 2
+ROW_KINDS = {
+    "+i": _UPSERT,
+    "insert": _UPSERT,
+    "+u": _UPSERT,
+    "update_after": _UPSERT,
+    "-d": _DELETE,
+    "delete": _DELETE,
+    # The row after it has the same key and says what is there now.
+    "-u": _LEFT_OUT,
+    "update_before": _LEFT_OUT,
+}
+
+
+class Changes(NamedTuple):
+    """Rows and, for each, whether its key is deleted."""
+
+    rows: pa.RecordBatch
+    deletes: pa.BooleanArray
+
+
+def gathered(batches: Iterable[pa.RecordBatch], wanted_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of about `wanted_bytes`, except the last one."""
+    waiting: list[pa.RecordBatch] = []
+    waiting_bytes = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        waiting.append(batch)
+        waiting_bytes += batch.nbytes
+        if waiting_bytes >= wanted_bytes:
+            yield _joined(waiting)
+            waiting, waiting_bytes = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def gather_bytes(info: TableInfo, batch_bytes: int) -> int:
+    """How much to gather so that every bucket gets about `batch_bytes` of it."""
+    is_divided = info.has_primary_key() or bool(info.get_bucket_keys())
+    buckets = info.num_buckets if is_divided else 1
+    partitions = USUAL_PARTITIONS_AT_ONCE if info.is_partitioned() else 1
+    return max(batch_bytes, min(batch_bytes * buckets * partitions, MAX_GATHERED_BYTES))
+
+
+class RowConverter:
+    """From Spark's batches to those of one plan."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+        self._names = plan.target.names
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns to write, with the types of the table."""
+        columns = [batch.column(position) for position in self._plan.positions]
+        try:
+            return from_spark(pa.RecordBatch.from_arrays(columns, self._names), self._plan.target)
+        except FlussError as error:
+            text = f"the rows cannot be written to table {self._plan.table}: {error.message}"
+            raise FlussError(text, error.error_code) from None
+
+    def changes(self, batch: pa.RecordBatch) -> Changes:
+        """The same with the row kinds; rows before an update are left out."""
+        assert self._plan.row_kind_position is not None
+        kinds = row_kinds(batch.column(self._plan.row_kind_position), self._plan.table)
+        kept = kinds != _LEFT_OUT
+        if not kept.all():
+            batch, kinds = batch.filter(pa.array(kept)), kinds[kept]
+        return Changes(self.rows(batch), pa.array(kinds == _DELETE))
+
+    def keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The keys of rows that delete; any other row lacks columns."""
+        changes = self.changes(batch)
+        if changes.deletes.false_count:
+            raise FlussError(
+                f"{changes.deletes.false_count} rows for table {self._plan.table} have another row kind than delete, "
+                f"but there are only the columns of the primary key: add the others, or filter the rows"
+            )
+        return changes.rows
+
+
+def row_kinds(column: Any, table: str) -> Any:
+    """What each row does, as an array of small numbers; `FlussError` for a kind that nobody knows."""
+    if column.null_count:
+        raise FlussError(f"{column.null_count} rows for table {table} have no row kind: {_allowed()}")
+    if not len(column):
+        return np.zeros(0, np.uint8)
+    encoded = column.dictionary_encode()
+    numbers = []
+    for text in encoded.dictionary.to_pylist():
+        number = ROW_KINDS.get(text.strip().lower())
+        if number is None:
+            raise FlussError(f"row kind {text!r} of a row for table {table} is unknown: {_allowed()}")
+        numbers.append(number)
+    return np.asarray(numbers, np.uint8)[np.asarray(encoded.indices)]
+
+
+def _allowed() -> str:
+    return "it must be one of +I, +U, -U, -D, or insert, update_after, update_before, delete"

@@ -1,0 +1,63 @@
+"""Appends that become visible when the driver commits, and exactly once (`fluss.client.staged`).
+
+Rows of a task attempt wait at the servers under its own name. Only the attempts that Spark reports to the driver are
+part of the commit, so what failed or slow attempts have staged is never seen. A batch that is repeated after a crash
+is recognised by its number: tasks then do not even begin, and a commit of it drops what was staged for it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fluss.client.staged import StagedAppender, abort_staged, commit_staged, last_committed
+from fluss.errors import FlussError
+from fluss.spark.connecting import OpenTable
+from fluss.spark.write.append import Batches, wanted_bytes
+from fluss.spark.write.messages import TaskDone, TaskIdentity
+from fluss.spark.write.plan import WritePlan
+from fluss.spark.write.rows import RowConverter, gathered
+
+logger = logging.getLogger(__name__)
+
+
+def append_staged(plan: WritePlan, opened: OpenTable, identity: TaskIdentity, batches: Batches) -> TaskDone:
+    """Stage the rows of a task attempt, unless its batch is committed already."""
+    if identity.may_be_replay:
+        last = last_committed(opened.table, identity.transaction)
+        if last is not None and last >= identity.batch_id:
+            return TaskDone(identity, 0, was_committed=True)
+    converter = RowConverter(plan)
+    with StagedAppender(opened.table, identity.transaction, identity.batch_id) as appender:
+        for batch in gathered(batches, wanted_bytes(opened)):
+            appender.write_arrow_batch(converter.rows(batch))
+        attempt = appender.finish()
+    return TaskDone(identity, attempt.row_count, attempt=attempt)
+
+
+def commit_attempts(opened: OpenTable, done: list[TaskDone]) -> None:
+    """Make the rows of these tasks visible; returns when they can be read."""
+    attempts = [task.attempt for task in sorted(done, key=_partition) if task.attempt is not None and task.rows]
+    if not attempts:
+        return
+    identity = done[0].identity
+    if commit_staged(opened.table, identity.transaction, identity.batch_id, attempts):
+        return
+    if not identity.may_be_replay:
+        # Rows of a job that nobody can have written before must not be dropped without a word.
+        raise FlussError(f"the rows were not written to {opened.info.table_path}: this job was committed before")
+    logger.info("batch %d of %s was committed before: its repetition is dropped", identity.batch_id, opened.info)
+
+
+def abort_attempts(opened: OpenTable, done: list[TaskDone]) -> None:
+    """Drop what these tasks have staged; rows that are committed stay.
+
+    Only theirs: another driver may be repeating the same batch of the query at this moment. What attempts without a
+    message have left goes with the next batch, or after a while.
+    """
+    attempts = [task.attempt for task in done if task.attempt is not None]
+    if attempts:
+        abort_staged(opened.table, done[0].identity.transaction, done[0].identity.batch_id, attempts)
+
+
+def _partition(task: TaskDone) -> int:
+    return task.identity.partition_id

@@ -1,0 +1,62 @@
+"""Streaming writes: `df.writeStream.format("fluss").option("checkpointLocation", ...).start("shop.orders")`.
+
+Spark makes a new writer for every commit, in another process than those of the tasks: nothing is kept on it. Which
+query and which batch rows belong to is known in the tasks, from Spark's local properties; the driver learns it from
+their messages. After a crash Spark repeats the last batch with the same numbers, unless the checkpoint is another
+one: then it is another query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
+
+from fluss.errors import FlussError
+from fluss.spark.write.messages import TaskDone, TaskIdentity, query_transaction
+from fluss.spark.write.plan import WritePlan, plan_write
+from fluss.spark.write.task import Messages, abort, commit, run_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from fluss.spark.options import FlussOptions
+
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
+
+
+def build_stream_writer(options: FlussOptions, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    """The writer of one micro-batch; `FlussError` for what cannot be written."""
+    return FlussStreamWriter(plan_write(options, schema, overwrite=overwrite, is_stream=True))
+
+
+class FlussStreamWriter(DataSourceStreamArrowWriter):
+    """Holds only what pickles; see the module."""
+
+    def __init__(self, plan: WritePlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        """Write the rows of a task."""
+        return run_task(self._plan, stream_identity(), iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        """All tasks of the batch are done."""
+        commit(self._plan, messages)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Some task failed, or the commit did."""
+        abort(self._plan, messages)
+
+
+def stream_identity() -> TaskIdentity:
+    """Of the task that runs here."""
+    context = TaskContext.get()
+    assert context is not None, "Spark calls this in a task"
+    batch = context.getLocalProperty(BATCH_ID_PROPERTY)
+    if batch is None:
+        raise FlussError("Spark does not say which batch this task belongs to: this needs Spark 4.2 or newer")
+    return TaskIdentity(query_transaction(context), int(batch), context.partitionId(), may_be_replay=True)

@@ -1,0 +1,99 @@
+"""One task attempt, and what the driver does when all tasks are done or some failed.
+
+| step | upsert, plain | spooled | staged |
+|---|---|---|---|
+| task | writes and waits | keeps its rows, then appends them | stages its rows at the servers |
+| commit | nothing | leaves a note that the batch is there | makes all rows visible at once |
+| abort | nothing | nothing | has staged rows dropped, unless they are committed |
+
+Spark calls `abort` also after a `commit` that raised, when rows may well be in the table: so it takes nothing away
+that could be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from fluss.client.staged import abort_staged
+from fluss.errors import ErrorCode, FlussError
+from fluss.spark.connecting import OpenTable, open_table
+from fluss.spark.stream.patience import patience_seconds, patiently
+from fluss.spark.write.append import Batches, append_plain
+from fluss.spark.write.messages import BATCH_JOB_NUMBER, TaskDone, TaskIdentity
+from fluss.spark.write.plan import WritePlan
+from fluss.spark.write.spooled import append_spooled, commit_spooled
+from fluss.spark.write.staged import abort_attempts, append_staged, commit_attempts
+from fluss.spark.write.upsert import upsert
+from fluss.spark.write.whole_input import whole
+
+logger = logging.getLogger(__name__)
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+def run_task(plan: WritePlan, identity: TaskIdentity, batches: Batches) -> TaskDone:
+    """Write all rows of a task attempt; an error fails the attempt with the server's reason."""
+    with _opened(plan) as opened:
+        _check_same_table(plan, opened)
+        batches = whole(batches)
+        if plan.way == "staged":
+            return append_staged(plan, opened, identity, batches)
+        if plan.way == "spooled":
+            return append_spooled(plan, opened, identity, batches)
+        write = upsert if plan.way == "upsert" else append_plain
+        return TaskDone(identity, write(plan, opened, batches))
+
+
+def commit(plan: WritePlan, messages: Messages) -> None:
+    """All tasks are done. Returns when every row can be read."""
+    done = _done_tasks(messages)
+    if not done or plan.way not in ("staged", "spooled"):
+        return
+    with _opened(plan) as opened:
+        if plan.way == "staged":
+            commit_attempts(opened, done)
+        else:
+            commit_spooled(opened, done)
+
+
+def abort(plan: WritePlan, messages: Messages, job: str | None = None) -> None:
+    """Some task failed, or `commit` did. Whatever fails in here is not worth hiding the first error for.
+
+    `job` is the transaction of a batch job that nobody else can be writing to: all that was staged for it goes.
+    """
+    done = _done_tasks(messages)
+    if plan.way != "staged" or (job is None and not done):
+        return
+    try:
+        with open_table(plan.options) as opened:
+            if job is None:
+                abort_attempts(opened, done)
+            else:
+                abort_staged(opened.table, job, BATCH_JOB_NUMBER)
+    except FlussError as error:
+        logger.warning("rows staged for table %s stay until they expire: %s", plan.table, error)
+
+
+@contextlib.contextmanager
+def _opened(plan: WritePlan) -> Iterator[OpenTable]:
+    """The table; a server that has gone away since the write was planned is waited for, as long as streams wait."""
+    with contextlib.ExitStack() as stack:
+        yield patiently(lambda: stack.enter_context(open_table(plan.options)), patience_seconds(plan.options))
+
+
+def _done_tasks(messages: Messages) -> list[TaskDone]:
+    """The messages of tasks; None stands for one that failed."""
+    return [message for message in messages if isinstance(message, TaskDone)]
+
+
+def _check_same_table(plan: WritePlan, opened: OpenTable) -> None:
+    """A table that was made anew may have other columns; and the rows were meant for the old one."""
+    if opened.info.table_id != plan.table_id:
+        raise FlussError(
+            f"table {plan.table} was dropped and created again since the write was planned: write again",
+            ErrorCode.TABLE_NOT_EXIST,
+        )

