@@ -2,10 +2,12 @@
 """Everything a developer runs, with nothing but Python 3.10: `python3 dev.py COMMAND`.
 
     test     set up .venv, then ruff, mypy and pytest; further arguments go to pytest
-    demo     set up .venv, start a server, drive it with our client, restart it, drive it with pyfluss
+    demo     set up .venv, then the whole system: server, client, Spark; see examples/pipeline.py
+    clients  set up .venv, start a server, drive it with our client, restart it, drive it with pyfluss
     format   let ruff format and repair what it can
     bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
-             client and pyfluss on both servers, with --memory the memory of server and client
+             client and pyfluss on both servers, with --spark Spark with our tables and with Parquet,
+             with --memory the memory of server and client
     soak     kill, fuzz and property tests with many more rounds; takes an hour or more
     lock     resolve requirements.lock anew
     setup    only set up .venv
@@ -34,7 +36,10 @@ PYTHON = BIN / "python"
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
-SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]
+SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec", "tests/spark/test_kill_rounds.py"]
+# Many tests wait for processes to start and stop. Tests of a file share servers and stay together; the many short ones
+# come last (by name: tests/unit), so that both processes have work until the end.
+IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20"]
 CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 
 
@@ -77,7 +82,7 @@ def test(arguments: list[str]) -> int:
     }
     failed = [name for name, command in checks.items() if run(*command) != 0]
     print(f"dev.py: {'FAILED: ' + ', '.join(failed) if failed else 'ruff and mypy are content'}", flush=True)
-    code = run(PYTHON, "-m", "pytest", *arguments)
+    code = run(PYTHON, "-m", "pytest", *(arguments or IN_TWO_PROCESSES))
     return code or (1 if failed else 0)
 
 
@@ -88,7 +93,12 @@ def format_code(arguments: list[str]) -> int:
 
 
 def demo(arguments: list[str]) -> int:
-    """A server, a client, a restart: everything in a temporary directory."""
+    """Sensors into a log table, Spark into a primary-key table, lookups, a picture."""
+    return run(PYTHON, "examples/pipeline.py", *arguments)
+
+
+def clients(arguments: list[str]) -> int:
+    """A server, two clients, restarts: everything in a temporary directory."""
     return run(PYTHON, "-m", "examples.run_quickstart", *arguments)
 
 
@@ -119,6 +129,7 @@ def setup_only(arguments: list[str]) -> int:
 COMMANDS = {
     "test": test,
     "demo": demo,
+    "clients": clients,
     "format": format_code,
     "bench": bench,
     "soak": soak,

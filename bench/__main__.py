@@ -1,15 +1,25 @@
-"""`python -m bench [--client | --memory] ...`: the server, the client, or the memory of both."""
+"""`python -m bench [--client | --kv | --spark | --growth | --memory] ...`: one part of the benchmarks."""
 
 import sys
 
 import bench.client
+import bench.growth
+import bench.kv
 import bench.memory
 import bench.run
+import bench.spark
 
 
 def main(arguments: list[str]) -> None:
     """Hand over to the part that was asked for; without a choice the servers are compared."""
-    for option, part in (("--client", bench.client.main), ("--memory", bench.memory.main)):
+    parts = {
+        "--client": bench.client.main,
+        "--kv": bench.kv.main,
+        "--spark": bench.spark.main,
+        "--growth": bench.growth.main,
+        "--memory": bench.memory.main,
+    }
+    for option, part in parts.items():
         if option in arguments:
             part([argument for argument in arguments if argument != option])
             return

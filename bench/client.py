@@ -15,14 +15,16 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.client_report import (
+    MEASURES,
     OURS_ON_APACHE,
     OURS_ON_OURS,
     PYFLUSS_ON_APACHE,
     PYFLUSS_ON_OURS,
+    Measure,
     markdown,
 )
 from bench.run import WARM_MEGABYTES, Figures, contestants, rate, warm_page_cache
@@ -86,8 +88,8 @@ class Rounds:
         driver.call("drop", table=f"lone_{name}")
 
 
-def measure(servers: list[Server], options: argparse.Namespace, figures: dict[str, Figures]) -> None:
-    """Run the rounds on servers that are not started yet."""
+def measure(servers: list[Server], rounds: int, steps: list[Step], figures: dict[str, Figures]) -> None:
+    """Run the rounds, and one more that is thrown away, on servers that are not started yet."""
     own_drivers: list[Driver] = []
     try:
         pairs: list[tuple[str, str, Driver]] = []
@@ -97,13 +99,12 @@ def measure(servers: list[Server], options: argparse.Namespace, figures: dict[st
             own_drivers.append(Driver(server.bootstrap, OUR_CLIENT))
             ours, theirs = NAMES[server.name]
             pairs += [(ours, "ours", own_drivers[-1]), (theirs, "theirs", server.driver)]
-        steps = Rounds(options).steps
-        for number in range(options.rounds + 1):
+        for number in range(rounds + 1):
             for step in steps:
                 for name, table_suffix, driver in pairs:
                     step(driver, table_suffix, figures[name].add if number else Figures().add)
             pairs = [*pairs[1:], pairs[0]]
-            print(f"  round {number} of {options.rounds}", file=sys.stderr, flush=True)
+            print(f"  round {number} of {rounds}", file=sys.stderr, flush=True)
     finally:
         for driver in own_drivers:
             driver.close()
@@ -114,13 +115,19 @@ def measure(servers: list[Server], options: argparse.Namespace, figures: dict[st
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench --client", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
     parser.add_argument("--arrow-rows", type=int, default=400_000)
     parser.add_argument("--dict-rows", type=int, default=300_000)
     parser.add_argument("--scan-seconds", type=float, default=1.0, help="scans are repeated until this is over")
     parser.add_argument("--lone-rows", type=int, default=60, help="per round and kind")
     parser.add_argument("--lone-seconds", type=float, default=3.0, help="at most, per round and kind")
     parser.add_argument("--compression", nargs="+", choices=("ZSTD", "NONE"), default=["ZSTD", "NONE"])
+    add_common_options(parser)
+    return parser.parse_args(arguments)
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """What all comparisons of the four pairs take."""
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
     parser.add_argument("--buckets", type=int, default=1)
     parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
     parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
@@ -129,19 +136,23 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
-    return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> None:
     """Measure and print."""
     options = parse(arguments)
+    compare(options, Rounds(options).steps, MEASURES)
+
+
+def compare(options: argparse.Namespace, steps: list[Step], measures: Sequence[Measure]) -> None:
+    """Run the rounds and print the table, as the common options say."""
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
     figures = {name: Figures() for names in NAMES.values() for name in names}
     began = time.monotonic()
     try:
         make, remark = contestants(options, directory)
         warm_page_cache(directory, options.warm_megabytes)
-        measure([factory() for factory in make], options, figures)
+        measure([factory() for factory in make], options.rounds, steps, figures)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
@@ -149,7 +160,7 @@ def main(arguments: list[str]) -> None:
     title += f"{options.buckets} bucket(s), medians of {options.rounds} interleaved rounds, "
     title += f"{time.monotonic() - began:.0f} s in all. {remark}"
     rounds = {name: kept.rounds for name, kept in figures.items()}
-    text = markdown(rounds, title)
+    text = markdown(rounds, title, measures)
     print(text)
     if options.markdown is not None:
         options.markdown.write_text(text + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 OURS_ON_OURS = "fluss on fluss"
 OURS_ON_APACHE = "fluss on Apache Fluss"
@@ -19,12 +19,23 @@ Rounds = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Measure:
-    """A line of the table: which figures, which share of them, and how many times the peer's ours should be."""
+    """A line of the table: which figures, which share of them, and how many times the peer's ours should be.
+
+    Where the peer cannot do the same, `against` is what it does instead. A goal that says nothing of the peer is
+    `limit`: at least so many thousand rows per second, or at most so many milliseconds.
+    """
 
     workload: str
     title: str
     share: float | None  # None: the figures are rates and the median counts; else the percentile of times
     goal: float | None
+    against: str | None = None
+    limit: float | None = None
+
+    @property
+    def of_peer(self) -> Measure:
+        """The line whose figure of the peer this one is compared with."""
+        return self if self.against is None else replace(self, workload=self.against)
 
 
 MEASURES = (
@@ -71,25 +82,31 @@ def _text(value: float | None) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _verdict(ratio: float | None, measure: Measure) -> str:
-    if measure.goal is None or measure.workload == "echo":
+def _verdict(ours: float | None, ratio: float | None, measure: Measure) -> str:
+    if measure.limit is not None:
+        if ours is None:
+            return ""
+        is_rate = measure.share is None
+        is_reached = ours >= measure.limit if is_rate else ours <= measure.limit
+        return f"at {'least' if is_rate else 'most'} {measure.limit:g}, {'reached' if is_reached else 'missed'}"
+    if measure.goal is None:
         return ""
     reached = "" if ratio is None else (", reached" if ratio >= measure.goal else ", missed")
     return f"{measure.goal:g}{reached}"
 
 
-def markdown(figures: Mapping[str, Rounds], title: str) -> str:
+def markdown(figures: Mapping[str, Rounds], title: str, measures: Sequence[Measure] = MEASURES) -> str:
     """The table: four figures, three ratios (how many times faster than pyfluss on Apache Fluss), the goal."""
     ratios = " | ".join(f"{pair}: times" for pair in PAIRS[:3])
     lines = [title.strip(), "", f"| | {' | '.join(PAIRS)} | {ratios} | goal |", "|---" * (len(PAIRS) + 5) + "|"]
-    for measure in MEASURES:
+    for measure in measures:
         values = {pair: figure(figures.get(pair, {}), measure) for pair in PAIRS}
         if all(value is None for value in values.values()):
             continue
-        peer = values[PYFLUSS_ON_APACHE]
+        peer = figure(figures.get(PYFLUSS_ON_APACHE, {}), measure.of_peer)
         faster = [times_faster(values[pair], peer, measure) for pair in PAIRS[:3]]
         if measure.workload == "echo":
             faster = [None] * 3
-        cells = [*map(_text, values.values()), *map(_text, faster), _verdict(faster[0], measure)]
+        cells = [*map(_text, values.values()), *map(_text, faster), _verdict(values[OURS_ON_OURS], faster[0], measure)]
         lines.append(f"| {measure.title} | {' | '.join(cells)} |")
     return "\n".join(lines)

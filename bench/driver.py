@@ -1,4 +1,4 @@
-"""The process that applies the load, with the published client or with ours: `driver.py ADDRESS [MODULE]`.
+"""The process that applies the load, with the published client or with ours: `python -m bench.driver ADDRESS [MODULE]`.
 
 Reads one JSON line per piece of work from standard input and writes one JSON line with the figures. One driver serves
 one server and lives as long as the benchmark, so that imports, sample data and connections are paid once. MODULE is the
@@ -21,6 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from bench.kv_workloads import ROW_SCHEMA, KvWorkloads, repeated
+
 fluss: Any = importlib.import_module(sys.argv[2] if len(sys.argv) > 2 else "fluss")
 
 WIDE_COLUMNS = 16
@@ -35,9 +37,7 @@ WIDE_SCHEMA = pa.schema(
     + [(f"f{n}", pa.float64()) for n in range(4)]
     + [(f"s{n}", pa.string()) for n in range(8)]
 )
-NARROW_SCHEMA = pa.schema(
-    [("id", pa.int64()), ("name", pa.string()), ("score", pa.float64()), ("flag", pa.bool_()), ("count", pa.int32())]
-)
+NARROW_SCHEMA = ROW_SCHEMA
 
 
 def wide_batch(start: int) -> pa.RecordBatch:
@@ -54,8 +54,10 @@ def wide_batch(start: int) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=WIDE_SCHEMA)
 
 
-class Driver:
+class Driver(KvWorkloads):
     """The workloads. Each returns a dict of figures."""
+
+    client = fluss
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -101,13 +103,16 @@ class Driver:
                     raise
                 await asyncio.sleep(CONNECT_RETRY_SECONDS)
 
-    async def create(self, table: str, schema: pa.Schema, compression: str, buckets: int) -> Any:
+    async def create(
+        self, table: str, schema: pa.Schema, compression: str, buckets: int, primary_keys: list[str] | None = None
+    ) -> Any:
         """A fresh table whose buckets have leaders."""
         admin = (await self.connection()).get_admin()
-        path = fluss.TablePath("fluss", table)
+        path = self.path(table)
         await admin.drop_table(path, ignore_if_not_exists=True)
         properties = {"table.log.arrow.compression.type": compression}
-        descriptor = fluss.TableDescriptor(fluss.Schema(schema), bucket_count=buckets, properties=properties)
+        made = fluss.Schema(schema, primary_keys=primary_keys) if primary_keys else fluss.Schema(schema)
+        descriptor = fluss.TableDescriptor(made, bucket_count=buckets, properties=properties)
         await admin.create_table(path, descriptor)
         deadline = time.monotonic() + 20
         while True:
@@ -152,7 +157,7 @@ class Driver:
         self, table: str, rows: int, columns: list[str] | None, buckets: int, seconds: float = 0
     ) -> dict[str, float]:
         """Poll Arrow batches from the start of a table until all rows have come, with new scanners for `seconds`."""
-        opened = await (await self.connection()).get_table(fluss.TablePath("fluss", table))
+        opened = await self.open(table)
 
         async def once() -> int:
             builder = opened.new_scan()
@@ -165,11 +170,11 @@ class Driver:
                 seen += sum(batch.batch.num_rows for batch in await scanner.poll_record_batch(POLL_MS))
             return seen
 
-        return await self._repeated(once, seconds)
+        return await repeated(once, seconds)
 
     async def poll_records(self, table: str, rows: int, buckets: int, seconds: float = 0) -> dict[str, float]:
         """The same with records, looking at the row of each."""
-        opened = await (await self.connection()).get_table(fluss.TablePath("fluss", table))
+        opened = await self.open(table)
 
         async def once() -> int:
             scanner = await opened.new_scan().create_log_scanner()
@@ -181,15 +186,7 @@ class Driver:
                     seen += 1
             return seen
 
-        return await self._repeated(once, seconds)
-
-    @staticmethod
-    async def _repeated(once: Callable[[], Awaitable[int]], seconds: float) -> dict[str, float]:
-        rows = 0
-        started = time.perf_counter()
-        while not rows or time.perf_counter() - started < seconds:
-            rows += await once()
-        return {"rows": rows, "seconds": time.perf_counter() - started}
+        return await repeated(once, seconds)
 
     async def lone_rows(self, table: str, times: int, seconds: float) -> dict[str, Any]:
         """One row at a time: until it is acknowledged, then until a scanner that is polling has it.
@@ -229,10 +226,14 @@ class Driver:
             pass
         return time.perf_counter()
 
+    async def lookup_alone(self, table: str, keys: int, times: int, seconds: float) -> dict[str, Any]:
+        """With a bare echo beside it."""
+        return {**await super().lookup_alone(table, keys, times, seconds), "echo": echo()}
+
     async def drop(self, table: str) -> dict[str, float]:
         """Drop a table."""
         admin = (await self.connection()).get_admin()
-        await admin.drop_table(fluss.TablePath("fluss", table), ignore_if_not_exists=True)
+        await admin.drop_table(self.path(table), ignore_if_not_exists=True)
         return {}
 
 

@@ -31,14 +31,16 @@ def client_command(client: str) -> tuple[str, str]:
 
 
 class Driver:
-    """A `bench/driver.py` process with one of the clients, called one piece of work at a time."""
+    """A `bench.driver` process with one of the clients, called one piece of work at a time."""
 
     def __init__(self, bootstrap: str, client: str = PYFLUSS) -> None:
         python, module = client_command(client)
+        self.is_ours = client == OUR_CLIENT
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         environment.setdefault("RUST_LOG", "off")
         self._process = subprocess.Popen(
-            [python, str(CHECKOUT / "bench" / "driver.py"), bootstrap, module],
+            [python, "-m", "bench.driver", bootstrap, module],
+            cwd=CHECKOUT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -138,10 +140,23 @@ class OurServer(Server):
         if self._server is not None:
             self._server.stop()
 
+    def kill(self) -> None:
+        """`kill -9` of all processes."""
+        assert self._server is not None
+        self._server.kill()
+
+    def restart(self) -> None:
+        """Start again on the same data after `kill`; returns when it listens."""
+        assert self._server is not None
+        self._server.start()
+
     def process_ids(self) -> list[int]:
         assert self._server is not None
-        supervisor = psutil.Process(self._server.process.pid)
-        return [supervisor.pid, *(child.pid for child in supervisor.children(recursive=True))]
+        try:
+            supervisor = psutil.Process(self._server.process.pid)
+            return [supervisor.pid, *(child.pid for child in supervisor.children(recursive=True))]
+        except psutil.NoSuchProcess:
+            return []
 
 
 class ApacheServer(Server):

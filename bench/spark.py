@@ -1,0 +1,106 @@
+"""Spark with our tables, next to Spark with Parquet files and with Python sources that do nothing, in one run.
+
+Every step of a round stands beside what it is compared with, and odd rounds go backwards, so that whatever the machine
+does meets both. The first round is thrown away. Rows are cached in Spark before they are written, so that making them
+is not measured; rows that are read go to Spark's sink that does nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.run import WARM_MEGABYTES, Figures, warm_page_cache
+from bench.spark_report import markdown
+from tests.support.server_process import ServerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from bench.spark_rounds import SparkRounds
+
+SPARK_SETTINGS = {
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def measure(rounds: SparkRounds, count: int) -> Figures:
+    """Run the rounds, and one more that is thrown away unless it is the only one."""
+    figures = Figures()
+    for number in range(count + 1):
+        kept = figures if number or not count else Figures()
+        for step in rounds.steps[:: -1 if number % 2 else 1]:
+            step(kept.add)
+        print(f"  round {number} of {count}", file=sys.stderr, flush=True)
+    return figures
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench --spark", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds; one more is thrown away, but for 0")
+    parser.add_argument("--rows", type=int, default=300_000, help="rows of sixteen columns")
+    parser.add_argument("--key-rows", type=int, default=1_000_000, help="rows of five columns of primary-key tables")
+    parser.add_argument("--times", type=int, default=5, help="queries of one row and single rows, per round")
+    parser.add_argument("--tiny-batches", type=int, default=20, help="micro-batches of few rows, per round")
+    parser.add_argument("--cores", type=int, default=2, help="of Spark, and tasks that write")
+    parser.add_argument("--buckets", type=int, default=2)
+    parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
+    parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
+    parser.add_argument("--only", nargs="+", help="names of the steps to run, see --json for them")
+    parser.add_argument("--directory", type=Path, help="where servers keep their data (default: a temporary one)")
+    parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
+    parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
+    parser.add_argument("--markdown", type=Path, help="write the table here")
+    return parser.parse_args(arguments)
+
+
+def run(options: argparse.Namespace, start_session: Callable[[], SparkSession]) -> str:
+    """Measure, and write what was asked for. Returns the table."""
+    from bench.spark_rounds import SparkRounds
+
+    directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
+    began = time.monotonic()
+    try:
+        warm_page_cache(directory, options.warm_megabytes)
+        config = {"log.flush": options.flush}
+        with ServerProcess(directory / "data", tablets=options.tablets, config=config) as server:
+            spark = start_session()
+            with SparkRounds(spark, server.address, directory, options) as rounds:
+                figures = measure(rounds, options.rounds)
+            version = spark.version
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, Spark {version}"
+    title = f"{machine}, load {os.getloadavg()[0]:.1f}; {options.rows} rows of 16 columns, {options.key_rows} of 5; "
+    title += f"log.flush={options.flush}, {options.tablets} tablet(s), {options.buckets} buckets, "
+    title += f"medians of {options.rounds} rounds, {time.monotonic() - began:.0f} s in all."
+    text = markdown(figures.rounds, title)
+    if options.markdown is not None:
+        options.markdown.write_text(text + "\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps({"setting": title, "rounds": figures.rounds}, indent=1))
+    return text
+
+
+def main(arguments: list[str]) -> None:
+    """Measure and print."""
+    import fluss.spark
+
+    options = parse(arguments)
+
+    def start_session() -> SparkSession:
+        return fluss.spark.session("bench", f"local[{options.cores}]", SPARK_SETTINGS)
+
+    print(run(options, start_session))
