@@ -15,12 +15,11 @@ from fluss.codec.arrow_batch import decode_arrow_batch
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.codec.keys import encode_key, key_plan
 from fluss.codec.kv_values import ValueReader
-from fluss.codec.log_batch import check_crc, iter_batches
 from fluss.codec.row_columns import RowFormat
 from fluss.model.paths import ChangeType, TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.log_reader import MAX_FETCH_BYTES, NOT_YET_LEADING, READ_DEADLINE_SECONDS
+from tests.support.log_reader import NOT_YET_LEADING, READ_DEADLINE_SECONDS, stored_batches
 
 Row = dict[str, Any]
 
@@ -130,39 +129,14 @@ async def _look_up(cluster: Cluster, table: ClientTable, bucket: TableBucket, ke
 
 
 async def _read_bucket(cluster: Cluster, table: ClientTable, bucket: TableBucket) -> list[Change]:
-    server = await cluster.leader(bucket, table.path)
     arrow_schema = to_arrow_schema(table.schema)
     changes: list[Change] = []
-    offset = 0
-    while True:
-        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=MAX_FETCH_BYTES, max_wait_ms=0, min_bytes=1)
-        entry = request.tables_req.add(table_id=table.table_id, projection_pushdown_enabled=False)
-        entry.buckets_req.add(
-            partition_id=bucket.partition_id,
-            bucket_id=bucket.bucket_id,
-            fetch_offset=offset,
-            max_fetch_bytes=MAX_FETCH_BYTES,
-        )
-        answer = await server.fetch(request)
-        result = answer.message.tables_resp[0].buckets_resp[0]
-        if result.error_code in NOT_YET_LEADING:
-            await asyncio.sleep(0.05)  # bounded by the deadline of the whole reading
+    async for records, position, header in stored_batches(cluster, table, bucket):
+        rows, kinds = decode_arrow_batch(records, arrow_schema, position)
+        if rows is None:
             continue
-        assert not result.error_code, result.error_message
-        records = bytes(answer.records[0] or b"")
-        before = offset
-        for position, header in iter_batches(records):
-            assert check_crc(records, position, header), "a stored batch has a wrong checksum"
-            if header.base_offset < offset:
-                continue
-            assert header.base_offset == offset, "offsets have a gap"
-            rows, kinds = decode_arrow_batch(records, arrow_schema, position)
-            if rows is not None:
-                assert kinds is not None
-                origin = (bucket.bucket_id, header.writer_id, header.batch_sequence)
-                for kind, row in zip(kinds, rows.to_pylist(), strict=True):
-                    changes.append(Change(ChangeType(kind).short_string(), row, *origin))
-            offset = header.next_offset
-        if offset == before:
-            assert offset == result.high_watermark
-            return changes
+        assert kinds is not None
+        origin = (bucket.bucket_id, header.writer_id, header.batch_sequence)
+        for kind, row in zip(kinds, rows.to_pylist(), strict=True):
+            changes.append(Change(ChangeType(kind).short_string(), row, *origin))
+    return changes

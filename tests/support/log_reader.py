@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 import fluss
 from fluss.client.cluster import Cluster
+from fluss.client.metadata import ClientTable
 from fluss.codec.arrow_batch import decode_arrow_batch
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.codec.log_batch import BatchHeader, check_crc, iter_batches
@@ -55,16 +57,34 @@ def read_table(connection: fluss.FlussConnection, path: TablePath, bucket_count:
 async def _read(cluster: Cluster, path: TablePath, bucket_id: int, partition: str | None) -> list[StoredBatch]:
     table = await cluster.table(path)
     partition_id = None if partition is None else await cluster.partition_id(path, partition)
-    bucket = TableBucket(table.table_id, partition_id, bucket_id)
-    server = await cluster.leader(bucket, path)
     log_format = table.property("table.log.format", "ARROW")
     batches: list[StoredBatch] = []
+    async for records, position, header in stored_batches(
+        cluster, table, TableBucket(table.table_id, partition_id, bucket_id)
+    ):
+        if log_format == "ARROW":
+            rows, _ = decode_arrow_batch(records, to_arrow_schema(table.schema), position)
+        else:
+            rows, _ = decode_row_batch(records, table.schema, RowFormat(log_format), position)
+        assert isinstance(rows, pa.RecordBatch)
+        batches.append(StoredBatch(header, rows))
+    return batches
+
+
+async def stored_batches(
+    cluster: Cluster, table: ClientTable, bucket: TableBucket
+) -> AsyncIterator[tuple[bytes, int, BatchHeader]]:
+    """Every batch of a bucket up to its end: the bytes fetched, where it begins in them, its header. No gaps."""
+    server = await cluster.leader(bucket, table.path)
     offset = 0
     while True:
         request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=MAX_FETCH_BYTES, max_wait_ms=0, min_bytes=1)
         entry = request.tables_req.add(table_id=table.table_id, projection_pushdown_enabled=False)
         entry.buckets_req.add(
-            partition_id=partition_id, bucket_id=bucket_id, fetch_offset=offset, max_fetch_bytes=MAX_FETCH_BYTES
+            partition_id=bucket.partition_id,
+            bucket_id=bucket.bucket_id,
+            fetch_offset=offset,
+            max_fetch_bytes=MAX_FETCH_BYTES,
         )
         answer = await server.fetch(request)
         result = answer.message.tables_resp[0].buckets_resp[0]
@@ -79,13 +99,8 @@ async def _read(cluster: Cluster, path: TablePath, bucket_id: int, partition: st
             if header.base_offset < offset:
                 continue
             assert header.base_offset == offset, "offsets have a gap"
-            if log_format == "ARROW":
-                rows, _ = decode_arrow_batch(records, to_arrow_schema(table.schema), position)
-            else:
-                rows, _ = decode_row_batch(records, table.schema, RowFormat(log_format), position)
-            assert isinstance(rows, pa.RecordBatch)
-            batches.append(StoredBatch(header, rows))
+            yield records, position, header
             offset = header.next_offset
         if offset == before:
             assert offset == result.high_watermark
-            return batches
+            return

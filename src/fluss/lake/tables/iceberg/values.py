@@ -63,7 +63,7 @@ def to_lake(batch: pa.RecordBatch, target: pa.Schema, bucket_id: int) -> pa.Reco
         else:
             array = pa.nulls(batch.num_rows, field.type)
         check_nulls(array, field, where)
-        arrays.append(converted(array, field.type, where, _leaf_to_lake))
+        arrays.append(converted(array, field.type, where, _converted_leaf))
     unknown = [name for name in batch.schema.names if target.get_field_index(name) < 0]
     if unknown:
         raise FlussError(
@@ -73,7 +73,7 @@ def to_lake(batch: pa.RecordBatch, target: pa.Schema, bucket_id: int) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def _leaf_to_lake(array: Any, target: pa.DataType, where: str) -> Any:
+def _converted_leaf(array: Any, target: pa.DataType, where: str) -> Any:
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
             return cut(relabelled(array, target.tz), target.unit)
@@ -81,7 +81,7 @@ def _leaf_to_lake(array: Any, target: pa.DataType, where: str) -> Any:
             return cut(array, target.unit)
         return array.cast(target)
     except pa.ArrowException as error:
-        raise FlussError(f"{where} is {array.type} and cannot be {target} in the lake: {error}") from None
+        raise FlussError(f"{where} is {array.type} and cannot be {target}: {error}") from None
 
 
 def table_schema(schema: Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -113,16 +113,5 @@ def from_lake(columns: Mapping[str, Any], row_count: int, target: pa.Schema) -> 
             arrays.append(pa.nulls(row_count, field.type))
         else:
             plain = array.cast(_narrow(array.type))
-            arrays.append(converted(plain, field.type, f"column {field.name!r}", _leaf_from_lake))
+            arrays.append(converted(plain, field.type, f"column {field.name!r} of the lake", _converted_leaf))
     return pa.RecordBatch.from_arrays(arrays, schema=target)
-
-
-def _leaf_from_lake(array: Any, target: pa.DataType, where: str) -> Any:
-    try:
-        if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
-            return cut(relabelled(array, target.tz), target.unit)
-        if pa.types.is_time(array.type) and pa.types.is_time(target):
-            return cut(array, target.unit)
-        return array.cast(target)
-    except pa.ArrowException as error:
-        raise FlussError(f"{where} is {array.type} in the lake and cannot be {target}: {error}") from None
