@@ -236,14 +236,7 @@ class AdminCalls:
     async def get_lake_snapshot(self, path: TablePath, snapshot_id: int | None) -> LakeSnapshot:
         request = pb.GetLakeSnapshotRequest(table_path=_path(path), snapshot_id=snapshot_id)
         answer = await self._read(ApiKey.GET_LAKE_SNAPSHOT, request)
-        offsets = {
-            TableBucket(
-                answer.table_id, entry.partition_id if entry.HasField("partition_id") else None, entry.bucket_id
-            ): entry.log_offset
-            for entry in answer.bucket_snapshots
-            if entry.HasField("log_offset")
-        }
-        return LakeSnapshot(answer.snapshotId, offsets)
+        return lake_snapshot(answer)
 
     async def get_server_nodes(self) -> list[ServerNode]:
         await self._cluster.refresh(fresh=True)
@@ -260,6 +253,18 @@ class AdminCalls:
 
     async def alter_cluster_configs(self, changes: Iterable[pb.PbAlterConfig]) -> None:
         await self._write(ApiKey.ALTER_CLUSTER_CONFIGS, pb.AlterClusterConfigsRequest(alter_configs=changes))
+
+
+def lake_snapshot(answer: pb.GetLakeSnapshotResponse) -> LakeSnapshot:
+    """The snapshot in an answer; buckets without an offset are left out."""
+    offsets = {
+        TableBucket(
+            answer.table_id, entry.partition_id if entry.HasField("partition_id") else None, entry.bucket_id
+        ): entry.log_offset
+        for entry in answer.bucket_snapshots
+        if entry.HasField("log_offset")
+    }
+    return LakeSnapshot(answer.snapshotId, offsets)
 
 
 def config_changes(kind: int, values: Mapping[str, object] | Iterable[str] | None) -> list[pb.PbAlterConfig]:

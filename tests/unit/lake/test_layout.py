@@ -15,8 +15,8 @@ from fluss.codec.bucketing import iceberg_bucket
 from fluss.codec.keys import KeyEncoding, encode_key
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.format import open_lake
-from fluss.lake.tables.iceberg.catalog import catalog_properties
 from fluss.lake.tables.iceberg.schema import lake_properties, lake_schema, partition_spec, sort_order
+from fluss.lake.tables.iceberg.settings import catalog_properties
 from fluss.lake.tables.iceberg.types import from_iceberg_type, same_type, to_iceberg_type
 from fluss.model import types as t
 from fluss.model.types import DataType

@@ -14,39 +14,12 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
 from fluss.errors import ErrorCode, FlussError
-
-DEFAULT_CATALOG_NAME = "fluss"
-LAKE_DIRECTORY = "lake"
-CATALOG_FILE = "catalog.sqlite"
-WAREHOUSE_DIRECTORY = "warehouse"
-# A round that is registered lets the log go: its files must be on disk, which pyiceberg itself does not see to.
-DURABLE_IO = "fluss.lake.tables.iceberg.durable_io.DurableFileIO"
-CATALOG_TYPES = ("rest", "sql", "glue", "hive", "dynamodb", "bigquery", "in-memory")
-# How long a process waits for another one that writes the SQLite catalog; a write takes milliseconds.
-SQLITE_WAIT_SECONDS = 30
-
-
-def catalog_properties(properties: Mapping[str, str], directory: Path | None) -> dict[str, str]:
-    """The properties for pyiceberg, with the defaults of a lake under `directory` filled in."""
-    given = dict(properties)
-    kind = given.get("type", "")
-    if kind and kind not in CATALOG_TYPES:
-        raise _not_configured(
-            f"catalog type {kind!r} is not one that works without a JVM: "
-            f"set 'datalake.iceberg.type' to one of {', '.join(CATALOG_TYPES)}, or leave it out for a local one"
-        )
-    if kind or "uri" in given or "py-catalog-impl" in given:
-        return given
-    if directory is None:
-        raise _not_configured("no catalog is configured: set 'datalake.iceberg.type' and 'datalake.iceberg.uri'")
-    lake = directory.absolute() / LAKE_DIRECTORY
-    given["type"] = "sql"
-    given["uri"] = f"sqlite:///{lake / CATALOG_FILE}?timeout={SQLITE_WAIT_SECONDS}"
-    if "warehouse" not in given:
-        # Not Path.as_uri(): pyiceberg takes what follows the scheme as the path, without undoing escapes.
-        given["warehouse"] = f"file://{lake / WAREHOUSE_DIRECTORY}"
-        given.setdefault("py-io-impl", DURABLE_IO)
-    return given
+from fluss.lake.tables.iceberg.settings import (
+    DEFAULT_CATALOG_NAME,
+    LAKE_DIRECTORY,
+    catalog_properties,
+    not_configured,
+)
 
 
 def open_catalog(properties: Mapping[str, str], directory: Path | None) -> Catalog:
@@ -59,7 +32,7 @@ def open_catalog(properties: Mapping[str, str], directory: Path | None) -> Catal
         return load_catalog(name, **given)
     except Exception as error:  # whatever the catalog's own client raises: the user must know which setting it is about
         shown = given.get("uri", given.get("type", ""))
-        raise _not_configured(f"the Iceberg catalog {shown!r} cannot be opened: {error}") from error
+        raise not_configured(f"the Iceberg catalog {shown!r} cannot be opened: {error}") from error
 
 
 @contextmanager
@@ -77,7 +50,3 @@ def catalog_errors(doing: str) -> Iterator[None]:
         raise FlussError(message, ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION) from error
     except Exception as error:  # three libraries and the network are behind this; none shares a base class
         raise FlussError(f"{doing}: {type(error).__name__}: {error}", ErrorCode.STORAGE_EXCEPTION) from error
-
-
-def _not_configured(message: str) -> FlussError:
-    return FlussError(message, ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION)

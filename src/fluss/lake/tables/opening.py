@@ -1,0 +1,64 @@
+"""The lake of a table, opened from what GET_TABLE_INFO says about it.
+
+The server shows how to reach the lake as `table.datalake.<format>.<key>` among the properties of a table that has one.
+Secrets (keys, passwords, tokens) are not among them: whoever needs some gives them here, or has them where the
+catalog's client looks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import LakeFormat, open_lake
+from fluss.model.properties import DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_PROPERTY_PREFIX, property_value
+
+_SQLITE_FILE_PREFIX = "sqlite:///"
+
+
+def lake_properties_of(properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Format and catalog properties of a table with a lake; code 40 for a table without.
+
+    >>> lake_properties_of({"table.datalake.format": "iceberg", "table.datalake.iceberg.uri": "http://lake"})
+    ('iceberg', {'uri': 'http://lake'})
+    """
+    lake_format = property_value(properties, DATALAKE_FORMAT)
+    if lake_format is None:
+        raise FlussError(
+            f"the table has no lake; enable one with {DATALAKE_ENABLED}=true",
+            ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+        )
+    prefix = f"{DATALAKE_PROPERTY_PREFIX}{lake_format}."
+    shown = {key.removeprefix(prefix): value for key, value in properties.items() if key.startswith(prefix)}
+    return str(lake_format), shown
+
+
+def lake_of(properties: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> LakeFormat:
+    """The catalog of a table's lake.
+
+    Args:
+        properties: the properties of the table's `TableInfo`.
+        overrides: catalog properties, without any prefix, that win over those of the server: secrets, or an address
+            that is another one from here (`{"s3.secret-access-key": ...}`).
+
+    ```python
+    lake = lake_of(table.get_table_info().properties)
+    lake.load(TablePath("shop", "orders")).plan_files()
+    ```
+    """
+    lake_format, shown = lake_properties_of(properties)
+    catalog = {**shown, **(overrides or {})}
+    _check_reachable(catalog.get("uri", ""))
+    return open_lake(lake_format, catalog)
+
+
+def _check_reachable(uri: str) -> None:
+    """SQLite would make an empty catalog where there is none, and every table would seem to be missing."""
+    path = Path(uri.removeprefix(_SQLITE_FILE_PREFIX).partition("?")[0])
+    if uri.startswith(_SQLITE_FILE_PREFIX) and not path.is_file():
+        raise FlussError(
+            f"the catalog of the lake, {path}, is not on this machine: it is on the server's. Run there, or give the "
+            "server a catalog for more than one machine ('datalake.iceberg.type: rest' and 'datalake.iceberg.uri')",
+            ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+        )
