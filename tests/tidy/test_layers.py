@@ -15,7 +15,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "model": frozenset(),
     "codec": frozenset({"model"}),
     "protocol": frozenset({"model"}),
-    "client": frozenset({"model", "codec", "protocol", "config"}),
+    "client": frozenset({"model", "codec", "protocol", "config", "lake.tables"}),
     # The coordinator makes and changes lake tables, so it knows what they look like; it tiers nothing.
     "server": frozenset({"model", "codec", "protocol", "lake.tables"}),
     "lake.tables": frozenset({"model", "codec"}),

@@ -53,7 +53,10 @@ class KeyFold:
 
     def add(self, rows: LogRows) -> None:
         """The next changes; rows have all columns of the table."""
-        batch, deleted = newest_images(rows)
+        self.add_batch(*newest_images(rows))
+
+    def add_batch(self, batch: Any, deleted: Any) -> None:
+        """The next changes as rows, with a NumPy array that tells which of them are deletions."""
         if self.is_spilled:
             self._spill(batch, deleted)
             return

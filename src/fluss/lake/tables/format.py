@@ -141,6 +141,9 @@ class LakeTable(Protocol):
     def committed_offsets(self, table_id: int) -> Mapping[TableBucket, int]:
         """The offsets of `last_commit`, none if there is none."""
 
+    def snapshot_at(self, timestamp_ms: int) -> int | None:
+        """The snapshot that was the newest one at a time; None before the first one, or when it has expired."""
+
     def commit(
         self,
         table_id: int,

@@ -81,6 +81,11 @@ class IcebergTable:
         commit = self.last_commit(table_id)
         return {} if commit is None else commit.offsets
 
+    def snapshot_at(self, timestamp_ms: int) -> int | None:
+        """The snapshot that was the newest one at a time; None before the first one, or when it has expired."""
+        snapshot = self._table.snapshot_as_of_timestamp(timestamp_ms)
+        return None if snapshot is None else snapshot.snapshot_id
+
     def commit(
         self,
         table_id: int,

@@ -1,0 +1,91 @@
+"""The lake of a table, as a client reaches it: the snapshot that the coordinator knows, and the lake table itself.
+
+Everything here blocks and belongs into a thread that is not the I/O thread. Catalogs are opened once per connection and
+closed with it; lake tables are loaded anew for every read, because each is one state.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from fluss.client.admin_calls import AdminCalls
+from fluss.client.metadata import ClientTable
+from fluss.client.session import Session
+from fluss.client.values import LakeSnapshot
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.properties import DATALAKE_ENABLED, property_value
+
+if TYPE_CHECKING:
+    from fluss.lake.tables.format import LakeFormat, LakeTable
+
+_Catalogs = dict[tuple[tuple[str, str], ...], "LakeFormat"]
+
+_catalogs: weakref.WeakKeyDictionary[Session, _Catalogs] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def has_lake(table: ClientTable) -> bool:
+    """Whether the table was tiered into a lake when it was opened."""
+    return bool(property_value(table.descriptor.properties, DATALAKE_ENABLED))
+
+
+def registered_snapshot(session: Session, table: ClientTable) -> LakeSnapshot | None:
+    """The newest snapshot that the coordinator knows of; None before the first one."""
+    try:
+        snapshot = session.run(AdminCalls(session.cluster).get_lake_snapshot(table.path, None))
+    except FlussError as error:
+        if error.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST:
+            return None
+        raise
+    if any(bucket.table_id != table.table_id for bucket in snapshot.get_table_buckets()):
+        raise FlussError(
+            f"table {table.path} was dropped and created again since it was opened: open it anew",
+            ErrorCode.TABLE_NOT_EXIST,
+        )
+    return snapshot
+
+
+def load_lake_table(session: Session, table: ClientTable) -> LakeTable:
+    """The lake table as it is now. Code 40 says what is missing: the packages, or a catalog that this machine reaches.
+
+    How to reach it is asked of the coordinator: the answer to other questions about the table need not have it.
+    """
+    info = session.run(AdminCalls(session.cluster).get_table_info(table.path))
+    return _catalog(session, info.properties).load(table.path)
+
+
+def _catalog(session: Session, properties: dict[str, str]) -> LakeFormat:
+    from fluss.lake.tables.opening import lake_of, lake_properties_of
+
+    lake_format, shown = lake_properties_of(properties)
+    key = (("", lake_format), *sorted(shown.items()))
+    catalogs = _catalogs_of(session)
+    known = catalogs.get(key)
+    if known is not None:
+        return known
+    opened = lake_of(properties)  # outside the lock: a catalog that does not answer holds up nobody else
+    with _lock:
+        kept = catalogs.setdefault(key, opened)
+    if kept is not opened:  # another thread was faster
+        opened.close()
+    return kept
+
+
+def _catalogs_of(session: Session) -> _Catalogs:
+    with _lock:
+        known = _catalogs.get(session)
+        if known is not None:
+            return known
+        made = _catalogs[session] = {}
+
+    async def close() -> None:
+        with _lock:
+            closing = list(made.values())
+            made.clear()
+        for catalog in closing:
+            catalog.close()
+
+    session.add_close_hook(close)
+    return made
