@@ -13,7 +13,7 @@ no snapshot; nobody sees them and maintenance removes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,7 +59,10 @@ class LakeSplit:
 
 @dataclass(frozen=True)
 class LakeFile:
-    """A file of a snapshot, with the deletes that apply to it in `handle`, which only its format understands."""
+    """A file of a snapshot, with the deletes that apply to it in `handle`, which only its format understands.
+
+    Pickles. `first_offset` is the lowest offset of the log in it, if its statistics tell.
+    """
 
     path: str
     bucket_id: int | None
@@ -68,6 +71,10 @@ class LakeFile:
     size_bytes: int
     deleted_rows: int
     handle: Any = field(repr=False, compare=False)
+    # By the file's statistics, both inclusive; None where somebody else wrote a file without them.
+    first_offset: int | None = None
+    last_offset: int | None = None
+    delete_file_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,20 @@ class LakeCommit:
     properties: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class SnapshotEntry:
+    """A snapshot in the history of a table. Until `superseded_ms` it was the newest; None: it still is.
+
+    `is_named`: a branch or a tag is on it.
+    """
+
+    snapshot_id: int
+    timestamp_ms: int
+    superseded_ms: int | None
+    is_named: bool
+    properties: Mapping[str, str]
+
+
 class LakeTarget(Protocol):
     """Writes and reads files of one state of a table, in any process."""
 
@@ -112,6 +133,10 @@ class LakeTarget(Protocol):
 
     def discard(self, messages: Iterable[CommitMessage]) -> None:
         """Remove the files of messages that will not be committed. Never after a commit whose end is unknown."""
+
+    def rewrite_files(self, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
+        """The rows of `files` that are not deleted, by offset, as new files that replace them. Whole rows, as they are
+        in the lake: no schema of Fluss is needed."""
 
     def read_files(
         self, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None = None
@@ -128,6 +153,10 @@ class LakeTable(Protocol):
     @property
     def snapshot_id(self) -> int | None:
         """The newest snapshot of this state."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Properties of the lake table."""
 
     def target(self) -> LakeTarget:
         """What tasks need."""
@@ -164,6 +193,18 @@ class LakeTable(Protocol):
 
     def unreferenced_files(self, older_than_ms: int) -> list[str]:
         """Files under the table's directory that no snapshot knows and that are older than this moment."""
+
+    def history(self) -> list[SnapshotEntry]:
+        """The newest snapshot, its parent, and so on."""
+
+    def expire_snapshots(self, snapshot_ids: Collection[int]) -> list[str]:
+        """Take snapshots out of the history, in one commit; the files that nobody can read any more after it."""
+
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Delete files for good; one that is gone already is fine."""
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Change properties of the lake table."""
 
 
 class LakeFormat(Protocol):

@@ -13,10 +13,10 @@ One thread at a time; different processes may each have a loaded table.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import ancestors_of
 
 from fluss.codec.predicate import Predicate
 from fluss.errors import ErrorCode, FlussError
@@ -27,8 +27,10 @@ from fluss.lake.tables.format import (
     CommitMessage,
     LakeCommit,
     LakeFile,
+    SnapshotEntry,
 )
 from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.iceberg.history import expire_snapshots, history, properties_of, remove_files
 from fluss.lake.tables.iceberg.orphans import unreferenced_files
 from fluss.lake.tables.iceberg.producer import RoundProducer
 from fluss.lake.tables.iceberg.reading import plan_files
@@ -55,6 +57,11 @@ class IcebergTable:
         """The newest snapshot of this state."""
         return self._table.metadata.current_snapshot_id
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Properties of the lake table."""
+        return self._table.properties
+
     def target(self) -> IcebergTarget:
         """What tasks need."""
         return IcebergTarget.of(self._table)
@@ -68,7 +75,7 @@ class IcebergTable:
         """The newest snapshot that was tiered from this Fluss table; commits of others are passed over."""
         with catalog_errors(f"reading the offsets of the lake table {self}"):
             for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
-                properties = _properties(snapshot)
+                properties = properties_of(snapshot)
                 if properties.get(COMMIT_USER_PROPERTY) != COMMIT_USER or OFFSETS_PROPERTY not in properties:
                     continue
                 of_table, offsets = load_offsets(self._offsets_text(properties[OFFSETS_PROPERTY]))
@@ -106,6 +113,8 @@ class IcebergTable:
                 [file for message in messages for file in message.removed],
                 [file for message in messages for file in message.position_deletes],
                 summary,
+                # Nothing but files written anew: whoever follows the table from snapshot to snapshot sees no change.
+                is_rewrite=bool(messages) and all(each.split.start_offset is None for each in messages),
             )
             producer.commit()
             transaction.commit_transaction()
@@ -163,9 +172,22 @@ class IcebergTable:
         """Files under the table's directory that no snapshot knows and that are older than this moment."""
         return unreferenced_files(self._table, older_than_ms)
 
+    def history(self) -> list[SnapshotEntry]:
+        """The newest snapshot, its parent, and so on."""
+        return history(self._table)
 
-def _properties(snapshot: Snapshot) -> dict[str, str]:
-    return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+    def expire_snapshots(self, snapshot_ids: Collection[int]) -> list[str]:
+        """Take snapshots out of the history, in one commit; the files that nobody can read any more after it."""
+        return expire_snapshots(self._table, snapshot_ids)
+
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Delete files for good; one that is gone already is fine."""
+        remove_files(self._table, paths)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Change properties of the lake table."""
+        with catalog_errors(f"changing properties of the lake table {self}"):
+            self._table.transaction().set_properties(dict(properties)).commit_transaction()
 
 
 def _fenced(message: str) -> FlussError:

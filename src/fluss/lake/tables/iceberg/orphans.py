@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow.fs as pa_fs
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.format import OFFSETS_PROPERTY
@@ -47,8 +48,17 @@ def _known_files(table: Table) -> Iterator[str]:
     yield table.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
     yield from (each.statistics_path for each in metadata.statistics)
+    yield from (each.statistics_path for each in metadata.partition_statistics)
+    yield from files_of_snapshots(table, metadata.snapshots)
+
+
+def files_of_snapshots(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[str]:
+    """Everything that is needed to read these snapshots.
+
+    A file that a manifest only names as deleted is not: later snapshots carry such manifests along for long.
+    """
     seen: set[str] = set()
-    for snapshot in metadata.snapshots:
+    for snapshot in snapshots:
         yield snapshot.manifest_list
         if snapshot.summary is not None:
             yield snapshot.summary.additional_properties.get(OFFSETS_PROPERTY, "")
@@ -57,4 +67,4 @@ def _known_files(table: Table) -> Iterator[str]:
                 continue
             seen.add(manifest.manifest_path)
             yield manifest.manifest_path
-            yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io, False))
+            yield from (entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io, True))

@@ -22,8 +22,9 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Transaction
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.typedef import EMPTY_DICT
 
 from fluss.lake.tables.iceberg.writing import DELETE_PATH_ID
 
@@ -49,10 +50,12 @@ class RoundProducer(_MergeAppendFiles):
         removed: Sequence[DataFile],
         deletes: Sequence[DataFile],
         properties: dict[str, str],
+        is_rewrite: bool = False,
     ) -> None:
         operation = Operation.OVERWRITE if removed or deletes else Operation.APPEND
         io = transaction._table.io
         super().__init__(operation, transaction, io, snapshot_properties=properties)
+        self._is_rewrite = is_rewrite
         self._removed_paths = {file.file_path for file in removed}
         self._delete_targets = {target for file in deletes if (target := only_target(file)) is not None}
         for file in (*added, *deletes):
@@ -61,6 +64,11 @@ class RoundProducer(_MergeAppendFiles):
     def _refresh_for_retry(self) -> None:
         """A second attempt on another state would skip the look at the offsets: never, whatever the table says."""
         raise CommitFailedException("the table has changed since it was loaded")
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        summary = super()._summary(snapshot_properties)
+        # pyiceberg counts only for operations that change rows, and `replace` is not one of them.
+        return Summary(Operation.REPLACE, **summary.additional_properties) if self._is_rewrite else summary
 
     def _manifests(self) -> list[ManifestFile]:
         kept = self._kept_manifests()  # first: it finds out whether the round fits, before anything is written

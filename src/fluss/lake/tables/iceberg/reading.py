@@ -7,20 +7,22 @@ is renamed or added stays what it is; deletes come from pyiceberg.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _read_all_delete_files
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.types import LongType
 
 from fluss.codec.predicate import Predicate
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import LakeFile
+from fluss.lake.tables.format import OFFSET_COLUMN, LakeFile
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.filters import to_expression
 from fluss.lake.tables.iceberg.partitions import PartitionLayout
@@ -39,7 +41,7 @@ def plan_files(
     predicate: Predicate | None,
     buckets: Iterable[tuple[str | None, int]] | None,
 ) -> list[LakeFile]:
-    """The files of a snapshot (the newest of this state if None), ordered by partition, bucket and path."""
+    """The files of a snapshot (the newest of this state if None), ordered by partition, bucket and offset."""
     if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
         raise FlussError(
             f"lake table {'.'.join(table.name())} has no snapshot {snapshot_id} (any more): expired snapshots cannot "
@@ -53,17 +55,39 @@ def plan_files(
             columns = {field.name for field in scan.projection().fields}
             scan = scan.filter(to_expression(predicate, schema, columns))
         layouts = {spec_id: PartitionLayout(spec, table.schema()) for spec_id, spec in table.metadata.specs().items()}
-        files = [_lake_file(task, layouts[task.file.spec_id]) for task in scan.plan_files()]
+        offset_id = _offset_field_id(table.schema())
+        files = [_lake_file(task, layouts[task.file.spec_id], offset_id) for task in scan.plan_files()]
     chosen = [each for each in files if wanted is None or (each.partition_name, each.bucket_id) in wanted]
-    return sorted(chosen, key=lambda each: (each.partition_name or "", each.bucket_id or 0, each.path))
+    return sorted(chosen, key=_place)
 
 
-def _lake_file(task: FileScanTask, layout: PartitionLayout) -> LakeFile:
+def _place(file: LakeFile) -> tuple[str, int, int, str]:
+    return file.partition_name or "", file.bucket_id or 0, file.first_offset or 0, file.path
+
+
+def _offset_field_id(schema: IcebergSchema) -> int | None:
+    return next((field.field_id for field in schema.fields if field.name == OFFSET_COLUMN), None)
+
+
+def _lake_file(task: FileScanTask, layout: PartitionLayout, offset_id: int | None) -> LakeFile:
     name, bucket_id = layout.names(task.file.partition)
-    deleted = sum(file.record_count for file in task.delete_files)
     return LakeFile(
-        task.file.file_path, bucket_id, name, task.file.record_count, task.file.file_size_in_bytes, deleted, task
+        task.file.file_path,
+        bucket_id,
+        name,
+        task.file.record_count,
+        task.file.file_size_in_bytes,
+        sum(file.record_count for file in task.delete_files),
+        task,
+        _bound(task.file.lower_bounds, offset_id),
+        _bound(task.file.upper_bounds, offset_id),
+        len(task.delete_files),
     )
+
+
+def _bound(bounds: Mapping[int, bytes] | None, field_id: int | None) -> int | None:
+    encoded = (bounds or {}).get(field_id if field_id is not None else -1)
+    return None if encoded is None else int(from_bytes(LongType(), encoded))
 
 
 def read_files(
@@ -72,8 +96,7 @@ def read_files(
     """Batch by batch, file after file, without the rows that are deleted."""
     wanted = table_schema(schema, columns)
     for file in files:
-        for rows, _ in _rows(target, file, wanted):
-            yield rows
+        yield from lake_rows(target, file, wanted)
 
 
 def read_positions(
@@ -84,6 +107,12 @@ def read_positions(
     with_position = wanted.append(pa.field(POSITION_COLUMN, pa.int64(), False))
     for rows, positions in _rows(target, file, wanted):
         yield pa.RecordBatch.from_arrays([*rows.columns, pa.array(positions)], schema=with_position)
+
+
+def lake_rows(target: IcebergTarget, file: LakeFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that are not deleted, with these columns of the lake table in these types."""
+    for rows, _ in _rows(target, file, wanted):
+        yield rows
 
 
 def _rows(target: IcebergTarget, file: LakeFile, wanted: pa.Schema) -> Iterator[tuple[pa.RecordBatch, Any]]:

@@ -76,6 +76,12 @@ class IcebergTarget:
             for data_file in (*message.added, *message.position_deletes):
                 io.delete(data_file.file_path)
 
+    def rewrite_files(self, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
+        """The rows of `files` that are not deleted, by offset, as new files that replace them."""
+        from fluss.lake.tables.iceberg.rewriting import rewrite_files
+
+        return rewrite_files(self, split, files)
+
     def read_files(
         self, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:

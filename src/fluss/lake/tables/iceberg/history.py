@@ -1,0 +1,74 @@
+"""The snapshots of a table, one after the other, and how the old ones leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
+
+from fluss.errors import FlussError
+from fluss.lake.tables.format import SnapshotEntry
+from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.iceberg.orphans import files_of_snapshots
+
+
+def history(table: Table) -> list[SnapshotEntry]:
+    """The newest snapshot, its parent, and so on."""
+    entries: list[SnapshotEntry] = []
+    superseded_ms: int | None = None
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
+        is_named = snapshot.snapshot_id in named
+        entries.append(
+            SnapshotEntry(snapshot.snapshot_id, snapshot.timestamp_ms, superseded_ms, is_named, properties_of(snapshot))
+        )
+        superseded_ms = snapshot.timestamp_ms
+    return entries
+
+
+def properties_of(snapshot: Snapshot) -> dict[str, str]:
+    """What the committer wrote into the summary, and the counts of Iceberg."""
+    return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+
+
+def expire_snapshots(table: Table, snapshot_ids: Collection[int]) -> list[str]:
+    """Take snapshots out of the history; the files that no snapshot needs after it.
+
+    Fails with code 50 if somebody committed since the table was loaded: the decision was about another history. The
+    files are still there afterwards. Whoever dies before removing them leaves files that `unreferenced_files` finds.
+    """
+    wanted = set(snapshot_ids)
+    if not wanted:
+        return []
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()} & wanted
+    if named:
+        raise FlussError(f"snapshot {min(named)} of lake table {_shown(table)} has a name (branch or tag): it stays")
+    leaving = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id in wanted]
+    with catalog_errors(f"expiring snapshots of lake table {_shown(table)}"):
+        needed_before = set(files_of_snapshots(table, leaving))
+        transaction = table.transaction()
+        current = table.metadata.current_snapshot_id
+        transaction._apply(
+            (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(wanted)}),),
+            (AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": current}),),
+        )
+        transaction.commit_transaction()
+        still_needed = set(files_of_snapshots(table, table.metadata.snapshots))
+    return sorted(path for path in needed_before - still_needed if "://" in path or path.startswith("/"))
+
+
+def remove_files(table: Table, paths: Iterable[str]) -> None:
+    """Delete files; one that is gone already is fine: somebody else cleans too."""
+    for path in paths:
+        with catalog_errors(f"removing {path} of lake table {_shown(table)}"):
+            try:
+                table.io.delete(path)
+            except FileNotFoundError:
+                continue
+
+
+def _shown(table: Table) -> str:
+    return ".".join(table.name())
