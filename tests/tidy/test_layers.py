@@ -20,8 +20,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "server": frozenset({"model", "codec", "protocol", "lake.tables"}),
     "lake.tables": frozenset({"model", "codec"}),
     "lake": frozenset({"lake.tables", "__init__", "client", "codec", "config", "model"}),
-    "spark": frozenset({"__init__", "client", "codec", "config", "model", "protocol"}),
-    "cli": frozenset({"__init__", "client", "server", "model"}),
+    "spark": frozenset({"__init__", "client", "codec", "config", "lake", "lake.tables", "model", "protocol"}),
+    "cli": frozenset({"__init__", "client", "config", "lake", "lake.tables", "model", "server", "spark"}),
     "__init__": frozenset({"server", "client", "config"}),
     "aio": frozenset({"__init__", "client", "config", "model"}),
 }

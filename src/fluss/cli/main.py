@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import fluss
-from fluss.cli import server
+from fluss.cli import server, tier
 from fluss.errors import FlussError
 
 EXIT_USAGE = 2
@@ -23,6 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fluss {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     server.add_parser(commands)
+    tier.add_parser(commands)
     return parser
 
 

@@ -45,6 +45,7 @@ if _TYPE_CHECKING:
     )
     from fluss.spark.read.count import count
     from fluss.spark.source import FlussDataSource
+    from fluss.spark.tiering import tier
     from fluss.spark.write.foreach_batch import foreach_batch
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "table_exists",
     "table_info",
     "table_options",
+    "tier",
 ]
 
 _HOMES = {
@@ -103,6 +105,7 @@ _HOMES = {
     ),
     "fluss.spark.read.count": ("count",),
     "fluss.spark.source": ("FlussDataSource",),
+    "fluss.spark.tiering": ("tier",),
     "fluss.spark.write.foreach_batch": ("foreach_batch",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

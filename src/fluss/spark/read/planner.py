@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
+from fluss.client.scanner.row_sizes import sample_row_bytes
 from fluss.client.values import PartitionInfo, TableBucket
 from fluss.errors import FlussError
 from fluss.model.properties import LOG_TTL, property_value
@@ -42,7 +43,6 @@ from fluss.spark.read.plan import (
 )
 from fluss.spark.read.pushdown import Pushed
 from fluss.spark.read.ranges import TableBuckets, has_range, has_start, resolve, resolve_ends
-from fluss.spark.stream.row_sizes import sample_row_bytes
 
 # Rows of few columns still cost something each.
 MIN_SHARE_OF_COLUMNS = 0.1

@@ -18,13 +18,13 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
+from fluss.client.scanner.row_sizes import sample_row_bytes
 from fluss.client.values import TableBucket
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.connecting import OpenTable, open_table
 from fluss.spark.options import FlussOptions
 from fluss.spark.stream.offsets import BucketKey
 from fluss.spark.stream.patience import is_outage
-from fluss.spark.stream.row_sizes import sample_row_bytes
 
 LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 5.0

@@ -1,0 +1,208 @@
+"""``fluss tier``: the tiering service in the foreground, on Spark or in this process."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fluss.errors import ErrorCode, FlussError
+
+if TYPE_CHECKING:
+    from fluss.lake.tiering.options import TieringOptions
+    from fluss.lake.tiering.service import TieringService
+
+EXIT_FAILED = 1
+DEFAULT_EVERY = "30s"
+PASSWORD_VARIABLE = "FLUSS_PASSWORD"
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the subcommand and its flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "tier",
+        help="move rows of tables into the lake",
+        description="Move rows of tables with table.datalake.enabled=true into the lake. Without --once it asks the "
+        "server for tables that are due, until SIGINT or SIGTERM, which end it after the rounds that run. Exit code 0: "
+        "all went well, 1: a table failed (with --once) or nothing could be begun, 2: wrong flags.",
+    )
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", default="127.0.0.1:9123", help="address of the server")
+    how_long = parser.add_mutually_exclusive_group()
+    how_long.add_argument("--once", action="store_true", help="tier everything that is there now, due or not, and end")
+    how_long.add_argument(
+        "--every", metavar="TIME", help=f"how often to ask when nothing is due, such as 1m; by default {DEFAULT_EVERY}"
+    )
+    engine = parser.add_mutually_exclusive_group()
+    engine.add_argument("--spark", action="store_true", help="run the work as Spark tasks; default where Spark is")
+    engine.add_argument("--local", action="store_true", help="run the work in threads of this process")
+    parser.add_argument("--master", metavar="URL", help="the Spark cluster, by default this machine (local[*])")
+    parser.add_argument(
+        "--tables", metavar="DB.TABLE", nargs="+", help="only these tables, whenever the time of --every is over"
+    )
+    parser.add_argument("--tables-at-once", metavar="N", type=int, default=2, help="by default 2")
+    parser.add_argument("--cores", metavar="N", type=int, help="splits at once with --local; by default all cores")
+    parser.add_argument("--username", metavar="NAME", help=f"SASL login; the password is in {PASSWORD_VARIABLE}")
+    parser.add_argument(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of the client, such as security.protocol=sasl; may be repeated",
+    )
+    parser.add_argument(
+        "--lake-option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a property of the lake's catalog that the server does not tell, such as a secret; may be repeated",
+    )
+    parser.add_argument(
+        "--on-data-loss",
+        choices=("fail", "skip"),
+        default="fail",
+        help="what to do where rows of a log table expired before they were tiered; by default fail",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, only errors")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Connect, choose the engine, tier."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    every_seconds = _every_seconds(options)
+    client = _client_options(options)
+    stop = threading.Event()
+    with _service(options, client) as service, _stopping(stop):
+        if not options.once:
+            service.run_until(stop, every_seconds)
+            return 0
+        results = service.once()
+    failed = [result for result in results if isinstance(result, FlussError) or result.error is not None]
+    return EXIT_FAILED if failed else 0
+
+
+def _every_seconds(options: argparse.Namespace) -> float:
+    from fluss.model.option_values import parse_duration_ms
+
+    try:
+        return parse_duration_ms(options.every or DEFAULT_EVERY) / 1000
+    except ValueError as error:
+        raise FlussError(f"--every: {error}", ErrorCode.INVALID_CONFIG_EXCEPTION) from None
+
+
+def _client_options(options: argparse.Namespace) -> dict[str, str]:
+    chosen = {"bootstrap.servers": options.bootstrap, **_pairs("--option", options.option)}
+    if options.username is not None:
+        password = os.environ.get(PASSWORD_VARIABLE)
+        if password is None:
+            raise FlussError(
+                f"--username needs the password in the environment variable {PASSWORD_VARIABLE}",
+                ErrorCode.INVALID_CONFIG_EXCEPTION,
+            )
+        chosen |= {
+            "security.protocol": "sasl",
+            "security.sasl.username": options.username,
+            "security.sasl.password": password,
+        }
+    return chosen
+
+
+def _pairs(flag: str, texts: list[str]) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise FlussError(f"{flag} {name}: expected NAME=VALUE", ErrorCode.INVALID_CONFIG_EXCEPTION)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _tiering_options(options: argparse.Namespace, cores: int | None) -> TieringOptions:
+    from fluss.lake.tiering.options import TieringOptions
+
+    more: dict[str, Any] = {} if cores is None else {"cores": cores}
+    return TieringOptions(
+        tables_at_once=options.tables_at_once,
+        on_data_loss=options.on_data_loss,
+        lake_overrides=_pairs("--lake-option", options.lake_option),
+        **more,
+    )
+
+
+@contextlib.contextmanager
+def _service(options: argparse.Namespace, client: dict[str, str]) -> Iterator[TieringService]:
+    from fluss.client.connection import FlussConnection
+    from fluss.config import Config
+    from fluss.lake.tiering.progress import Progress
+    from fluss.lake.tiering.service import TieringService
+    from fluss.model.paths import TablePath
+
+    tables = None if options.tables is None else [TablePath(*_table_name(name)) for name in options.tables]
+    with contextlib.ExitStack() as closing:
+        connection = FlussConnection.open(Config(client))
+        closing.callback(connection._close_blocking)
+        runner, cores = _engine(options, client, connection, closing)
+        closing.callback(runner.close)
+        watcher = Progress(only_errors=options.quiet)
+        service = TieringService(connection._session, runner, watcher, _tiering_options(options, cores), tables)
+        closing.callback(service.close)
+        yield service
+
+
+def _table_name(name: str) -> tuple[str, str]:
+    database, dot, table = name.rpartition(".")
+    return (database if dot else "fluss", table)
+
+
+def _engine(
+    options: argparse.Namespace, client: dict[str, str], connection: Any, closing: contextlib.ExitStack
+) -> tuple[Any, int | None]:
+    """The engine that the flags or the installation mean."""
+    has_spark = importlib.util.find_spec("pyspark") is not None
+    if options.spark or (has_spark and not options.local):
+        from fluss.spark import session
+        from fluss.spark.options import client_options
+        from fluss.spark.tiering import SparkRunner, default_cores
+
+        spark = session("fluss tier", options.master)
+        closing.callback(spark.stop)
+        named = {key if key == "bootstrap.servers" else f"client.{key}": text for key, text in client.items()}
+        return SparkRunner(spark, client_options(named)), default_cores(spark)
+    from fluss.lake.tiering.local import LocalRunner
+    from fluss.lake.tiering.options import TieringOptions
+
+    if not options.local:
+        print(
+            "fluss tier: Spark is not installed (pip install 'flusspy[spark]'), so this process does the work",
+            file=sys.stderr,
+        )
+    cores = options.cores or TieringOptions().cores
+    return LocalRunner(connection._session, cores), cores
+
+
+@contextlib.contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """The first SIGINT or SIGTERM ends the service after its rounds, the second one at once."""
+    previous: dict[int, Any] = {}
+
+    def on_signal(number: int, frame: object) -> None:
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+        stop.set()
+        print("fluss tier: ending after the rounds that run", file=sys.stderr)
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        previous[each] = signal.signal(each, on_signal)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

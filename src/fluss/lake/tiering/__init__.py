@@ -1,0 +1,1 @@
+"""Tiering: log ranges become files of the lake, round by round. No Spark in here: engines run the splits."""

@@ -1,0 +1,100 @@
+"""The last image of every key that changed in a piece of changelog, deleted keys among them.
+
+A `ChangeFold` is used by one thread. Its memory is what the changes of different keys take, and `MAX_UNMERGED_ROWS`
+more; whoever feeds it stops when `size_bytes` is enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.lookup.keys import table_key_plan
+from fluss.client.metadata import ClientTable
+from fluss.client.scanner.log_rows import LogRows
+from fluss.codec.keys import encode_keys
+from fluss.lake.tiering.log_reading import with_lake_columns
+from fluss.model.paths import ChangeType
+
+MAX_UNMERGED_ROWS = 200_000
+
+
+class RowKeys:
+    """The primary keys of rows as bytes, as the server stores them; columns are found by name."""
+
+    def __init__(self, table: ClientTable) -> None:
+        plan = table_key_plan(table)
+        self.names = tuple(plan.primary_columns)
+        self._types = [table.schema.data_types[table.schema.position(name)] for name in self.names]
+        self._encoding = plan.primary_encoding
+
+    def of(self, batch: Any) -> Any:
+        """A binary array with the key of each row."""
+        return encode_keys([batch.column(name) for name in self.names], self._types, self._encoding, batch.num_rows)
+
+
+class Changes(NamedTuple):
+    """Keys that changed, and the rows of those that are still there, in the order of their offsets."""
+
+    keys: Any
+    rows: Any | None
+
+
+class ChangeFold:
+    """Add changes in the order of the log, then take `changes` once."""
+
+    def __init__(self, keys: RowKeys) -> None:
+        self._keys = keys
+        self._batches: list[Any] = []
+        self._deleted: list[Any] = []
+        self._unmerged = 0
+        self._merged_keys: Any = pa.array([], pa.binary())
+
+    @property
+    def size_bytes(self) -> int:
+        """What the rows hold in memory."""
+        return sum(int(batch.get_total_buffer_size()) for batch in self._batches)
+
+    def add(self, rows: LogRows) -> None:
+        """The next changes; rows have all columns of the table."""
+        batch = with_lake_columns(rows)
+        deleted = np.zeros(batch.num_rows, np.bool_)
+        if rows.change_types is not None:
+            types = np.frombuffer(rows.change_types, np.uint8)
+            # The old row of an update says nothing: its new row follows, in this round or in the next one.
+            kept = np.flatnonzero(types != ChangeType.UPDATE_BEFORE)
+            batch = batch if len(kept) == len(types) else batch.take(pa.array(kept))
+            deleted = types[kept] == ChangeType.DELETE
+        self._batches.append(batch)
+        self._deleted.append(deleted)
+        self._unmerged += batch.num_rows
+        if self._unmerged >= MAX_UNMERGED_ROWS:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Of equal keys only the last row stays."""
+        self._unmerged = 0
+        joined = pa.Table.from_batches(self._batches).combine_chunks().to_batches()
+        if not joined:
+            return
+        (batch,) = joined
+        deleted = np.concatenate(self._deleted)
+        keys = self._keys.of(batch)
+        encoded = keys.dictionary_encode()
+        last = np.zeros(len(encoded.dictionary), np.int64)
+        last[np.asarray(encoded.indices)] = np.arange(batch.num_rows)
+        last.sort()
+        picked = pa.array(last)
+        self._batches, self._deleted = [batch.take(picked)], [deleted[last]]
+        self._merged_keys = keys.take(picked)
+
+    def changes(self) -> Changes:
+        """Everything that was added."""
+        if not self._batches:
+            return Changes(self._merged_keys, None)
+        self._merge()
+        (batch,), (deleted,) = self._batches, self._deleted
+        rows = batch if not deleted.any() else batch.filter(pa.array(~deleted))
+        return Changes(self._merged_keys, rows if rows.num_rows else None)

@@ -1,0 +1,97 @@
+"""What a tierer and the coordinator tell each other: hand-outs, signs of life, results.
+
+One thread of its own renews all tables in work every `heartbeat_seconds`. An assignment that the coordinator refuses to
+renew is lost: its round sees that through `reason_lost` and gives up. A coordinator that cannot be reached takes
+nothing away; when it is back it says itself whether it still knows the assignment.
+
+Any thread may call the methods.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from fluss.client.lake_calls import FinishedTable, TieringCalls, TieringTable
+from fluss.errors import FlussError
+from fluss.lake.tiering.rounds import RoundReport
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 5.0
+
+
+class Heartbeats:
+    """Started by the constructor; `close` ends the thread."""
+
+    def __init__(self, calls: TieringCalls, heartbeat_seconds: float) -> None:
+        self._calls = calls
+        self._seconds = heartbeat_seconds
+        self._lock = threading.Lock()
+        self._in_work: set[TieringTable] = set()
+        self._lost: dict[TieringTable, FlussError] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew_always, name="fluss-tiering-heartbeat", daemon=True)
+        self._thread.start()
+
+    def take(self) -> TieringTable | None:
+        """The next table that is due, None if there is none now."""
+        table = self._calls.heartbeat(request_table=True).table
+        if table is not None:
+            with self._lock:
+                self._in_work.add(table)
+        return table
+
+    def reason_lost(self, table: TieringTable) -> FlussError | None:
+        """Why the table is not ours any more."""
+        with self._lock:
+            return self._lost.get(table)
+
+    def finish(self, table: TieringTable, report: RoundReport) -> None:
+        """The round is over, or cut short so that the table is due again."""
+        finished = FinishedTable(table, report.is_cut, report.total_bytes, report.total_rows)
+        self._tell(table, lambda: self._calls.heartbeat(finished=[finished]).errors.get(table))
+
+    def fail(self, table: TieringTable) -> None:
+        """The round failed: the table is due again."""
+        self._tell(table, lambda: self._calls.heartbeat(failed=[table]).errors.get(table))
+
+    def close(self) -> None:
+        """Tables still in work are handed to others when the coordinator has missed us for long enough."""
+        self._ended.set()
+        self._thread.join(STOP_SECONDS)
+
+    def _tell(self, table: TieringTable, call: Callable[[], FlussError | None]) -> None:
+        with self._lock:
+            self._in_work.discard(table)
+            was_lost = self._lost.pop(table, None) is not None
+        if was_lost:
+            return  # it belongs to somebody else, who tells
+        try:
+            refused = call()
+        except FlussError as error:
+            refused = error
+        if refused is not None:
+            logger.info("the coordinator did not take the result of a round of %s: %s", table.path, refused)
+
+    def _renew_always(self) -> None:
+        while not self._ended.wait(self._seconds):
+            self.renew()
+
+    def renew(self) -> None:
+        """One sign of life for everything in work."""
+        with self._lock:
+            tables = list(self._in_work)
+        if not tables:
+            return
+        try:
+            answer = self._calls.heartbeat(tiering=tables)
+        except FlussError as error:
+            logger.warning("a heartbeat of this tierer did not arrive: %s", error)
+            return
+        with self._lock:
+            for table, reason in answer.errors.items():
+                if table in self._in_work:
+                    logger.warning("this tierer lost table %s: %s", table.path, reason)
+                    self._lost[table] = reason

@@ -1,0 +1,86 @@
+"""Changes of a primary-key bucket brought into its files.
+
+Two ways, with the same rows as their result:
+
+- copy-on-write: the rows of the old files that did not change and the new rows become new files in their place;
+- position deletes: the new rows become a new file, and the old rows of changed keys are hidden in the files that they
+  are in. Reading costs more and writing less, so this is for large buckets of which little changed.
+
+Key columns decide which old row is hidden, and a key is at most once in a bucket of the lake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.lake.tables.format import SYSTEM_COLUMNS, CommitMessage, LakeFile, LakeSplit
+from fluss.lake.tiering.changes import Changes, RowKeys
+from fluss.lake.tiering.options import TieringOptions
+from fluss.lake.tiering.work import TableWork
+
+
+def uses_position_deletes(files: Sequence[LakeFile], changed_keys: int, options: TieringOptions) -> bool:
+    """Whether hiding old rows is cheaper than writing the bucket anew.
+
+    >>> uses_position_deletes([], 10, TieringOptions())
+    False
+    """
+    rows = sum(file.row_count for file in files)
+    hidden = sum(file.deleted_rows for file in files)
+    return (
+        sum(file.size_bytes for file in files) >= options.position_deletes_from_bytes
+        and changed_keys <= options.position_deletes_max_share * rows
+        and len(files) < options.max_files_per_bucket
+        and hidden + changed_keys <= options.max_deleted_share * rows
+    )
+
+
+def write_changes(
+    work: TableWork, split: LakeSplit, files: Sequence[LakeFile], changes: Changes, keys: RowKeys
+) -> CommitMessage:
+    """The files of one split."""
+    target = work.target
+    new_rows = [] if changes.rows is None else [changes.rows]
+    if not len(changes.keys):
+        return CommitMessage(split, 0)
+    if not files:
+        return target.write_split(split, new_rows)
+    if uses_position_deletes(files, len(changes.keys), work.options):
+        message = target.write_split(split, new_rows)
+        try:
+            return target.delete_rows(message, _hidden(work, files, changes.keys, keys))
+        except BaseException:
+            target.discard([message])
+            raise
+    return target.write_split(split, _rewritten(work, files, changes.keys, keys, new_rows), files)
+
+
+def _rewritten(
+    work: TableWork, files: Sequence[LakeFile], changed: Any, keys: RowKeys, new_rows: Sequence[Any]
+) -> Iterator[Any]:
+    names = [*work.table.schema.column_names, *SYSTEM_COLUMNS]
+    for batch in work.target.read_files(files, work.table.schema, names):
+        stale = pc.is_in(keys.of(batch), value_set=changed)
+        kept = batch if not stale.true_count else batch.filter(pc.invert(stale))
+        if kept.num_rows:
+            yield kept
+    yield from new_rows
+
+
+def _hidden(work: TableWork, files: Sequence[LakeFile], changed: Any, keys: RowKeys) -> Mapping[LakeFile, Any]:
+    """Per file the positions of the rows whose keys changed."""
+    found: dict[LakeFile, Any] = {}
+    for file in files:
+        positions = []
+        for batch in work.target.read_positions(file, work.table.schema, keys.names):
+            stale = pc.is_in(keys.of(batch), value_set=changed)
+            if stale.true_count:
+                positions.append(batch.column(batch.num_columns - 1).filter(stale).to_numpy())
+        if positions:
+            found[file] = pa.array(np.concatenate(positions))
+    return found

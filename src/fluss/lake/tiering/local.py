@@ -1,0 +1,46 @@
+"""Splits run by threads of this process: reading and writing Parquet leave the interpreter free for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from fluss.client.session import Session
+from fluss.lake.tiering.tasks import tier_split
+from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
+
+
+class LocalRunner:
+    """One pool for all tables; close it when nothing runs any more."""
+
+    name = "this process"
+
+    def __init__(self, session: Session, threads: int) -> None:
+        self._session = session
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fluss-tier")
+
+    def run(
+        self, work: TableWork, splits: Sequence[SplitWork], on_result: Callable[[SplitResult], None]
+    ) -> list[SplitResult]:
+        """All results; a mistake in the program is raised after every split has ended."""
+        waiting: set[Future[SplitResult]] = {
+            self._pool.submit(tier_split, self._session, work, split) for split in splits
+        }
+        results: list[SplitResult] = []
+        trouble: BaseException | None = None
+        while waiting:
+            ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in ended:
+                error = future.exception()
+                if error is not None:
+                    trouble = error
+                    continue
+                results.append(future.result())
+                on_result(results[-1])
+        if trouble is not None:
+            raise trouble
+        return results
+
+    def close(self) -> None:
+        """Ends the threads when their splits are done."""
+        self._pool.shutdown()

@@ -1,0 +1,80 @@
+"""A range of a bucket's log as Arrow batches with the columns of the lake, until its end or until time is up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.log_rows import LogRows
+from fluss.client.session import Session
+from fluss.client.table_read.log_range import LogRange
+from fluss.client.values import public_bucket
+from fluss.lake.tables.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss.lake.tiering.work import SplitWork, TableWork
+
+_MILLISECONDS = pa.timestamp("ms", "UTC")
+
+
+class SplitLog:
+    """Iterate over it once; `reached` is then the offset behind what was read. One thread uses it, and blocks.
+
+    A split whose time is up before it begins reads nothing, so that rounds end; one that has begun reads at least one
+    batch, so that they get somewhere.
+    """
+
+    def __init__(self, session: Session, work: TableWork, split: SplitWork) -> None:
+        self._session, self._work, self._split = session, work, split
+        self.reached = split.split.start_offset or 0
+        self.newest_ms: int | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End after the batch that was handed out last."""
+        self._stopped = True
+
+    def __iter__(self) -> Iterator[LogRows]:
+        if self._is_time_up():
+            return
+        split = self._split
+        bucket = public_bucket(split.split.bucket)
+        stop = split.split.end_offset
+        patience = self._work.options.patience_seconds
+        ranges = {bucket: (split.read_from, stop)}
+        with LogRange(self._session, self._work.table, ScanPlan(), ranges, patience_seconds=patience) as log:
+            for rows in log:
+                yield rows
+                self.reached = rows.last_offset + 1
+                self.newest_ms = max(rows.timestamp, self.newest_ms or 0)
+                if self._stopped or self._is_time_up():
+                    return
+        self.reached = stop  # offsets without rows are behind the last row, too
+
+    def _is_time_up(self) -> bool:
+        return time.time() >= self._work.deadline
+
+
+def with_lake_columns(rows: LogRows) -> Any:
+    """The rows with their offset and the time of their commit."""
+    count = len(rows)
+    offsets = rows.offsets
+    if offsets is None:
+        offsets = np.arange(rows.base_offset, rows.base_offset + count, dtype=np.int64)
+    times = pa.array(np.full(count, rows.timestamp, np.int64)).cast(_MILLISECONDS)
+    return lake_batch(rows.rows, pa.array(offsets, pa.int64()), times)
+
+
+def lake_batch(rows: Any, offsets: Any, times: Any) -> Any:
+    """Rows of the table with the two columns behind them."""
+    names = [*rows.schema.names, OFFSET_COLUMN, TIMESTAMP_COLUMN]
+    return pa.RecordBatch.from_arrays([*rows.columns, offsets, times], names)
+
+
+def same_moment(count: int, offset: int, timestamp_ms: int) -> tuple[Any, Any]:
+    """The two columns for rows of which only the moment of the whole is known."""
+    offsets = pa.array(np.full(count, offset, np.int64))
+    return offsets, pa.array(np.full(count, timestamp_ms, np.int64)).cast(_MILLISECONDS)

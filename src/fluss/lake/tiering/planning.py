@@ -1,0 +1,207 @@
+"""From a table, its log and what is in the lake to the splits of a round. Blocks for a few questions to the servers.
+
+The order of the questions matters. First the ends of the logs, then the table, then the lake table: a row below an end
+was written with a schema that the table has, and a column that the table has is in the lake table.
+
+| bucket | first time | later |
+|---|---|---|
+| log table | from the earliest offset | from the lake's offset |
+| primary key, changelog complete | changes from 0 | changes from the lake's offset |
+| primary key, changelog begins behind that | the state of the bucket | the state, in place of all its files |
+
+Nothing new in a bucket: no split. Rows of a log table that expired before they were tiered are an error, unless the
+options say otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from fluss.client.admin_calls import AdminCalls
+from fluss.client.metadata import ClientTable
+from fluss.client.scanner.offsets import EARLIEST, LATEST, list_bucket_offsets
+from fluss.client.scanner.row_sizes import sample_row_bytes
+from fluss.client.session import Session
+from fluss.client.values import TableBucket, public_bucket
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import LakeCommit, LakeFile, LakeFormat, LakeSplit, LakeTable
+from fluss.lake.tiering.options import TieringOptions
+from fluss.lake.tiering.work import SplitWork, TableWork
+from fluss.model.paths import TablePath
+from fluss.model.properties import DATALAKE_FRESHNESS, property_value
+
+logger = logging.getLogger(__name__)
+
+# Below this a range is one task, whatever its rows are like: looking would take longer.
+MIN_SPLIT_ROWS = 20_000
+CALL_SECONDS = 60.0
+
+Offsets = Mapping[TableBucket, int]
+PartitionNames = Mapping[int | None, str | None]
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """A round of one table. `lake` is the state that everything here belongs to; `last` is its newest round."""
+
+    work: TableWork
+    lake: LakeTable
+    last: LakeCommit | None
+    splits: tuple[SplitWork, ...]
+    planned_at: float
+    """`time.time()`; every row that was there then is in the lake when the round is whole."""
+
+    @property
+    def committed(self) -> Offsets:
+        """What the lake has already."""
+        return {} if self.last is None else {public_bucket(each): end for each, end in self.last.offsets.items()}
+
+    @property
+    def offset_count(self) -> int:
+        """Offsets of all splits."""
+        return sum(split.offset_count for split in self.splits)
+
+
+@dataclass(frozen=True)
+class LogEnds:
+    """Where the logs of a table begin and end."""
+
+    table_id: int
+    names: PartitionNames
+    earliest: Offsets
+    latest: Offsets
+
+
+def plan_round(session: Session, path: TablePath, lake: LakeFormat, options: TieringOptions) -> RoundPlan:
+    """What there is to do now. Code 7 if the table does not exist."""
+    ends = read_log_ends(session, path)
+    planned_at = time.time()
+    table = session.run(session.cluster.table(path, fresh=True), CALL_SECONDS)
+    if table.table_id != ends.table_id:
+        raise FlussError(f"table {path} was dropped and created again just now", ErrorCode.TABLE_NOT_EXIST)
+    lake_table = lake.load(path)
+    last = lake_table.last_commit(table.table_id)
+    work = TableWork(table, lake_table.target(), options, planned_at + round_seconds(table, options))
+    plan = RoundPlan(work, lake_table, last, (), planned_at)
+    splits = _key_splits(plan, ends) if table.has_primary_key else _log_splits(session, plan, ends)
+    return RoundPlan(work, lake_table, last, tuple(splits), planned_at)
+
+
+def round_seconds(table: ClientTable, options: TieringOptions) -> float:
+    """How long a round of the table may take before it is cut short."""
+    freshness_ms: int = property_value(table.descriptor.properties, DATALAKE_FRESHNESS)
+    return max(freshness_ms / 1000, options.min_round_seconds)
+
+
+def read_log_ends(session: Session, path: TablePath) -> LogEnds:
+    """The offsets of all buckets of the partitions that there are now."""
+    return session.run(_read_log_ends(session, path), CALL_SECONDS)
+
+
+async def _read_log_ends(session: Session, path: TablePath) -> LogEnds:
+    cluster = session.cluster
+    table = await cluster.table(path, fresh=True)
+    names: dict[int | None, str | None] = {None: None}
+    if table.is_partitioned:
+        infos = await AdminCalls(cluster).list_partition_infos(path, None)
+        names = {info.partition_id: info.partition_name for info in infos}
+        if names:
+            await cluster.refresh(tables=[path], partition_ids=sorted(each for each in names if each is not None))
+    buckets = [
+        TableBucket.with_partition(table.table_id, partition_id, bucket_id)
+        for partition_id in names
+        for bucket_id in range(table.bucket_count)
+    ]
+    if not buckets:
+        return LogEnds(table.table_id, names, {}, {})
+    latest = await list_bucket_offsets(cluster, path, buckets, LATEST)
+    earliest = await list_bucket_offsets(cluster, path, buckets, EARLIEST)
+    return LogEnds(table.table_id, names, earliest, latest)
+
+
+# ---- log tables ----
+
+
+def _log_splits(session: Session, plan: RoundPlan, ends: LogEnds) -> list[SplitWork]:
+    whole = [split for bucket in ends.latest if (split := _log_split(plan, ends, bucket)) is not None]
+    return _cut(session, plan.work, whole)
+
+
+def _log_split(plan: RoundPlan, ends: LogEnds, bucket: TableBucket) -> SplitWork | None:
+    earliest, latest = ends.earliest[bucket], ends.latest[bucket]
+    start = plan.committed.get(bucket)
+    read_from = earliest if start is None else start
+    if start is not None and start < earliest:
+        _say_lost(plan.work, ends, bucket, start, earliest)
+        read_from = earliest
+    if latest <= (read_from if start is None else start):
+        return None
+    first = read_from if start is None else start
+    return SplitWork("log", LakeSplit(bucket, ends.names[bucket.partition_id], first, latest), min(read_from, latest))
+
+
+def _say_lost(work: TableWork, ends: LogEnds, bucket: TableBucket, start: int, earliest: int) -> None:
+    name = ends.names[bucket.partition_id]
+    where = f"bucket {bucket.bucket_id}" + ("" if name is None else f" of partition {name!r}")
+    text = (
+        f"{where} of {work.table.path} is in the lake up to offset {start}, but its log begins at {earliest}: "
+        f"{earliest - start} rows have expired before they were tiered"
+    )
+    if work.options.on_data_loss == "fail":
+        raise FlussError(
+            f"{text}. To tier what is left, run once with --on-data-loss skip (on_data_loss='skip')",
+            ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
+        )
+    logger.warning("%s; they are skipped", text)
+
+
+def _cut(session: Session, work: TableWork, whole: Sequence[SplitWork]) -> list[SplitWork]:
+    """Large ranges in equal pieces, so that all cores have work and a failed task costs little."""
+    if sum(split.offset_count for split in whole) < MIN_SPLIT_ROWS:
+        return list(whole)
+    starts = {public_bucket(split.split.bucket): split.read_from for split in whole}
+    sizes = session.run(sample_row_bytes(session.cluster, work.table.path, starts), CALL_SECONDS)
+    some = max(sizes.values(), default=1.0)
+    weights = {split: split.offset_count * sizes.get(public_bucket(split.split.bucket), some) for split in whole}
+    options = work.options
+    share = sum(weights.values()) / max(options.cores, 1)
+    piece_bytes = min(max(share, options.min_split_bytes), options.max_split_bytes)
+    groups = [_pieces(split, math.ceil(weights[split] / piece_bytes)) for split in whole]
+    depth = max(map(len, groups), default=0)
+    # The first piece of every bucket, then the second ones: if time runs out, no piece is missing in the middle.
+    return [group[level] for level in range(depth) for group in groups if level < len(group)]
+
+
+def _pieces(split: SplitWork, count: int) -> list[SplitWork]:
+    count = max(1, min(count, split.offset_count))
+    bounds = [split.read_from + split.offset_count * number // count for number in range(count + 1)]
+    pieces = []
+    for number, (low, high) in enumerate(pairwise(bounds)):
+        start = split.split.start_offset if number == 0 else low
+        pieces.append(SplitWork("log", LakeSplit(split.split.bucket, split.split.partition_name, start, high), low))
+    return pieces
+
+
+# ---- primary-key tables ----
+
+
+def _key_splits(plan: RoundPlan, ends: LogEnds) -> list[SplitWork]:
+    places = {bucket: (ends.names[bucket.partition_id], bucket.bucket_id) for bucket in ends.latest}
+    changed = [bucket for bucket in ends.latest if ends.latest[bucket] > plan.committed.get(bucket, 0)]
+    files: dict[tuple[str | None, int | None], list[LakeFile]] = {}
+    if changed and plan.last is not None:
+        for file in plan.lake.plan_files(buckets=[places[bucket] for bucket in changed]):
+            files.setdefault((file.partition_name, file.bucket_id), []).append(file)
+    splits = []
+    for bucket in changed:
+        start, earliest = plan.committed.get(bucket, 0), ends.earliest[bucket]
+        split = LakeSplit(bucket, ends.names[bucket.partition_id], start, ends.latest[bucket])
+        mine = tuple(files.get(places[bucket], ()))
+        splits.append(SplitWork("changes" if earliest <= start else "state", split, start, mine))
+    # The largest first: what is left for the end should be small.
+    return sorted(splits, key=lambda each: -each.offset_count)

@@ -1,0 +1,145 @@
+"""How rounds go, for people: one line that changes on a terminal, plain lines elsewhere.
+
+    shop.orders [######....] 3/5 splits, 1,200,000 rows, 3 files, lag 2 s
+
+Any thread may tell; lines are written one at a time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import TextIO
+
+from fluss.errors import FlussError
+from fluss.lake.tiering.planning import RoundPlan
+from fluss.lake.tiering.rounds import RoundReport
+from fluss.lake.tiering.work import SplitResult
+from fluss.model.paths import TablePath
+
+BAR_CHARACTERS = 10
+REDRAW_SECONDS = 0.1
+
+
+class Quiet:
+    """Tells nobody."""
+
+    def planned(self, path: TablePath, plan: RoundPlan) -> None:
+        """The splits are known."""
+
+    def split_done(self, path: TablePath, result: SplitResult) -> None:
+        """A split has ended."""
+
+    def step(self, path: TablePath, name: str) -> None:
+        """One of planned, written, prepared, committed, registered."""
+
+    def finished(self, report: RoundReport) -> None:
+        """A round is over."""
+
+    def failed(self, path: TablePath, error: FlussError) -> None:
+        """A round committed nothing."""
+
+
+@dataclass
+class _Line:
+    splits: int
+    planned_at: float
+    done: int = 0
+    rows: int = 0
+    files: int = 0
+    doing: str = ""
+
+    def text(self, path: TablePath) -> str:
+        filled = BAR_CHARACTERS * self.done // max(self.splits, 1)
+        bar = "#" * filled + "." * (BAR_CHARACTERS - filled)
+        lag = time.time() - self.planned_at
+        return (
+            f"{path} [{bar}] {self.done}/{self.splits} splits, {self.rows:,} rows, {self.files} files, "
+            f"lag {lag:.0f} s{self.doing}"
+        )
+
+
+class Progress(Quiet):
+    """Lines on a stream, standard error unless told. A round without news says nothing."""
+
+    def __init__(self, stream: TextIO | None = None, *, only_errors: bool = False) -> None:
+        self._stream = stream or sys.stderr
+        self._only_errors = only_errors
+        self._is_terminal = self._stream.isatty() and not only_errors
+        self._lock = threading.Lock()
+        self._lines: dict[TablePath, _Line] = {}
+        self._drawn_at = 0.0
+        self._has_bar = False
+
+    def planned(self, path: TablePath, plan: RoundPlan) -> None:
+        with self._lock:
+            if plan.splits:
+                self._lines[path] = _Line(len(plan.splits), plan.planned_at)
+                self._draw()
+
+    def split_done(self, path: TablePath, result: SplitResult) -> None:
+        with self._lock:
+            line = self._lines.get(path)
+            if line is None:
+                return
+            line.done += 1
+            if result.message is not None:
+                line.rows += result.message.row_count
+                line.files += len(result.message.added) + len(result.message.position_deletes)
+            self._draw(at_once=False)
+
+    def step(self, path: TablePath, name: str) -> None:
+        with self._lock:
+            line = self._lines.get(path)
+            if line is not None and name == "written":
+                line.doing = ", committing"
+                self._draw()
+
+    def finished(self, report: RoundReport) -> None:
+        with self._lock:
+            self._lines.pop(report.path, None)
+            if report.snapshot_id is not None and not self._only_errors:
+                self._say(report_text(report))
+            if report.error is not None:
+                self._say(f"{report.path}: some buckets were left out: {report.error}")
+            self._draw()
+
+    def failed(self, path: TablePath, error: FlussError) -> None:
+        with self._lock:
+            self._lines.pop(path, None)
+            self._say(f"{path}: nothing was committed: {error}")
+            self._draw()
+
+    def _say(self, text: str) -> None:
+        if self._has_bar:
+            self._stream.write("\r\x1b[K")
+            self._has_bar = False
+        print(text, file=self._stream, flush=True)
+
+    def _draw(self, *, at_once: bool = True) -> None:
+        """The line of all tables in work; a terminal only."""
+        now = time.monotonic()
+        if not self._is_terminal or (not at_once and now - self._drawn_at < REDRAW_SECONDS):
+            return
+        self._drawn_at = now
+        text = " | ".join(line.text(path) for path, line in self._lines.items())
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write(f"\r\x1b[K{text[:width]}")
+        self._stream.flush()
+        self._has_bar = bool(text)
+
+
+def report_text(report: RoundReport) -> str:
+    """A finished round in one line.
+
+    >>> report_text(RoundReport(TablePath("shop", "orders"), 1, 77, 1200, 2, 4096, seconds=1.0, lag_seconds=0.5))
+    'shop.orders: 1,200 rows in 2 files (4,096 bytes), snapshot 77, 1.0 s, lag 0.5 s'
+    """
+    more = ", more follows" if report.is_cut else ""
+    return (
+        f"{report.path}: {report.rows:,} rows in {report.files} files ({report.size_bytes:,} bytes), "
+        f"snapshot {report.snapshot_id}, {report.seconds:.1f} s, lag {report.lag_seconds:.1f} s{more}"
+    )

@@ -1,0 +1,295 @@
+"""One round of one table: plan, run the splits, commit once, register.
+
+What holds at every point at which the process may die:
+
+| died | left behind | the next round |
+|---|---|---|
+| before the lake's commit | files that no snapshot knows, perhaps an offsets file at the coordinator | does it again |
+| after the lake's commit | the snapshot, which the coordinator does not know | finds it in the lake, registers it |
+| after registering | nothing to do | goes on |
+
+The lake is the truth: a round starts at the offsets of its newest snapshot. Its commit succeeds only on the state that
+was planned from, so of two tierers at work on one table one wins, also without any heartbeat; the other one removes its
+files. Files stay when it is not known how a commit ended.
+
+A `TableRound` is used once, by one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fluss.client.lake_calls import KEEP_ALL_SNAPSHOTS, TieringCalls
+from fluss.client.session import Session
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import (
+    COMMIT_USER,
+    COMMIT_USER_PROPERTY,
+    OFFSETS_PATH_PROPERTY,
+    CommitMessage,
+    LakeCommit,
+    LakeFormat,
+    LakeTable,
+)
+from fluss.lake.tiering.options import TieringOptions
+from fluss.lake.tiering.planning import CALL_SECONDS, RoundPlan, plan_round
+from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork, join_messages
+from fluss.model.paths import TableBucket, TablePath
+
+logger = logging.getLogger(__name__)
+
+# A change of the lake table that is not about offsets (a new column, maintenance) gets in between so often at most.
+COMMIT_ATTEMPTS = 5
+
+
+class SplitRunner(Protocol):
+    """An engine. `run` may be called by several threads at the same time."""
+
+    name: str
+
+    def run(
+        self, work: TableWork, splits: Sequence[SplitWork], on_result: Callable[[SplitResult], None]
+    ) -> list[SplitResult]:
+        """Run all splits; `on_result` is told of each as soon as the engine knows."""
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+
+
+class Watcher(Protocol):
+    """Is told how a round goes; may be called by several threads."""
+
+    def planned(self, path: TablePath, plan: RoundPlan) -> None:
+        """The splits are known."""
+
+    def split_done(self, path: TablePath, result: SplitResult) -> None:
+        """A split has ended."""
+
+    def step(self, path: TablePath, name: str) -> None:
+        """One of planned, written, prepared, committed, registered."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What a round did."""
+
+    path: TablePath
+    table_id: int
+    snapshot_id: int | None
+    """None: there was nothing to commit."""
+    rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    is_cut: bool = False
+    """There is more to tier at once: time was up, or a piece was too large for one round."""
+    lag_seconds: float = 0.0
+    """Rows that were older than this when the round ended are in the lake, unless it was cut."""
+    seconds: float = 0.0
+    total_rows: int | None = None
+    total_bytes: int | None = None
+    """Of the whole lake table, where it tells."""
+    error: FlussError | None = None
+    """Why some buckets are not in it; the others are."""
+
+
+class TableRound:
+    """See the module's text. `fence` says why the round must not go on, if so."""
+
+    def __init__(
+        self,
+        session: Session,
+        path: TablePath,
+        lake: LakeFormat,
+        runner: SplitRunner,
+        options: TieringOptions,
+        watcher: Watcher,
+        fence: Callable[[], FlussError | None] = lambda: None,
+    ) -> None:
+        self._session = session
+        self._calls = TieringCalls(session)
+        self._path, self._lake, self._runner, self._options = path, lake, runner, options
+        self._watcher, self._fence = watcher, fence
+        self._began = time.monotonic()
+
+    def run(self) -> RoundReport:
+        """The whole round. An error means that nothing was committed, or that the message says otherwise."""
+        plan = plan_round(self._session, self._path, self._lake, self._options)
+        table_id = plan.work.table.table_id
+        if plan.last is not None:
+            self._register_missing(table_id, plan.last)
+        self._watcher.planned(self._path, plan)
+        self._step("planned")
+        if not plan.splits:
+            return RoundReport(self._path, table_id, None, seconds=self._seconds())
+        results = self._runner.run(plan.work, plan.splits, lambda result: self._watcher.split_done(self._path, result))
+        self._step("written")
+        return self._finish(plan, results)
+
+    def _finish(self, plan: RoundPlan, results: list[SplitResult]) -> RoundReport:
+        joined = join_messages(results)
+        target = plan.work.target
+        if joined.unusable:
+            target.discard(joined.unusable)
+        for result in results:
+            if result.gone is not None:
+                logger.info("%s: a bucket was dropped while it was tiered: %s", self._path, result.gone)
+        error = next((result.error for result in results if result.error is not None), None)
+        if not joined.messages:
+            if error is not None:
+                raise error
+            is_cut = any(not result.is_whole for result in results if result.gone is None)
+            return RoundReport(self._path, plan.work.table.table_id, None, is_cut=is_cut, seconds=self._seconds())
+        try:
+            self._check(plan)
+            offsets_path = self._prepare(plan, joined.messages)
+            self._check(plan)
+            lake, snapshot_id = self._commit(plan, joined.messages, offsets_path)
+        except FlussError as failure:
+            if failure.error_code != ErrorCode.STORAGE_EXCEPTION:  # then nobody knows how the commit ended
+                target.discard(joined.messages)
+            raise
+        self._step("committed")
+        self._register(plan, lake, joined.messages, snapshot_id, offsets_path, results)
+        self._step("registered")
+        return self._report(plan, lake, joined.messages, snapshot_id, results, error)
+
+    # ---- before the commit ----
+
+    def _check(self, plan: RoundPlan) -> None:
+        """Whether the round may still commit."""
+        reason = self._fence()
+        if reason is not None:
+            raise reason
+        found = self._session.run(self._session.cluster.table(self._path, fresh=True), CALL_SECONDS)
+        if found.table_id != plan.work.table.table_id:
+            raise FlussError(
+                f"table {self._path} was dropped and created again while it was tiered: the round is given up",
+                ErrorCode.TABLE_NOT_EXIST,
+            )
+
+    def _prepare(self, plan: RoundPlan, messages: Sequence[CommitMessage]) -> str:
+        ends: dict[TableBucket, int] = dict(plan.committed.items())
+        ends.update({message.split.bucket: message.split.end_offset for message in messages})
+        offsets_path = self._calls.prepare(plan.work.table.table_id, self._path, ends)
+        self._step("prepared")
+        return offsets_path
+
+    # ---- the commit ----
+
+    def _commit(self, plan: RoundPlan, messages: Sequence[CommitMessage], offsets_path: str) -> tuple[LakeTable, int]:
+        """On the planned state, or on a later one that has the same rows of ours: then a split still starts there."""
+        table_id, lake = plan.work.table.table_id, plan.lake
+        for attempts_left in reversed(range(COMMIT_ATTEMPTS)):
+            try:
+                return lake, lake.commit(table_id, messages, properties={OFFSETS_PATH_PROPERTY: offsets_path})
+            except FlussError as error:
+                if error.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION or not attempts_left:
+                    raise
+                lake = lake.refreshed()
+                now = lake.last_commit(table_id)
+                if (now.offsets if now is not None else {}) != (plan.last.offsets if plan.last is not None else {}):
+                    raise
+                logger.info("%s: committing again after a change of the lake table: %s", self._path, error.message)
+        raise AssertionError("the last attempt returns or raises")
+
+    # ---- the coordinator ----
+
+    def _register_missing(self, table_id: int, last: LakeCommit) -> None:
+        """A round that died between the lake's commit and this call, or maintenance: the lake is ahead."""
+        known = self._calls.snapshot(self._path)
+        if known is not None and known[0] == table_id and known[1].snapshot_id == last.snapshot_id:
+            return
+        offsets_path = last.properties.get(OFFSETS_PATH_PROPERTY)
+        logger.info("%s: registering snapshot %d, which is in the lake already", self._path, last.snapshot_id)
+        if offsets_path is not None:
+            try:
+                self._calls.commit(table_id, last.snapshot_id, offsets_path, earliest_snapshot_id=KEEP_ALL_SNAPSHOTS)
+                return
+            except FlussError as error:
+                if error.is_retriable or error.error_code == ErrorCode.TABLE_NOT_EXIST:
+                    raise
+                logger.info("%s: %s cannot be used, the offsets are sent anew: %s", self._path, offsets_path, error)
+        offsets_path = self._calls.prepare(table_id, self._path, last.offsets, ignore_previous=True)
+        self._calls.commit(table_id, last.snapshot_id, offsets_path, earliest_snapshot_id=KEEP_ALL_SNAPSHOTS)
+
+    def _register(
+        self,
+        plan: RoundPlan,
+        lake: LakeTable,
+        messages: Sequence[CommitMessage],
+        snapshot_id: int,
+        offsets_path: str,
+        results: Sequence[SplitResult],
+    ) -> None:
+        newest: dict[TableBucket, int] = {}
+        for result in results:
+            if result.newest_ms is not None:
+                bucket = result.split.bucket
+                newest[bucket] = max(result.newest_ms, newest.get(bucket, 0))
+        times = {
+            message.split.bucket: (message.split.end_offset, newest[message.split.bucket])
+            for message in messages
+            if message.split.bucket in newest
+        }
+        try:
+            self._calls.commit(
+                plan.work.table.table_id,
+                snapshot_id,
+                offsets_path,
+                earliest_snapshot_id=_oldest_commit(lake),
+                max_timestamps=times,
+            )
+        except FlussError as error:
+            raise FlussError(
+                f"{self._path}: snapshot {snapshot_id} is in the lake, but the coordinator could not be told; the next "
+                f"round does that: {error.message}",
+                error.error_code,
+            ) from error
+
+    # ---- telling ----
+
+    def _report(
+        self,
+        plan: RoundPlan,
+        lake: LakeTable,
+        messages: Sequence[CommitMessage],
+        snapshot_id: int,
+        results: Sequence[SplitResult],
+        error: FlussError | None,
+    ) -> RoundReport:
+        commit = lake.last_commit(plan.work.table.table_id)
+        totals: Mapping[str, str] = {} if commit is None else commit.properties
+        return RoundReport(
+            self._path,
+            plan.work.table.table_id,
+            snapshot_id,
+            rows=sum(message.row_count for message in messages),
+            files=sum(len(message.added) + len(message.position_deletes) for message in messages),
+            size_bytes=sum(message.byte_count for message in messages),
+            is_cut=any(not result.is_whole for result in results if result.gone is None and result.error is None),
+            lag_seconds=time.time() - plan.planned_at,
+            seconds=self._seconds(),
+            total_rows=_number(totals.get("total-records")),
+            total_bytes=_number(totals.get("total-files-size")),
+            error=error,
+        )
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def _step(self, name: str) -> None:
+        self._watcher.step(self._path, name)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _oldest_commit(lake: LakeTable) -> int:
+    """The coordinator remembers rounds for as long as the lake does."""
+    ours = [each for each in lake.history() if each.properties.get(COMMIT_USER_PROPERTY) == COMMIT_USER]
+    return ours[-1].snapshot_id if ours else KEEP_ALL_SNAPSHOTS

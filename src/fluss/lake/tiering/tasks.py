@@ -1,0 +1,94 @@
+"""What an engine runs for each split, in any process that can reach the servers and the lake's files.
+
+`tier_split` returns also when something is wrong with its split (`SplitResult.gone`, `SplitResult.error`). It commits
+nothing: what it wrote belongs to nobody until the driver has committed its message.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from fluss.client.session import Session
+from fluss.client.table_read.bucket_state import BucketState
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import CommitMessage
+from fluss.lake.tiering.changes import ChangeFold, RowKeys
+from fluss.lake.tiering.key_files import write_changes
+from fluss.lake.tiering.log_reading import SplitLog, lake_batch, same_moment, with_lake_columns
+from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
+
+# Somebody dropped what is being tiered: no trouble, the rest of the table goes on.
+GONE_CODES = frozenset({ErrorCode.PARTITION_NOT_EXISTS, ErrorCode.TABLE_NOT_EXIST})
+
+
+def tier_split(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
+    """Write the files of one split."""
+    try:
+        if split.kind == "log":
+            return _tier_log(session, work, split)
+        if split.kind == "changes":
+            return _tier_changes(session, work, split)
+        return _tier_state(session, work, split)
+    except FlussError as error:
+        if error.error_code in GONE_CODES:
+            return SplitResult(split.split, gone=error.message)
+        return SplitResult(split.split, error=error)
+
+
+def _tier_log(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
+    log = SplitLog(session, work, split)
+    message = work.target.write_split(split.split, (with_lake_columns(rows) for rows in log))
+    return _result(split, message, log.reached, log.newest_ms)
+
+
+def _tier_changes(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
+    keys = RowKeys(work.table)
+    fold = ChangeFold(keys)
+    log = SplitLog(session, work, split)
+    for rows in log:
+        fold.add(rows)
+        if fold.size_bytes > work.options.max_changes_bytes:
+            log.stop()
+    ended = replace(split.split, end_offset=log.reached)
+    message = write_changes(work, ended, split.files, fold.changes(), keys)
+    return _result(split, message, log.reached, log.newest_ms)
+
+
+def _tier_state(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
+    """Rows of a state carry the moment of the whole: when each of them changed is not known any more."""
+    now_ms = int(time.time() * 1000)
+    state = BucketState(session, work.table, split.split.bucket, patience_seconds=work.options.patience_seconds)
+
+    def batches() -> Iterator[Any]:
+        for batch in state:
+            assert state.offset is not None, "a state that has rows has an offset"
+            yield lake_batch(batch, *same_moment(batch.num_rows, max(state.offset - 1, 0), now_ms))
+
+    message = work.target.write_split(split.split, batches(), split.files)
+    try:
+        _check_schema(session, work)
+    except FlussError:
+        work.target.discard([message])
+        raise
+    reached = split.split.end_offset if state.offset is None else state.offset
+    return _result(split, message, reached, now_ms)
+
+
+def _check_schema(session: Session, work: TableWork) -> None:
+    """A state is newer than the plan: if the table has new columns since, it may have rows with values in them."""
+    found = session.run(session.cluster.table(work.table.path, fresh=True))
+    if found.table_id != work.table.table_id:
+        raise FlussError(f"table {work.table.path} was dropped and created again", ErrorCode.TABLE_NOT_EXIST)
+    if found.schema_id != work.table.schema_id:
+        raise FlussError(
+            f"columns were added to {work.table.path} while a bucket of it was read: the next round takes it",
+            ErrorCode.INVALID_UPDATE_VERSION_EXCEPTION,
+        )
+
+
+def _result(split: SplitWork, message: CommitMessage, reached: int, newest_ms: int | None) -> SplitResult:
+    ended = replace(message, split=replace(message.split, end_offset=reached))
+    return SplitResult(split.split, ended, newest_ms)

@@ -1,0 +1,169 @@
+"""`fluss.spark.tier`: the tiering service on Spark.
+
+The driver plans rounds, commits them and talks to the coordinator; each split is a Spark task, which reads its log
+range and writes Parquet files itself. Spark carries descriptions of splits to the tasks and descriptions of files back:
+no row of a table passes through the JVM.
+
+A task that dies is repeated as Spark is set up to (`spark.task.maxFailures`; not at all with a `local[n]` master). When
+it gives up the round fails, nothing is committed, and the next round does it again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss.errors import FlussError
+from fluss.lake.tiering.options import TieringOptions
+from fluss.lake.tiering.progress import Progress
+from fluss.lake.tiering.rounds import RoundReport
+from fluss.lake.tiering.service import ServiceWatcher, TieringService
+from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
+from fluss.model.option_values import parse_duration_ms
+from fluss.spark.cluster import merged_options, table_path
+from fluss.spark.connecting import lease
+from fluss.spark.options import ClientOptions, client_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_EVERY = "30s"
+_RESULT_SCHEMA = "result binary"
+_RESULT_FIELD = pa.schema([("result", pa.binary())])
+
+
+class SparkRunner:
+    """Runs splits as tasks, one each. Several threads may use it: Spark runs their jobs side by side."""
+
+    name = "Spark"
+
+    def __init__(self, spark: SparkSession, client: ClientOptions) -> None:
+        self._spark = spark
+        self._client = client
+
+    def run(
+        self, work: TableWork, splits: Sequence[SplitWork], on_result: Callable[[SplitResult], None]
+    ) -> list[SplitResult]:
+        """One Spark job; results are known when it has ended."""
+        # Numbers from 0, one per task: a task finds its split by its number.
+        numbers = self._spark.range(0, len(splits), 1, len(splits))
+        task = _Task(self._client, pickle.dumps(work), [pickle.dumps(split) for split in splits])
+        try:
+            rows = numbers.mapInArrow(task, _RESULT_SCHEMA).collect()
+        except Exception as error:  # Py4J's or Spark Connect's; they share no class
+            raise FlussError(
+                f"the Spark job of a round of {work.table.path} failed, nothing was committed: {_first_line(error)}"
+            ) from error
+        results: list[SplitResult] = [pickle.loads(row.result) for row in rows]
+        for result in results:
+            on_result(result)
+        return results
+
+    def close(self) -> None:
+        """The session belongs to whoever made it."""
+
+
+class _Task:
+    """What workers run; pickled with the work of all tasks, which is small: no rows are in it."""
+
+    def __init__(self, client: ClientOptions, work: bytes, splits: list[bytes]) -> None:
+        self._client, self._work, self._splits = client, work, splits
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        from fluss.lake.tiering.tasks import tier_split
+
+        work: TableWork = pickle.loads(self._work)
+        with lease(self._client) as connection:
+            for batch in batches:
+                numbers = batch.column(0).to_pylist()
+                found = [
+                    tier_split(connection._session, work, pickle.loads(self._splits[number])) for number in numbers
+                ]
+                results = pa.array([pickle.dumps(result) for result in found], pa.binary())
+                yield pa.RecordBatch.from_arrays([results], schema=_RESULT_FIELD)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def tier(
+    spark: SparkSession,
+    bootstrap: str | None = None,
+    tables: str | Sequence[str] | None = None,
+    *,
+    once: bool | None = None,
+    every: str | float | None = None,
+    options: Mapping[str, Any] | None = None,
+    tiering: TieringOptions | None = None,
+    watcher: ServiceWatcher | None = None,
+    stop: threading.Event | None = None,
+) -> list[RoundReport]:
+    """Tier tables into the lake, as Spark jobs::
+
+        fluss.spark.tier(spark, "localhost:9123")                      # everything that is there now, then return
+        fluss.spark.tier(spark, "localhost:9123", ["shop.orders"])     # one table
+        fluss.spark.tier(spark, "localhost:9123", every="1m")          # as a service, until `stop` is set
+
+    Args:
+        bootstrap: the cluster; the session's `spark.sql.fluss.bootstrap.servers` if not given.
+        tables: only these; else all with `table.datalake.enabled`.
+        once: one pass over everything; the default unless `every` is given.
+        every: how often to ask the coordinator for due tables when there was none, in seconds or as text.
+        options: client options, such as `security.sasl.username`.
+        tiering: limits and thresholds.
+        watcher: is told how rounds go; lines on standard error if not given.
+        stop: ends the service when the rounds that run are over.
+
+    Returns:
+        What each round did; for a service an empty list. A table that failed raises when all others are done.
+    """
+    if once and every is not None:
+        raise FlussError("tier() takes once=True or every=..., not both")
+    given = dict(options or {})
+    if bootstrap is not None:
+        given["bootstrap.servers"] = bootstrap
+    client = client_options(merged_options(spark, given))
+    names = [tables] if isinstance(tables, str) else tables
+    paths = None if names is None else [table_path(name) for name in names]
+    limits = tiering or TieringOptions(cores=default_cores(spark))
+    with lease(client) as connection:
+        runner = SparkRunner(spark, client)
+        service = TieringService(connection._session, runner, watcher or Progress(), limits, paths)
+        try:
+            if every is None:
+                return _reports(service.once())
+            service.run_until(stop or threading.Event(), _seconds(every))
+            return []
+        finally:
+            service.close()
+
+
+def default_cores(spark: SparkSession) -> int:
+    """How many tasks Spark runs at the same time, as far as it tells."""
+    try:
+        return max(int(spark.sparkContext.defaultParallelism), 1)
+    except Exception:  # Spark Connect has no context, and says so in its own way
+        return TieringOptions().cores
+
+
+def _seconds(every: str | float) -> float:
+    if not isinstance(every, str):
+        return float(every)
+    try:
+        return parse_duration_ms(every) / 1000
+    except ValueError as error:
+        raise FlussError(f"every: {error}") from None
+
+
+def _reports(results: Sequence[RoundReport | FlussError]) -> list[RoundReport]:
+    for result in results:
+        error = result if isinstance(result, FlussError) else result.error
+        if error is not None:
+            raise error
+    return [result for result in results if isinstance(result, RoundReport)]
