@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -91,6 +93,8 @@ class CoordinatorHarness:
         handler = (self._tablet_apis if tablet else self._apis)[key]
         request = APIS[key].request.FromString(message.SerializeToString())
         answer = handler(RequestContext(key, **context), request)
+        if inspect.iscoroutine(answer):
+            answer = asyncio.run(answer)
         assert isinstance(answer, APIS[key].response)
         return APIS[key].response.FromString(answer.SerializeToString())
 

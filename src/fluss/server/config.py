@@ -98,6 +98,7 @@ class ServerConfig:
     auto_partition_check_interval_ms: int
     datalake_format: str | None
     datalake_enabled: bool | None
+    lake_request_timeout_ms: int
     producer_offsets_ttl_ms: int
     producer_offsets_cleanup_interval_ms: int
     max_request_size: int

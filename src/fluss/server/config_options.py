@@ -12,6 +12,7 @@ every name with its prefix, for libraries whose settings are passed through or i
 from __future__ import annotations
 
 from fluss.server.config_kv_options import KV_OPTIONS
+from fluss.server.config_lake_options import LAKE_OPTIONS
 from fluss.server.config_option import Family, Kind, Option
 from fluss.server.config_staged_options import STAGED_OPTIONS
 
@@ -214,14 +215,6 @@ _TABLES = [
         attribute="auto_partition_check_interval_ms",
         minimum=1,
     ),
-    Option("datalake.format", STRING, None, "lake format that new tables record", attribute="datalake_format"),
-    Option(
-        "datalake.enabled",
-        BOOLEAN,
-        None,
-        "whether tables may enable the lake; default: if a format is set",
-        special=True,
-    ),
     Option(
         "coordinator.producer-offsets.ttl",
         DURATION,
@@ -317,9 +310,31 @@ _CLUSTER = [
     Option("coordinator.io-pool.size", INTEGER, "10", "sized by this server"),
 ]
 
+_GROUPS = (
+    _LISTENERS,
+    _STORAGE,
+    _TABLES,
+    KV_OPTIONS,
+    LAKE_OPTIONS,
+    STAGED_OPTIONS,
+    _NETWORK,
+    _SECURITY,
+    _CLUSTER,
+)
+
 OPTIONS: dict[str, Option] = {
     option.name: option
-    for group in (_LISTENERS, _STORAGE, _TABLES, KV_OPTIONS, STAGED_OPTIONS, _NETWORK, _SECURITY, _CLUSTER)
+    for group in (
+        _LISTENERS,
+        _STORAGE,
+        _TABLES,
+        KV_OPTIONS,
+        LAKE_OPTIONS,
+        STAGED_OPTIONS,
+        _NETWORK,
+        _SECURITY,
+        _CLUSTER,
+    )
     for option in group
 }
 
@@ -340,7 +355,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("metrics.", "metrics are not reported by this release"),
     Family("plugin.", "there are no plug-ins"),
     Family("kafka.", "the Kafka protocol is not served"),
-    Family("lake.", "tiering is a Spark job"),
+    Family("lake.", "an option of the tiering service"),
     Family("client.", "an option of clients"),
     Family("table.", "a property of tables: set it on the table"),
     Family("env.", "there is no Java"),

@@ -25,14 +25,13 @@ from fluss.server.catalog.store import database_missing
 from fluss.server.cluster_apis import ClusterApis
 from fluss.server.config import ServerConfig
 from fluss.server.environment import Environment, table_path
+from fluss.server.lake_settings import lake_settings
 from fluss.server.metadata_api import MetadataApi
 from fluss.server.network.service import Handler, RequestContext
 from fluss.server.security.acl_apis import AclApis
 from fluss.server.security.authorizer import Operation, database_resource, table_resource
 from fluss.server.snapshot_apis import SnapshotApis
 from fluss.server.topology import Topology
-
-_SECRET_WORDS = ("password", "secret", "key")
 
 
 class SharedApis:
@@ -141,12 +140,10 @@ class SharedApis:
         if not entry.property(DATALAKE_ENABLED):
             return entry.table_json
         lake_format = entry.property(DATALAKE_FORMAT)
-        options = dict(self.environment.config.values) | dict(self.environment.catalog.cluster_config)
-        prefix = f"datalake.{lake_format}."
+        settings = lake_settings(self.environment.config, self.environment.catalog.cluster_config)
         document = table_descriptor_to_json(entry.descriptor)
-        for key, value in options.items():
-            if key.startswith(prefix) and not any(word in key.lower() for word in _SECRET_WORDS):
-                document["properties"][DATALAKE_PROPERTY_PREFIX + key.removeprefix("datalake.")] = value
+        for key, value in settings.shown_to_clients(lake_format).items():
+            document["properties"][f"{DATALAKE_PROPERTY_PREFIX}{lake_format}.{key}"] = value
         return dump_json(document)
 
     def get_table_schema(self, context: RequestContext, request: pb.GetTableSchemaRequest) -> pb.GetTableSchemaResponse:

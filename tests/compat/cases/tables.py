@@ -195,8 +195,6 @@ async def invalid_tables(context: Context) -> None:
     await raises(15, admin.create_table(context.path(), descriptor(nested, bucket_count=2, bucket_keys=["xs"])), "xs")
     await raises(15, admin.create_table(context.path(), descriptor(nested, partition_keys=["xs"])), "partition")
     await raises(15, admin.create_table(context.path(), descriptor(nested, partition_keys=["price"])), "partition")
-    lake = {"table.datalake.enabled": "true"}
-    await raises(15, admin.create_table(context.path(), descriptor(properties=lake)), "table.datalake.enabled")
     assert await admin.list_tables(context.database) == []
 
 

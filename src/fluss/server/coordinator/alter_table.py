@@ -1,15 +1,18 @@
-"""ALTER_TABLE: properties, or new columns at the end."""
+"""ALTER_TABLE: properties, or new columns at the end. What concerns the lake is done there first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import properties as keys
 from fluss.model.aggregation import broken_function_rule, normalized_function
 from fluss.model.descriptor import TableDescriptor, load_json
+from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema, assign_field_ids
 from fluss.model.types import DataType, data_type_from_json
 from fluss.protocol import fluss_api_pb2 as pb
@@ -17,6 +20,7 @@ from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import table_missing
 from fluss.server.coordinator.auto_partition import AutoPartitioner
 from fluss.server.coordinator.config_changes import apply_changes, checked_change
+from fluss.server.coordinator.lake.lake_tables import LakeTables
 from fluss.server.coordinator.table_apis import check_path
 from fluss.server.coordinator.table_defaults import ClusterDefaults, cluster_defaults, invalid_config, typed
 from fluss.server.coordinator.table_rules import TableLimits, check_reserved_names, check_table
@@ -25,16 +29,53 @@ from fluss.server.network.service import RequestContext
 from fluss.server.security.authorizer import Operation
 
 POSITION_LAST = 0
+# How often a change that begins in the lake is tried while others change the table.
+LAKE_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What a request makes of a table. `lake_step` must be done in the lake before the table itself is changed."""
+
+    entry: TableEntry
+    descriptor: TableDescriptor
+    new_schema: bool
+    lake_step: Callable[[], Awaitable[None]] | None = None
 
 
 class AlterTableApi:
     """One change of a table per request: its properties or its columns."""
 
-    def __init__(self, environment: Environment, auto_partitioner: AutoPartitioner) -> None:
+    def __init__(self, environment: Environment, auto_partitioner: AutoPartitioner, lake: LakeTables) -> None:
         self._environment = environment
         self._auto_partitioner = auto_partitioner
+        self._lake = lake
 
-    def alter_table(self, context: RequestContext, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
+    def alter_table(
+        self, context: RequestContext, request: pb.AlterTableRequest
+    ) -> pb.AlterTableResponse | Awaitable[pb.AlterTableResponse]:
+        change = self._planned(context, request)
+        if change is not None and change.lake_step is not None:
+            return self._alter_lake_first(context, request)
+        return self._applied(change)
+
+    async def _alter_lake_first(self, context: RequestContext, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
+        """While the lake works others may change the table, and then the request is looked at anew."""
+        path = table_path(request.table_path)
+        async with self._lake.lock(path):
+            for _ in range(LAKE_ATTEMPTS):
+                change = self._planned(context, request)
+                if change is None or change.lake_step is None:
+                    return self._applied(change)
+                with _naming(path):
+                    await change.lake_step()
+                self._environment.catalog.refresh()
+                if self._environment.catalog.table(path) == change.entry:
+                    return self._applied(change)
+        raise _invalid_alter(f"table '{path}' was changed by others all the time; repeat the call")
+
+    def _planned(self, context: RequestContext, request: pb.AlterTableRequest) -> _Change | None:
+        """The checked change, None if there is nothing to do."""
         environment = self._environment
         environment.catalog.refresh()
         path = table_path(request.table_path)
@@ -46,20 +87,28 @@ class AlterTableApi:
         entry = environment.catalog.table(path)
         if entry is None:
             if request.ignore_if_not_exists:
-                return pb.AlterTableResponse()
+                return None
             raise table_missing(path)
         if refused:
             raise FlussError(
                 f"table '{path}': columns can be added at the end, not dropped, renamed or modified",
                 ErrorCode.UNKNOWN_SERVER_ERROR,
             )
-        try:
+        with _naming(path):
             if request.add_columns:
-                self._add_columns(entry, request.add_columns)
-            elif request.config_changes:
-                self._change_properties(entry, request.config_changes)
-        except FlussError as error:
-            raise FlussError(f"table '{path}': {error.message}", error.error_code) from None
+                return self._with_columns(entry, request.add_columns)
+            return self._with_properties(entry, request.config_changes)
+
+    def _applied(self, change: _Change | None) -> pb.AlterTableResponse:
+        if change is None:
+            return pb.AlterTableResponse()
+        environment, entry = self._environment, change.entry
+        if change.new_schema:
+            environment.catalog.store.add_schema(entry.path, entry.table_id, change.descriptor)
+        else:
+            environment.catalog.store.alter_table(entry.path, entry.table_id, change.descriptor, environment.clock())
+            environment.catalog.refresh()
+            self._auto_partitioner.update_table(environment.table(entry.path))
         return pb.AlterTableResponse()
 
     def _defaults(self) -> ClusterDefaults:
@@ -67,8 +116,7 @@ class AlterTableApi:
 
     # Properties
 
-    def _change_properties(self, entry: TableEntry, changes: Iterable[pb.PbAlterConfig]) -> None:
-        environment = self._environment
+    def _with_properties(self, entry: TableEntry, changes: Iterable[pb.PbAlterConfig]) -> _Change | None:
         table_changes: list[pb.PbAlterConfig] = []
         custom_changes: list[pb.PbAlterConfig] = []
         for change in changes:
@@ -80,33 +128,44 @@ class AlterTableApi:
         _check_alterable(descriptor, changed_keys)
         defaults = self._defaults()
         properties = apply_changes(descriptor.properties, table_changes)
-        if typed(properties, keys.DATALAKE_ENABLED) and not typed(descriptor.properties, keys.DATALAKE_ENABLED):
-            if not defaults.lake_enabled or defaults.lake_format is None:
-                raise _invalid_alter("the lake cannot be enabled: this cluster has none ('datalake.format' is not set)")
-            properties.setdefault(keys.DATALAKE_FORMAT, defaults.lake_format)
+        enables = typed(properties, keys.DATALAKE_ENABLED) and not typed(descriptor.properties, keys.DATALAKE_ENABLED)
+        if enables:
+            if defaults.lake.table_format is None:
+                raise _invalid_alter("the lake cannot be enabled: the cluster has none ('datalake.enabled' is false)")
+            properties.setdefault(keys.DATALAKE_FORMAT, defaults.lake.table_format)
         altered = replace(
             descriptor,
             properties=properties,
             custom_properties=apply_changes(descriptor.custom_properties, custom_changes),
         )
         if altered == descriptor:
-            return
-        check_table(altered, TableLimits(environment.config.max_bucket_num, defaults))
-        environment.catalog.store.alter_table(entry.path, entry.table_id, altered, environment.clock())
-        environment.catalog.refresh()
-        self._auto_partitioner.update_table(environment.table(entry.path))
+            return None
+        check_table(altered, TableLimits(self._environment.config.max_bucket_num, defaults))
+        lake_step = partial(self._lake.enable, entry.path, entry.table_id, altered) if enables else None
+        return _Change(entry, altered, new_schema=False, lake_step=lake_step)
 
     # Columns
 
-    def _add_columns(self, entry: TableEntry, added: Iterable[pb.PbAddColumn]) -> None:
-        environment = self._environment
+    def _with_columns(self, entry: TableEntry, added: Iterable[pb.PbAddColumn]) -> _Change:
         descriptor = entry.descriptor
-        if typed(descriptor.properties, keys.DATALAKE_ENABLED) and not self._defaults().lake_enabled:
+        has_lake = typed(descriptor.properties, keys.DATALAKE_ENABLED)
+        if has_lake and not self._defaults().lake.enabled:
             raise _invalid_alter("its lake is enabled but the cluster has no lake, so no column can be added")
         schema = descriptor.schema
         for message in added:
             schema = _with_column(schema, descriptor, message)
-        environment.catalog.store.add_schema(entry.path, entry.table_id, replace(descriptor, schema=schema))
+        new_columns = schema.columns[len(descriptor.schema.columns) :]
+        lake_step = partial(self._lake.add_columns, entry.path, descriptor, new_columns) if has_lake else None
+        return _Change(entry, replace(descriptor, schema=schema), new_schema=True, lake_step=lake_step)
+
+
+@contextmanager
+def _naming(path: TablePath) -> Iterator[None]:
+    """Errors say which table they are about."""
+    try:
+        yield
+    except FlussError as error:
+        raise FlussError(f"table '{path}': {error.message}", error.error_code) from None
 
 
 def _check_alterable(descriptor: TableDescriptor, changed: list[str]) -> None:
@@ -126,7 +185,7 @@ def _check_alterable(descriptor: TableDescriptor, changed: list[str]) -> None:
     if lake_keys != [keys.DATALAKE_ENABLED] or not free_of_format:
         raise _invalid_alter(
             f"{', '.join(lake_keys)} cannot be altered: the table was created without {keys.DATALAKE_FORMAT}; "
-            "create it anew in a cluster with a lake"
+            f"create it anew with {keys.DATALAKE_ENABLED}=true"
         )
 
 

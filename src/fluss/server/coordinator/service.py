@@ -1,7 +1,8 @@
 """The coordinator: the one writer of the metadata.
 
-Theory. All handlers are synchronous: each checks, writes one transaction and answers when it is on disk, so requests
-are served in the order in which they arrive and no two changes interleave. `run_background` runs beside them in the
+Theory. Handlers are synchronous: each checks, writes one transaction and answers when it is on disk, so requests are
+served in the order in which they arrive and no two changes interleave. Only what involves a lake waits, for a thread
+(`coordinator/lake`), and looks at the metadata anew afterwards. `run_background` runs beside them in the
 same event loop: partitions that follow the clock, expired offsets and leases. Start: the default database is made if
 there is none, and the coordinator epoch grows. On a full disk neither is possible and the coordinator starts all the
 same: readers need it, and changes are refused one by one until there is room.
@@ -23,6 +24,8 @@ from fluss.server.coordinator.auto_partition import AutoPartitioner
 from fluss.server.coordinator.cluster_control import ClusterControl
 from fluss.server.coordinator.database_apis import DatabaseApis
 from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
+from fluss.server.coordinator.lake.lake_tables import LakeTables
+from fluss.server.coordinator.lake.work import LakeWork
 from fluss.server.coordinator.partition_apis import PartitionApis
 from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
 from fluss.server.coordinator.staged_commits import StagedCommitApis
@@ -52,12 +55,14 @@ class CoordinatorService:
         self._shared = SharedApis(config, catalog, topology, clock)
         self.auto_partitioner = AutoPartitioner(self._shared.environment)
         self._cluster = ClusterControl(self._shared.environment)
+        self._lake_work = LakeWork(config.lake_request_timeout_ms)
+        self._lake_tables = LakeTables(self._shared.environment, self._lake_work)
 
     def apis(self) -> Mapping[int, Handler]:
         """The handlers by API key."""
         environment = self._shared.environment
         databases = DatabaseApis(environment)
-        tables = TableApis(environment, self.auto_partitioner)
+        tables = TableApis(environment, self.auto_partitioner, self._lake_tables)
         partitions = PartitionApis(environment)
         acls = AclApis(environment)
         producers = ProducerOffsetApis(environment)
@@ -69,7 +74,7 @@ class CoordinatorService:
             ApiKey.ALTER_DATABASE: databases.alter_database,
             ApiKey.DROP_DATABASE: databases.drop_database,
             ApiKey.CREATE_TABLE: tables.create_table,
-            ApiKey.ALTER_TABLE: AlterTableApi(environment, self.auto_partitioner).alter_table,
+            ApiKey.ALTER_TABLE: AlterTableApi(environment, self.auto_partitioner, self._lake_tables).alter_table,
             ApiKey.DROP_TABLE: tables.drop_table,
             ApiKey.CREATE_PARTITION: partitions.create_partition,
             ApiKey.DROP_PARTITION: partitions.drop_partition,

@@ -6,14 +6,19 @@ refreshes its catalog before it looks anything up.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import TableDescriptor, table_descriptor_from_json
 from fluss.model.names import check_database_name, check_table_name
 from fluss.model.paths import TablePath
+from fluss.model.properties import DATALAKE_ENABLED
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.catalog.store import database_missing
 from fluss.server.coordinator.auto_partition import AutoPartitioner
+from fluss.server.coordinator.lake.lake_tables import LakeTables
 from fluss.server.coordinator.replicas import check_placement
-from fluss.server.coordinator.table_defaults import cluster_defaults, with_defaults
+from fluss.server.coordinator.table_defaults import cluster_defaults, typed, with_defaults
 from fluss.server.coordinator.table_rules import TableLimits, check_table
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
@@ -23,11 +28,14 @@ from fluss.server.security.authorizer import Operation, database_resource
 class TableApis:
     """Creation and removal of tables."""
 
-    def __init__(self, environment: Environment, auto_partitioner: AutoPartitioner) -> None:
+    def __init__(self, environment: Environment, auto_partitioner: AutoPartitioner, lake: LakeTables) -> None:
         self._environment = environment
         self._auto_partitioner = auto_partitioner
+        self._lake = lake
 
-    def create_table(self, context: RequestContext, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+    def create_table(
+        self, context: RequestContext, request: pb.CreateTableRequest
+    ) -> pb.CreateTableResponse | Awaitable[pb.CreateTableResponse]:
         """An invalid descriptor is refused even when the table exists and that is to be ignored."""
         environment = self._environment
         environment.catalog.refresh()
@@ -38,6 +46,28 @@ class TableApis:
         if request.ignore_if_exists and environment.catalog.table(path) is not None:
             return pb.CreateTableResponse()
         environment.check_disk_room(f"table '{path}'")
+        if typed(descriptor.properties, DATALAKE_ENABLED):
+            return self._create_lake_first(path, descriptor, request.ignore_if_exists)
+        return self._create(path, descriptor)
+
+    async def _create_lake_first(
+        self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
+    ) -> pb.CreateTableResponse:
+        """A lake table that the Fluss table then does not follow is taken by the next attempt."""
+        environment = self._environment
+        async with self._lake.lock(path):
+            environment.catalog.refresh()
+            if environment.catalog.database(path.database_name) is None:
+                raise database_missing(path.database_name)
+            if environment.catalog.table(path) is None:
+                await self._lake.create(path, descriptor)
+                environment.catalog.refresh()
+            if ignore_if_exists and environment.catalog.table(path) is not None:
+                return pb.CreateTableResponse()  # by somebody at the same time
+            return self._create(path, descriptor)
+
+    def _create(self, path: TablePath, descriptor: TableDescriptor) -> pb.CreateTableResponse:
+        environment = self._environment
         environment.catalog.store.create_table(path, descriptor, environment.clock())
         environment.catalog.refresh()
         self._auto_partitioner.update_table(environment.table(path))

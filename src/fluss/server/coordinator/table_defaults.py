@@ -9,13 +9,11 @@ from typing import Any
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import properties as keys
 from fluss.model.descriptor import TableDescriptor
-from fluss.model.option_values import enum_parser, parse_boolean
 from fluss.model.properties import property_value
 from fluss.server.config import ServerConfig
+from fluss.server.lake_settings import LakeSettings, lake_settings
 
 NEWEST_KV_FORMAT_VERSION = 2
-
-_parse_lake_format = enum_parser(keys.LAKE_FORMATS)
 
 
 @dataclass(frozen=True)
@@ -24,25 +22,15 @@ class ClusterDefaults:
 
     bucket_number: int
     replication_factor: int
-    lake_format: str | None
-    lake_enabled: bool
+    lake: LakeSettings
 
 
 def cluster_defaults(config: ServerConfig, cluster_config: Mapping[str, str]) -> ClusterDefaults:
     """The configured options with those on top that were set at run time."""
-    format_text = cluster_config.get("datalake.format", config.datalake_format)
-    try:
-        lake_format = _parse_lake_format(format_text) if format_text else None
-    except ValueError as error:
-        raise invalid_config(f"server option 'datalake.format': {error}") from None
-    enabled = config.datalake_enabled
-    if "datalake.enabled" in cluster_config:
-        enabled = parse_boolean(cluster_config["datalake.enabled"])
     return ClusterDefaults(
         bucket_number=config.default_bucket_number,
         replication_factor=config.default_replication_factor,
-        lake_format=lake_format,
-        lake_enabled=lake_format is not None and enabled is not False,
+        lake=lake_settings(config, cluster_config),
     )
 
 
@@ -52,8 +40,11 @@ def with_defaults(descriptor: TableDescriptor, defaults: ClusterDefaults) -> Tab
     properties.setdefault(keys.REPLICATION_FACTOR, str(defaults.replication_factor))
     if len(descriptor.partition_keys) > 1 and typed(properties, keys.AUTO_PARTITION_ENABLED):
         properties.setdefault(keys.AUTO_PARTITION_NUM_PRECREATE, "0")
-    if defaults.lake_format is not None:
-        properties.setdefault(keys.DATALAKE_FORMAT, defaults.lake_format)
+    lake_format = defaults.lake.recorded_format
+    if lake_format is None and typed(properties, keys.DATALAKE_ENABLED):
+        lake_format = defaults.lake.table_format
+    if lake_format is not None:
+        properties.setdefault(keys.DATALAKE_FORMAT, lake_format)
     if descriptor.has_primary_key:
         if keys.MERGE_ENGINE in properties:
             properties.setdefault(keys.DELETE_BEHAVIOR, "IGNORE")
@@ -66,9 +57,9 @@ def with_defaults(descriptor: TableDescriptor, defaults: ClusterDefaults) -> Tab
 
 
 def _check_lake_and_kv_version(properties: Mapping[str, str], defaults: ClusterDefaults) -> None:
-    if typed(properties, keys.DATALAKE_ENABLED) and not defaults.lake_enabled:
+    if typed(properties, keys.DATALAKE_ENABLED) and not defaults.lake.enabled:
         raise FlussError(
-            f"{keys.DATALAKE_ENABLED}=true needs a cluster with a lake; set the server option 'datalake.format' first",
+            f"{keys.DATALAKE_ENABLED}=true needs a cluster with a lake, but its option 'datalake.enabled' is false",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     version = typed(properties, keys.KV_FORMAT_VERSION)

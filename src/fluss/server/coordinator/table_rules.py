@@ -219,9 +219,10 @@ def _check_lake(descriptor: TableDescriptor, defaults: ClusterDefaults) -> None:
     properties = descriptor.properties
     enabled = typed(properties, keys.DATALAKE_ENABLED)
     table_format = typed(properties, keys.DATALAKE_FORMAT)
-    if enabled and table_format != defaults.lake_format:
+    cluster_format = defaults.lake.table_format
+    if enabled and table_format != cluster_format:
         raise invalid_config(
-            f"{keys.DATALAKE_FORMAT}={table_format} differs from the lake of the cluster ({defaults.lake_format})"
+            f"{keys.DATALAKE_FORMAT}={table_format} differs from the lake of the cluster ({cluster_format})"
         )
     if not typed(properties, keys.DATALAKE_HISTORICAL_PARTITION):
         return

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from fluss.lake.tables.opening import lake_of
+from fluss.model.paths import TablePath
 from fluss.model.properties import ALTERABLE_TABLE_PROPERTIES, TABLE_PROPERTIES
+from fluss.model.schema import Column
+from fluss.model.types import IntType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.support.coordinator import (
@@ -98,7 +102,6 @@ def test_set_needs_a_value(log_table: CoordinatorHarness) -> None:
         ({"table.auto-partition.enabled": "true"}, 39),
         ({"table.statistics.columns": "x"}, 39),
         ({"table.kv.standby-replica.enabled": "true"}, 56),
-        ({"table.datalake.enabled": "true"}, 56),
         ({"table.datalake.freshness": "1 min"}, 56),
         ({"table.datalake.enabled": "true", "table.datalake.freshness": "1 min"}, 56),
     ],
@@ -128,33 +131,67 @@ def test_properties_and_columns_exclude_each_other(log_table: CoordinatorHarness
 # The lake
 
 
+ENABLE: dict[str, str | None] = {"table.datalake.enabled": "true"}
+
+
+def lake_columns(coordinator: CoordinatorHarness, name: str) -> list[str]:
+    lake = lake_of(coordinator.table_node(name)["properties"])
+    try:
+        return [field.name for field in lake.catalog.load_table(("fluss", name)).schema().fields]  # type: ignore[attr-defined]
+    finally:
+        lake.close()
+
+
 def test_enabling_the_lake(make_coordinator: Make) -> None:
     coordinator = make_coordinator()
     coordinator.create_table("free")
     coordinator.create_table("keyed", table_document(bucket_key=["a"]))
     coordinator.create_table("pk", table_document(primary_key=["a"]))
-    changes = [config_change("datalake.format", "paimon")]
-    coordinator.call(ApiKey.ALTER_CLUSTER_CONFIGS, pb.AlterClusterConfigsRequest(alter_configs=changes))
-    enable: dict[str, str | None] = {"table.datalake.enabled": "true"}
     for fixed in ("keyed", "pk"):
-        coordinator.refuses(56, ApiKey.ALTER_TABLE, alter_properties(fixed, enable))
-    both: dict[str, str | None] = {**enable, "table.datalake.freshness": "1 min"}
+        coordinator.refuses(56, ApiKey.ALTER_TABLE, alter_properties(fixed, ENABLE))
+    both: dict[str, str | None] = {**ENABLE, "table.datalake.freshness": "1 min"}
     coordinator.refuses(56, ApiKey.ALTER_TABLE, alter_properties("free", both))
-    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("free", enable))
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("free", ENABLE))
     properties = coordinator.table_node("free")["properties"]
-    assert (properties["table.datalake.enabled"], properties["table.datalake.format"]) == ("true", "paimon")
+    assert (properties["table.datalake.enabled"], properties["table.datalake.format"]) == ("true", "iceberg")
+    assert lake_columns(coordinator, "free") == ["a", "__bucket", "__offset", "__timestamp"]
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("free", {"table.datalake.freshness": "1 min"}))
+    changes = [config_change("datalake.format", "iceberg")]
+    coordinator.call(ApiKey.ALTER_CLUSTER_CONFIGS, pb.AlterClusterConfigsRequest(alter_configs=changes))
     coordinator.create_table("new", table_document(primary_key=["a"]))
-    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("new", enable))
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("new", ENABLE))
+    assert lake_columns(coordinator, "new")[0] == "a"
+
+
+def test_a_lake_that_is_switched_off_cannot_be_enabled(make_coordinator: Make) -> None:
+    coordinator = make_coordinator(datalake_enabled=False)
+    coordinator.create_table("free")
+    text = coordinator.refuses(56, ApiKey.ALTER_TABLE, alter_properties("free", ENABLE))
+    assert "datalake.enabled" in text
+    assert not (coordinator.config.data_dir / "lake").exists()
 
 
 def test_columns_of_a_lake_table_need_the_lake(make_coordinator: Make) -> None:
-    coordinator = make_coordinator(datalake_format="paimon")
+    coordinator = make_coordinator()
     coordinator.create_table("t", table_document(properties={"table.datalake.enabled": "true"}))
     coordinator.call(ApiKey.ALTER_TABLE, alter_columns("t", add_column("b")))
+    assert lake_columns(coordinator, "t") == ["a", "b", "__bucket", "__offset", "__timestamp"]
     changes = [config_change("datalake.enabled", "false")]
     coordinator.call(ApiKey.ALTER_CLUSTER_CONFIGS, pb.AlterClusterConfigsRequest(alter_configs=changes))
     coordinator.refuses(56, ApiKey.ALTER_TABLE, alter_columns("t", add_column("c")))
+    assert lake_columns(coordinator, "t") == ["a", "b", "__bucket", "__offset", "__timestamp"]
+
+
+def test_a_column_that_only_the_lake_got_is_taken(make_coordinator: Make) -> None:
+    """What a crash between the two leaves."""
+    coordinator = make_coordinator()
+    coordinator.create_table("t", table_document(properties={"table.datalake.enabled": "true"}))
+    lake = lake_of(coordinator.table_node("t")["properties"])
+    lake.add_columns(TablePath("fluss", "t"), [Column("b", IntType())])
+    lake.close()
+    coordinator.call(ApiKey.ALTER_TABLE, alter_columns("t", add_column("b")))
+    assert [column["name"] for column in coordinator.table_node("t")["schema"]["columns"]] == ["a", "b"]
+    assert lake_columns(coordinator, "t") == ["a", "b", "__bucket", "__offset", "__timestamp"]
 
 
 # Columns

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fluss.lake.tables.opening import lake_of
+from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.support.coordinator import (
     NOON_2024_09_19_MS,
     CoordinatorHarness,
+    config_change,
     int_column,
     path,
     table_document,
@@ -192,21 +196,45 @@ def test_schemas_by_id(coordinator: CoordinatorHarness) -> None:
     coordinator.refuses(9, ApiKey.GET_TABLE_SCHEMA, pb.GetTableSchemaRequest(table_path=path("x")))
 
 
-def test_lake_settings_are_shown_without_secrets(make_coordinator: Make) -> None:
+def test_lake_settings_are_shown_without_secrets(make_coordinator: Make, tmp_path: Path) -> None:
     values = {
-        "datalake.paimon.warehouse": "/lake",
-        "datalake.paimon.s3.secret-access": "hidden",
-        "datalake.paimon.accessKey": "hidden",
-        "datalake.paimon.Password": "hidden",
-        "datalake.iceberg.warehouse": "/other",
+        "datalake.iceberg.type": "sql",
+        "datalake.iceberg.uri": f"sqlite:///{tmp_path}/own.sqlite",
+        "datalake.iceberg.warehouse": f"file://{tmp_path}/own",
+        "datalake.iceberg.s3.secret-access": "hidden",
+        "datalake.iceberg.accessKey": "hidden",
+        "datalake.iceberg.Password": "hidden",
+        "datalake.iceberg.token": "hidden",
+        "datalake.paimon.warehouse": "/other",
     }
-    coordinator = make_coordinator(datalake_format="paimon", values=values)
+    coordinator = make_coordinator(datalake_format="iceberg", values=values)
     coordinator.create_table("off")
-    assert "table.datalake.paimon.warehouse" not in coordinator.table_node("off")["properties"]
+    assert "table.datalake.iceberg.warehouse" not in coordinator.table_node("off")["properties"]
     coordinator.create_table("on", table_document(properties={"table.datalake.enabled": "true"}))
-    assert coordinator.table_node("on")["properties"] == {
+    expected = {
         "table.datalake.enabled": "true",
-        "table.datalake.format": "paimon",
+        "table.datalake.format": "iceberg",
         "table.replication.factor": "1",
-        "table.datalake.paimon.warehouse": "/lake",
+        "table.datalake.iceberg.type": "sql",
+        "table.datalake.iceberg.uri": values["datalake.iceberg.uri"],
+        "table.datalake.iceberg.warehouse": values["datalake.iceberg.warehouse"],
     }
+    assert coordinator.table_node("on")["properties"] == expected
+    changes = [config_change("datalake.iceberg.uri", "postgresql://me:hidden@host/db")]
+    coordinator.call(ApiKey.ALTER_CLUSTER_CONFIGS, pb.AlterClusterConfigsRequest(alter_configs=changes))
+    assert coordinator.table_node("on")["properties"]["table.datalake.iceberg.uri"] == "postgresql://me@host/db"
+
+
+def test_the_default_lake_is_shown_with_absolute_addresses(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    coordinator.create_table("plain")
+    coordinator.create_table("on", table_document(properties={"table.datalake.enabled": "true"}))
+    assert coordinator.table_node("plain")["properties"] == {"table.replication.factor": "1"}
+    properties = coordinator.table_node("on")["properties"]
+    lake = coordinator.config.data_dir / "lake"
+    assert properties["table.datalake.format"] == "iceberg"
+    assert properties["table.datalake.iceberg.uri"].startswith(f"sqlite:///{lake}/catalog.sqlite")
+    assert properties["table.datalake.iceberg.warehouse"] == f"file://{lake}/warehouse"
+    opened = lake_of(properties)
+    assert opened.load(TablePath("fluss", "on")).snapshot_id is None
+    opened.close()

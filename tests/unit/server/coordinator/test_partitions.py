@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from fluss.model.descriptor import table_descriptor_from_json
 from fluss.model.names import HISTORICAL_PARTITION
+from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.support.coordinator import (
@@ -143,14 +145,14 @@ def test_the_historical_partition_is_hidden(coordinator: CoordinatorHarness) -> 
 
 
 def test_the_historical_partition_is_the_servers(make_coordinator: Make) -> None:
-    coordinator = make_coordinator(datalake_format="paimon")
-    properties = {
-        "table.datalake.enabled": "true",
-        "table.auto-partition.enabled": "true",
-        "table.datalake.historical-partition.enabled": "true",
-    }
-    document = table_document(COLUMNS, primary_key=["dt", "v"], partition_key=["dt"], properties=properties)
-    coordinator.create_table("t", document)
+    coordinator = make_coordinator()
+    properties = {"table.datalake.historical-partition.enabled": "true"}
+    document = table_document(
+        COLUMNS, primary_key=["dt", "v"], partition_key=["dt"], bucket_count=1, properties=properties
+    )
+    # Stored as it is: it needs a Paimon lake, which this server does not make.
+    descriptor = table_descriptor_from_json(document)
+    coordinator.catalog.store.create_table(TablePath("fluss", "t"), descriptor, coordinator.now_ms)
     coordinator.refuses(43, ApiKey.DROP_PARTITION, drop_partition("t", True, dt=HISTORICAL_PARTITION))
 
 

@@ -100,7 +100,7 @@ LOG_COLUMNS = [int_column("a"), text_column("c"), column("m", MAP), column("y", 
         ({"table.statistics.columns": "x"}, 39, "'x'"),
         ({"table.statistics.columns": "a, m"}, 39, "'m'"),
         ({"table.statistics.columns": "y"}, 39, "'y'"),
-        ({"table.datalake.enabled": "true"}, 15, "lake"),
+        ({"table.datalake.enabled": "true", "table.datalake.format": "paimon"}, 39, "lake of the cluster"),
         ({"table.datalake.format": "delta"}, 39, "table.datalake.format"),
         ({"table.datalake.historical-partition.enabled": "true"}, 39, "needs"),
         ({"table.auto-partition.time-zone": "Mars/Olympus"}, 39, "time-zone"),
@@ -246,10 +246,12 @@ HISTORICAL = "table.datalake.historical-partition.enabled"
 
 
 def test_lake_format_must_be_the_clusters(make_coordinator: Make) -> None:
-    coordinator = make_coordinator(datalake_format="paimon")
+    coordinator = make_coordinator(datalake_format="iceberg")
     coordinator.create_table("ok", table_document(properties=LAKE))
-    document = table_document(properties=LAKE | {"table.datalake.format": "iceberg"})
+    document = table_document(properties=LAKE | {"table.datalake.format": "paimon"})
     assert "iceberg" in coordinator.refuses_table(39, document)
+    other = make_coordinator(datalake_format="paimon")
+    assert "only 'iceberg'" in other.refuses_table(39, table_document(properties=LAKE))
     switched_off = make_coordinator(datalake_format="paimon", datalake_enabled=False)
     switched_off.refuses_table(15, table_document(properties=LAKE))
     switched_off.create_table("t")
@@ -261,7 +263,7 @@ def test_historical_partitions(make_coordinator: Make) -> None:
     columns = [int_column("a"), text_column("d"), text_column("e")]
     properties = LAKE | AUTO | {HISTORICAL: "true"}
     good = table_document(columns, primary_key=["a", "d"], partition_key=["d"], properties=properties)
-    coordinator.create_table("t", good)
+    assert "only 'iceberg'" in coordinator.refuses_table(39, good)  # every other rule is kept
     without_key = table_document(columns, partition_key=["d"], properties=properties)
     assert "primary key" in coordinator.refuses_table(39, without_key)
     no_auto = table_document(

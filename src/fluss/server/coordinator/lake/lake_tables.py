@@ -1,0 +1,84 @@
+"""Lake tables that follow Fluss tables: made before them, changed before them, never dropped.
+
+The lake goes first and Fluss second, both idempotent: a crash in between leaves a lake table, or a column of it, that
+Fluss does not know of, and the same request again finds and takes it. Requests about one table wait for each other,
+since their two halves must not interleave; requests about other tables do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Mapping, Sequence
+
+from fluss.lake.tables.format import LakeFormat, LakeTableSpec, open_lake
+from fluss.model.descriptor import TableDescriptor
+from fluss.model.paths import TablePath
+from fluss.model.properties import DATALAKE_FORMAT, property_value
+from fluss.model.schema import Column
+from fluss.server.coordinator.lake.work import LakeWork
+from fluss.server.environment import Environment
+from fluss.server.lake_settings import lake_settings
+
+
+class LakeTables:
+    """Makes and changes the lake tables of one coordinator. Called on the event loop; the work is done in threads."""
+
+    def __init__(self, environment: Environment, work: LakeWork) -> None:
+        self._environment = environment
+        self._work = work
+        self._locks: weakref.WeakValueDictionary[TablePath, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._opened: tuple[tuple[str, Mapping[str, str]], LakeFormat] | None = None
+
+    def lock(self, path: TablePath) -> asyncio.Lock:
+        """Held by whoever changes the lake table of `path` and then the Fluss table."""
+        lock = self._locks.get(path)
+        if lock is None:
+            lock = self._locks[path] = asyncio.Lock()
+        return lock
+
+    async def create(self, path: TablePath, descriptor: TableDescriptor) -> None:
+        """Make the lake table of a new Fluss table. Code 54 if there is one that does not fit or has rows."""
+        lake_format, options = self._lake(descriptor)
+        spec = LakeTableSpec(path, descriptor)
+        await self._work.run(
+            f"creating the lake table {path}", lambda: self._open(lake_format, options).create_table(spec)
+        )
+
+    async def enable(self, path: TablePath, table_id: int, descriptor: TableDescriptor) -> None:
+        """Make the lake table of a Fluss table that exists. Rows in it must have come from this very table."""
+        lake_format, options = self._lake(descriptor)
+        spec = LakeTableSpec(path, descriptor)
+
+        def enable() -> None:
+            lake = self._open(lake_format, options)
+            lake.create_table(spec, must_be_empty=False)
+            if lake.load(path).last_commit(table_id) is None:
+                lake.check_compatible(spec, must_be_empty=True)
+
+        await self._work.run(f"creating the lake table {path}", enable)
+
+    async def add_columns(self, path: TablePath, descriptor: TableDescriptor, columns: Sequence[Column]) -> None:
+        """Add columns to the lake table of a Fluss table that will get them next."""
+        lake_format, options = self._lake(descriptor)
+        await self._work.run(
+            f"adding columns to the lake table {path}",
+            lambda: self._open(lake_format, options).add_columns(path, columns),
+        )
+
+    def _lake(self, descriptor: TableDescriptor) -> tuple[str, Mapping[str, str]]:
+        lake_format = property_value(descriptor.properties, DATALAKE_FORMAT)
+        assert lake_format is not None, "a table with a lake has a format: the rules have seen to it"
+        settings = lake_settings(self._environment.config, self._environment.catalog.cluster_config)
+        return lake_format, settings.catalog_options(lake_format)
+
+    def _open(self, lake_format: str, options: Mapping[str, str]) -> LakeFormat:
+        """The lake, opened again when its options have changed. In a worker thread."""
+        wanted = (lake_format, options)
+        opened = self._opened
+        if opened is not None and opened[0] == wanted:
+            return opened[1]
+        # Another thread may still use the one that was open: it is left to the garbage collector.
+        lake = open_lake(lake_format, options, self._environment.config.data_dir)
+        self._opened = (wanted, lake)
+        return lake

@@ -1,0 +1,172 @@
+"""Lake tables are made with Fluss tables, before them, and a lake that fails or hangs harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from fluss.errors import FlussError
+from fluss.lake.tables.format import LakeFormat
+from fluss.lake.tables.opening import lake_of
+from fluss.model.paths import TableBucket, TablePath
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
+from fluss.server.coordinator.lake.work import WORK_LIMIT_THREADS, LakeWork
+from fluss.server.network.service import RequestContext
+from tests.support.coordinator import (
+    CoordinatorHarness,
+    alter_properties,
+    int_column,
+    path,
+    table_document,
+    text_column,
+)
+from tests.support.waiting import eventually
+
+Make = Callable[..., CoordinatorHarness]
+LAKE = {"table.datalake.enabled": "true"}
+DOCUMENT = table_document(properties=LAKE)
+PATH = TablePath("fluss", "t")
+
+
+def lake_of_table(coordinator: CoordinatorHarness) -> LakeFormat:
+    return lake_of(coordinator.table_node("t")["properties"])
+
+
+def test_a_missing_database_is_found_before_the_lake_is_touched(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    coordinator.refuses(4, ApiKey.CREATE_TABLE, coordinator.create_table_request("t", DOCUMENT, database="nowhere"))
+    assert not (coordinator.config.data_dir / "lake").exists()
+
+
+def test_what_iceberg_cannot_hold_is_refused_and_leaves_no_table(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    two_keys = table_document(
+        [int_column("a"), int_column("b"), text_column("c")], bucket_key=["a", "b"], properties=LAKE
+    )
+    assert "at most one bucket key" in coordinator.refuses_table(15, two_keys)
+    assert coordinator.catalog.table(PATH) is None
+
+
+def test_a_lake_table_stays_behind_and_is_taken_while_it_is_empty(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    coordinator.create_table("t", DOCUMENT)
+    lake = lake_of_table(coordinator)
+    coordinator.call(ApiKey.DROP_TABLE, pb.DropTableRequest(table_path=path("t"), ignore_if_not_exists=False))
+    coordinator.create_table("t", DOCUMENT)
+    table_id = coordinator.table_info("t").table_id
+    lake.load(PATH).commit(table_id, [], {TableBucket(table_id, None, 0): 3})
+    other_columns = table_document([text_column("z")], properties=LAKE)
+    coordinator.call(ApiKey.DROP_TABLE, pb.DropTableRequest(table_path=path("t"), ignore_if_not_exists=False))
+    assert "columns" in coordinator.refuses_table(54, other_columns)
+    coordinator.create_table("t", DOCUMENT)  # a commit without rows left it empty
+    lake.close()
+
+
+def test_creating_twice(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    coordinator.create_table("t", DOCUMENT)
+    assert coordinator.refuses_table(8, DOCUMENT)
+    coordinator.create_table("t", DOCUMENT, ignore=True)
+
+
+def test_two_at_once_make_one_table(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    request = coordinator.create_table_request("t", DOCUMENT, ignore=True)
+
+    async def both() -> None:
+        await asyncio.gather(*(begun(coordinator, ApiKey.CREATE_TABLE, request) for _ in range(2)))
+
+    asyncio.run(both())
+    assert coordinator.table_info("t").table_id == 0
+
+
+def test_disabling_and_enabling_again(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    coordinator.create_table("t", DOCUMENT)
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.enabled": "false"}))
+    assert "table.datalake.iceberg.uri" not in coordinator.table_node("t")["properties"]
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", LAKE))
+    assert "table.datalake.iceberg.uri" in coordinator.table_node("t")["properties"]
+
+
+def begun(coordinator: CoordinatorHarness, key: ApiKey, request: Any) -> asyncio.Task[Any]:
+    """A request that has begun to wait for the lake."""
+    answer = coordinator.service.apis()[key](RequestContext(key), request)
+    assert inspect.iscoroutine(answer)
+    return asyncio.ensure_future(answer)
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """Takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_lake_that_hangs_is_an_error_in_time_and_stops_no_other_table(
+    make_coordinator: Make, silent_server: str
+) -> None:
+    values = {"datalake.iceberg.type": "rest", "datalake.iceberg.uri": silent_server}
+    coordinator = make_coordinator(values=values, lake_request_timeout_ms=500)
+    request = coordinator.create_table_request("t", DOCUMENT)
+
+    async def meanwhile() -> None:
+        began = time.monotonic()
+        waiting = begun(coordinator, ApiKey.CREATE_TABLE, request)
+        await asyncio.sleep(0)
+        plain = coordinator.create_table_request("plain", table_document())
+        assert isinstance(
+            coordinator.service.apis()[ApiKey.CREATE_TABLE](RequestContext(ApiKey.CREATE_TABLE), plain),
+            pb.CreateTableResponse,
+        )
+        with pytest.raises(FlussError, match=r"did not answer within 0\.5 s") as caught:
+            await waiting
+        assert caught.value.error_code == 25
+        assert 0.4 < time.monotonic() - began < 10
+
+    asyncio.run(meanwhile())
+    assert coordinator.catalog.table(PATH) is None
+    assert coordinator.catalog.table(TablePath("fluss", "plain")) is not None
+
+
+def test_a_catalog_that_cannot_be_opened_is_named(make_coordinator: Make) -> None:
+    values = {"datalake.iceberg.type": "sql", "datalake.iceberg.uri": "sqlite:////no/such/directory/c.sqlite"}
+    coordinator = make_coordinator(values=values)
+    assert "/no/such/directory" in coordinator.refuses_table(40, DOCUMENT)
+    hadoop = make_coordinator(values={"datalake.iceberg.type": "hadoop"})
+    assert "without a JVM" in hadoop.refuses_table(40, DOCUMENT)
+
+
+def test_threads_left_behind_are_limited() -> None:
+    work = LakeWork(limit_ms=50)
+    go_on = False
+
+    def hang() -> None:
+        while not go_on:
+            time.sleep(0.01)
+
+    async def fill() -> None:
+        results = await asyncio.gather(
+            *(work.run("hanging", hang) for _ in range(WORK_LIMIT_THREADS)), return_exceptions=True
+        )
+        assert {getattr(error, "error_code", None) for error in results} == {25}
+        with pytest.raises(FlussError, match=f"{WORK_LIMIT_THREADS} earlier requests"):
+            await work.run("one more", lambda: 1)
+
+    async def again() -> None:
+        async def is_back() -> bool:
+            return work._running == 0
+
+        await eventually(is_back, "the threads come back")
+        assert await work.run("again", lambda: 1) == 1
+
+    asyncio.run(fill())
+    go_on = True
+    asyncio.run(again())
