@@ -90,8 +90,9 @@ TABLE_PROPERTIES: Mapping[str, TableProperty] = {
         TableProperty(DATALAKE_ENABLED, parse_boolean, False, alterable=True),
         TableProperty(DATALAKE_FORMAT, enum_parser(LAKE_FORMATS)),
         TableProperty(DATALAKE_FRESHNESS, parse_duration_ms, 180_000, alterable=True),
-        TableProperty(DATALAKE_AUTO_COMPACTION, parse_boolean, False, alterable=True),
-        TableProperty(DATALAKE_AUTO_EXPIRE_SNAPSHOT, parse_boolean, False),
+        # On unless switched off; in Apache Fluss both are off.
+        TableProperty(DATALAKE_AUTO_COMPACTION, parse_boolean, True, alterable=True),
+        TableProperty(DATALAKE_AUTO_EXPIRE_SNAPSHOT, parse_boolean, True),
         TableProperty(DATALAKE_HISTORICAL_PARTITION, parse_boolean, False, alterable=True),
         TableProperty(MERGE_ENGINE, enum_parser(("first_row", "versioned", "aggregation"))),
         TableProperty(MERGE_ENGINE_VERSION_COLUMN, parse_text),

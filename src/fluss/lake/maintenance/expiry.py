@@ -1,0 +1,104 @@
+"""Old snapshots leave the table, and with them the files that only they need.
+
+Only the end of the history goes, never a snapshot between two that stay: the offsets of the newest round are found by
+walking from the newest snapshot back. What stays, each with all that is newer:
+
+- the newest `min_snapshots`, and the newest snapshot that was tiered from this Fluss table;
+- those that were the newest within `max_snapshot_age_ms`: a reader may have planned one just before it was superseded;
+- those that the coordinator still has registered, and those with a name (branch or tag).
+
+First the snapshots leave in one commit, then the files are removed. Whoever dies in between leaves files that no
+snapshot knows, which the cleaning of orphans finds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.maintenance.options import MaintenanceOptions
+from fluss.lake.tables.format import LakeTable, SnapshotEntry
+
+logger = logging.getLogger(__name__)
+
+COMMIT_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class ExpiryPlan:
+    """Which snapshots would go, oldest first; `print` it for people."""
+
+    table: str
+    snapshots: tuple[SnapshotEntry, ...]
+    kept_count: int
+
+    def __str__(self) -> str:
+        head = f"expire {self.table}: {len(self.snapshots)} snapshots go, {self.kept_count} stay"
+        return "\n".join([head, *(f"  {each.snapshot_id} of {_moment(each.timestamp_ms)}" for each in self.snapshots)])
+
+
+@dataclass(frozen=True)
+class ExpiryResult:
+    """What went."""
+
+    snapshot_count: int = 0
+    file_count: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.snapshot_count} snapshots expired, {self.file_count} files removed"
+
+
+def plan_expiry(
+    table: LakeTable,
+    table_id: int,
+    options: MaintenanceOptions,
+    now_ms: int,
+    is_registered: Callable[[int], bool] | None = None,
+) -> ExpiryPlan:
+    """What could go now. `is_registered` asks the coordinator; without it only the lake itself is asked."""
+    history = table.history()
+    newest = table.last_commit(table_id)
+    kept = min(options.min_snapshots, len(history))
+    for index, entry in enumerate(history):
+        is_young = entry.superseded_ms is None or entry.superseded_ms > now_ms - options.max_snapshot_age_ms
+        is_last_round = newest is not None and entry.snapshot_id == newest.snapshot_id
+        if is_young or is_last_round or entry.is_named:
+            kept = max(kept, index + 1)
+    old = list(reversed(history[kept:]))
+    if is_registered is not None:
+        for index, entry in enumerate(old):
+            if is_registered(entry.snapshot_id):
+                old = old[:index]
+                break
+    return ExpiryPlan(str(table), tuple(old), len(history) - len(old))
+
+
+def expire(table: LakeTable, make_plan: Callable[[LakeTable], ExpiryPlan]) -> ExpiryResult:
+    """Plan on the table as it is now, commit, remove files. Planned again if somebody commits meanwhile."""
+    for attempts_left in reversed(range(COMMIT_ATTEMPTS)):
+        table = table.refreshed()
+        plan = make_plan(table)
+        if not plan.snapshots:
+            break
+        try:
+            files = table.expire_snapshots([entry.snapshot_id for entry in plan.snapshots])
+        except FlussError as error:
+            if error.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION or not attempts_left:
+                raise
+            logger.info("expiry of %s was overtaken by another commit, %d attempts left", table, attempts_left)
+        else:
+            remove_in_order(table, files)
+            return ExpiryResult(len(plan.snapshots), len(files))
+    return ExpiryResult()
+
+
+def remove_in_order(table: LakeTable, files: Sequence[str]) -> None:
+    """Metadata last: as long as it is there, one can see by it what the other files were."""
+    table.remove_files(sorted(files, key=lambda path: ("/metadata/" in path, path)))
+
+
+def _moment(timestamp_ms: int) -> str:
+    return dt.datetime.fromtimestamp(timestamp_ms / 1000, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,58 @@
+"""Files that no snapshot knows are removed: what rounds left behind that died before their commit.
+
+A round that still runs has such files, too. Only age tells them apart, so the minimum is far longer than a round. Just
+before they are removed the table is loaded again: a file that was committed since the listing stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluss.lake.maintenance.expiry import remove_in_order
+from fluss.lake.maintenance.options import MINUTE_MS, MaintenanceOptions
+from fluss.lake.tables.format import LakeTable
+
+
+@dataclass(frozen=True)
+class OrphanPlan:
+    """Which files would go; `print` it for people."""
+
+    table: str
+    older_than_ms: int
+    age_ms: int
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = (
+            f"clean {self.table}: {len(self.files)} files that no snapshot knows are older than "
+            f"{self.age_ms // MINUTE_MS} min"
+        )
+        return "\n".join([head, *(f"  {path}" for path in self.files)])
+
+
+@dataclass(frozen=True)
+class OrphanResult:
+    """What went."""
+
+    file_count: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file_count} files removed that no snapshot knew"
+
+
+def plan_orphans(table: LakeTable, options: MaintenanceOptions, now_ms: int) -> OrphanPlan:
+    """What could go now."""
+    older_than_ms = now_ms - options.orphan_age_ms
+    files = table.unreferenced_files(older_than_ms)
+    return OrphanPlan(str(table), older_than_ms, options.orphan_age_ms, tuple(files))
+
+
+def remove_orphans(table: LakeTable, plan: OrphanPlan) -> OrphanResult:
+    """Remove what was planned and is still unknown to the table."""
+    if not plan.files:
+        return OrphanResult()
+    fresh = table.refreshed()
+    still_unknown = set(fresh.unreferenced_files(plan.older_than_ms))
+    files = [path for path in plan.files if path in still_unknown]
+    remove_in_order(fresh, files)
+    return OrphanResult(len(files))

@@ -1,0 +1,41 @@
+"""What upkeep has to do with the coordinator: it registers compacted snapshots, and keeps those that are registered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from fluss.client.lake_calls import TieringCalls
+from fluss.model.paths import TableBucket, TablePath
+
+
+class SnapshotRegistry(Protocol):
+    """The snapshots of one table that the coordinator knows."""
+
+    def prepare(self, offsets: Mapping[TableBucket, int]) -> str:
+        """Have the offsets of a snapshot to come written down; the address."""
+
+    def register(self, snapshot_id: int, offsets_path: str) -> None:
+        """From now on readers plan this snapshot."""
+
+    def is_registered(self, snapshot_id: int) -> bool:
+        """Whether readers may still ask for this snapshot."""
+
+
+class CoordinatorRegistry:
+    """The registry of a server."""
+
+    def __init__(self, calls: TieringCalls, table_id: int, path: TablePath) -> None:
+        self._calls, self._table_id, self._path = calls, table_id, path
+
+    def prepare(self, offsets: Mapping[TableBucket, int]) -> str:
+        """Have the offsets of a snapshot to come written down; the address."""
+        return self._calls.prepare(self._table_id, self._path, offsets)
+
+    def register(self, snapshot_id: int, offsets_path: str) -> None:
+        """From now on readers plan this snapshot."""
+        self._calls.commit(self._table_id, snapshot_id, offsets_path)
+
+    def is_registered(self, snapshot_id: int) -> bool:
+        """Whether readers may still ask for this snapshot."""
+        return self._calls.snapshot(self._path, snapshot_id) is not None

@@ -1,0 +1,190 @@
+"""The upkeep of one table: what is due after a round, and each job on its own with a plan for people to look at.
+
+with open_maintenance(session, TablePath("shop", "orders")) as upkeep:
+    print(upkeep.plan_compaction())     # changes nothing
+    print(upkeep.compact())
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fluss.client.lake_calls import TieringCalls
+from fluss.client.session import Session
+from fluss.errors import FlussError
+from fluss.lake.maintenance.compaction import CompactionPlan, CompactionResult, compact, plan_compaction
+from fluss.lake.maintenance.expiry import ExpiryPlan, ExpiryResult, expire, plan_expiry
+from fluss.lake.maintenance.options import MaintenanceOptions
+from fluss.lake.maintenance.orphans import OrphanPlan, OrphanResult, plan_orphans, remove_orphans
+from fluss.lake.maintenance.registry import CoordinatorRegistry, SnapshotRegistry
+from fluss.lake.maintenance.running import LocalRunner, TaskRunner
+from fluss.lake.tables.format import LakeTable
+from fluss.lake.tables.opening import lake_of
+from fluss.model.paths import TablePath
+from fluss.model.properties import DATALAKE_AUTO_COMPACTION, DATALAKE_AUTO_EXPIRE_SNAPSHOT, property_value
+
+logger = logging.getLogger(__name__)
+
+# In the lake table, so that tierers that live for one round only keep to the interval, too.
+ORPHANS_CHECKED_PROPERTY = "maintenance.orphans.checked-ms"
+
+
+def wall_clock_ms() -> int:
+    """Now, as snapshots and files have it."""
+    return int(time.time() * 1000)
+
+
+class TableMaintenance:
+    """The jobs on one lake table. Each loads the table as it is then; one thread at a time."""
+
+    def __init__(
+        self,
+        table: LakeTable,
+        table_id: int,
+        *,
+        runner: TaskRunner | None = None,
+        registry: SnapshotRegistry | None = None,
+        options: MaintenanceOptions | None = None,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self._table, self._table_id = table, table_id
+        self._runner = runner or LocalRunner()
+        self._registry = registry
+        self._options = options or MaintenanceOptions.of(table.properties)
+        self._clock_ms = clock_ms
+
+    @property
+    def options(self) -> MaintenanceOptions:
+        """The limits that hold for this table."""
+        return self._options
+
+    def plan_compaction(self) -> CompactionPlan:
+        """What `compact` would do."""
+        self._table = self._table.refreshed()
+        return plan_compaction(self._table, self._table_id, self._options)
+
+    def compact(self, plan: CompactionPlan | None = None) -> CompactionResult:
+        """Make few large files of many small ones, and leave out hidden rows."""
+        chosen = plan or self.plan_compaction()
+        if not chosen.tasks:
+            return CompactionResult()
+        return compact(self._table, self._table_id, chosen, self._runner, self._registry)
+
+    def plan_expiry(self) -> ExpiryPlan:
+        """What `expire` would do."""
+        self._table = self._table.refreshed()
+        return self._expiry_of(self._table)
+
+    def _expiry_of(self, table: LakeTable) -> ExpiryPlan:
+        is_registered = None if self._registry is None else self._registry.is_registered
+        return plan_expiry(table, self._table_id, self._options, self._clock_ms(), is_registered)
+
+    def expire(self) -> ExpiryResult:
+        """Take old snapshots out, and remove the files that only they needed."""
+        return expire(self._table, self._expiry_of)
+
+    def plan_orphans(self) -> OrphanPlan:
+        """What `remove_orphans` would do."""
+        self._table = self._table.refreshed()
+        return plan_orphans(self._table, self._options, self._clock_ms())
+
+    def remove_orphans(self) -> OrphanResult:
+        """Remove old files that no snapshot knows."""
+        result = remove_orphans(self._table, self.plan_orphans())
+        # Only now: whoever dies before looks again.
+        self._table = self._table.refreshed()
+        self._table.set_properties({ORPHANS_CHECKED_PROPERTY: str(self._clock_ms())})
+        return result
+
+    def are_orphans_due(self) -> bool:
+        """Whether nobody has looked for a while."""
+        history = self._table.history()
+        if not history:
+            return False
+        checked_ms = int(self._table.properties.get(ORPHANS_CHECKED_PROPERTY, history[-1].timestamp_ms))
+        return self._clock_ms() - checked_ms >= self._options.orphan_interval_ms
+
+    def is_expiry_due(self) -> bool:
+        """Whether enough snapshots can go. Asks the lake only; the coordinator is asked when it happens."""
+        plan = plan_expiry(self._table, self._table_id, self._options, self._clock_ms())
+        return len(plan.snapshots) >= max(self._options.expiry_batch, 1)
+
+
+@dataclass(frozen=True)
+class MaintenanceReport:
+    """What upkeep did after a round; None: it was not due. Errors do not fail the round, they are here and logged."""
+
+    compaction: CompactionResult | None = None
+    expiry: ExpiryResult | None = None
+    orphans: OrphanResult | None = None
+    errors: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        parts = [str(part) for part in (self.compaction, self.expiry, self.orphans) if part is not None]
+        return "; ".join([*parts, *self.errors]) or "nothing was due"
+
+
+def maintain_if_due(
+    table: LakeTable,
+    table_id: int,
+    table_properties: Mapping[str, str],
+    *,
+    runner: TaskRunner | None = None,
+    registry: SnapshotRegistry | None = None,
+    clock_ms: Callable[[], int] = wall_clock_ms,
+) -> MaintenanceReport:
+    """What is due on a table now; for the loop of a tierer, after a round of this table, before the next one.
+
+    Args:
+        table: the lake table, loaded at any time.
+        table_id: id of the Fluss table.
+        table_properties: properties of the Fluss table, with the switches.
+        runner: who rewrites files; threads of this process if None.
+        registry: the coordinator; None only where there is none.
+        clock_ms: for tests.
+    """
+    compaction: CompactionResult | None = None
+    expiry: ExpiryResult | None = None
+    orphans: OrphanResult | None = None
+    errors: list[str] = []
+    try:
+        fresh = table.refreshed()
+        upkeep = TableMaintenance(fresh, table_id, runner=runner, registry=registry, clock_ms=clock_ms)
+        if property_value(table_properties, DATALAKE_AUTO_COMPACTION):
+            plan = upkeep.plan_compaction()
+            if plan.tasks:
+                compaction = upkeep.compact(plan)
+        if property_value(table_properties, DATALAKE_AUTO_EXPIRE_SNAPSHOT):
+            if upkeep.is_expiry_due():
+                expiry = upkeep.expire()
+            if upkeep.are_orphans_due():
+                orphans = upkeep.remove_orphans()
+    except FlussError as error:
+        # The rows of the round are in the lake; upkeep has another chance after the next one.
+        logger.warning("upkeep of lake table %s failed: %s", table, error.message)
+        errors.append(f"upkeep failed: {error.message}")
+    return MaintenanceReport(compaction, expiry, orphans, tuple(errors))
+
+
+@contextlib.contextmanager
+def open_maintenance(
+    session: Session,
+    path: TablePath,
+    *,
+    runner: TaskRunner | None = None,
+    lake_overrides: Mapping[str, str] | None = None,
+    clock_ms: Callable[[], int] = wall_clock_ms,
+) -> Iterator[TableMaintenance]:
+    """The upkeep of a table of a cluster, for the `with` block. Code 40 if the table has no lake."""
+    described = session.run(session.cluster.table(path, fresh=True))
+    lake = lake_of(described.descriptor.properties, lake_overrides)
+    try:
+        registry = CoordinatorRegistry(TieringCalls(session), described.table_id, path)
+        table = lake.load(path)
+        yield TableMaintenance(table, described.table_id, runner=runner, registry=registry, clock_ms=clock_ms)
+    finally:
+        lake.close()
