@@ -29,12 +29,13 @@ class Registry:
         self.prepared.append(dict(offsets))
         return f"remote/{len(self.prepared)}.offsets"
 
-    def register(self, snapshot_id: int, offsets_path: str) -> None:
+    def register(self, snapshot_id: int, offsets_path: str, earliest_snapshot_id: int | None) -> None:
         assert offsets_path == f"remote/{len(self.prepared)}.offsets"
+        assert earliest_snapshot_id is not None
         self.registered.append(snapshot_id)
 
-    def is_registered(self, snapshot_id: int) -> bool:
-        return snapshot_id in self.registered
+    def newest(self) -> int | None:
+        return self.registered[-1] if self.registered else None
 
 
 def upkeep(tierer: Tierer, days_later: float = 0, registry: Registry | None = None, **options: Any) -> TableMaintenance:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import fluss
-from fluss.cli import server, tier
+from fluss.cli import lake, server, tier
 from fluss.errors import FlussError
 
 EXIT_USAGE = 2
@@ -24,6 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     server.add_parser(commands)
     tier.add_parser(commands)
+    lake.add_parser(commands)
     return parser
 
 

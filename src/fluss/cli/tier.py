@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import importlib.util
 import logging
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fluss.cli.client_flags import add_client_flags, client_settings, lake_settings, table_name
 from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 DEFAULT_EVERY = "30s"
-PASSWORD_VARIABLE = "FLUSS_PASSWORD"
 
 
 def add_parser(commands: Any) -> None:
@@ -33,7 +32,7 @@ def add_parser(commands: Any) -> None:
         "server for tables that are due, until SIGINT or SIGTERM, which end it after the rounds that run. Exit code 0: "
         "all went well, 1: a table failed (with --once) or nothing could be begun, 2: wrong flags.",
     )
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", default="127.0.0.1:9123", help="address of the server")
+    add_client_flags(parser)
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--once", action="store_true", help="tier everything that is there now, due or not, and end")
     how_long.add_argument(
@@ -48,22 +47,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--tables-at-once", metavar="N", type=int, default=2, help="by default 2")
     parser.add_argument("--cores", metavar="N", type=int, help="splits at once with --local; by default all cores")
-    parser.add_argument("--username", metavar="NAME", help=f"SASL login; the password is in {PASSWORD_VARIABLE}")
-    parser.add_argument(
-        "-o",
-        "--option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="an option of the client, such as security.protocol=sasl; may be repeated",
-    )
-    parser.add_argument(
-        "--lake-option",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="a property of the lake's catalog that the server does not tell, such as a secret; may be repeated",
-    )
     parser.add_argument(
         "--on-data-loss",
         choices=("fail", "skip"),
@@ -78,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     """Connect, choose the engine, tier."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     every_seconds = _every_seconds(options)
-    client = _client_options(options)
+    client = client_settings(options)
     stop = threading.Event()
     with _service(options, client) as service, _stopping(stop):
         if not options.once:
@@ -98,33 +81,6 @@ def _every_seconds(options: argparse.Namespace) -> float:
         raise FlussError(f"--every: {error}", ErrorCode.INVALID_CONFIG_EXCEPTION) from None
 
 
-def _client_options(options: argparse.Namespace) -> dict[str, str]:
-    chosen = {"bootstrap.servers": options.bootstrap, **_pairs("--option", options.option)}
-    if options.username is not None:
-        password = os.environ.get(PASSWORD_VARIABLE)
-        if password is None:
-            raise FlussError(
-                f"--username needs the password in the environment variable {PASSWORD_VARIABLE}",
-                ErrorCode.INVALID_CONFIG_EXCEPTION,
-            )
-        chosen |= {
-            "security.protocol": "sasl",
-            "security.sasl.username": options.username,
-            "security.sasl.password": password,
-        }
-    return chosen
-
-
-def _pairs(flag: str, texts: list[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise FlussError(f"{flag} {name}: expected NAME=VALUE", ErrorCode.INVALID_CONFIG_EXCEPTION)
-        found[name.strip()] = value.strip()
-    return found
-
-
 def _tiering_options(options: argparse.Namespace, cores: int | None) -> TieringOptions:
     from fluss.lake.tiering.options import TieringOptions
 
@@ -132,7 +88,7 @@ def _tiering_options(options: argparse.Namespace, cores: int | None) -> TieringO
     return TieringOptions(
         tables_at_once=options.tables_at_once,
         on_data_loss=options.on_data_loss,
-        lake_overrides=_pairs("--lake-option", options.lake_option),
+        lake_overrides=lake_settings(options),
         **more,
     )
 
@@ -145,7 +101,7 @@ def _service(options: argparse.Namespace, client: dict[str, str]) -> Iterator[Ti
     from fluss.lake.tiering.service import TieringService
     from fluss.model.paths import TablePath
 
-    tables = None if options.tables is None else [TablePath(*_table_name(name)) for name in options.tables]
+    tables = None if options.tables is None else [TablePath(*table_name(name)) for name in options.tables]
     with contextlib.ExitStack() as closing:
         connection = FlussConnection.open(Config(client))
         closing.callback(connection._close_blocking)
@@ -155,11 +111,6 @@ def _service(options: argparse.Namespace, client: dict[str, str]) -> Iterator[Ti
         service = TieringService(connection._session, runner, watcher, _tiering_options(options, cores), tables)
         closing.callback(service.close)
         yield service
-
-
-def _table_name(name: str) -> tuple[str, str]:
-    database, dot, table = name.rpartition(".")
-    return (database if dot else "fluss", table)
 
 
 def _engine(

@@ -37,6 +37,7 @@ if _TYPE_CHECKING:
         table_exists,
         table_info,
     )
+    from fluss.spark.maintenance import maintain
     from fluss.spark.procedures import (
         get_cluster_configs,
         reset_cluster_configs,
@@ -68,6 +69,7 @@ __all__ = [
     "list_databases",
     "list_partitions",
     "list_tables",
+    "maintain",
     "reset_cluster_configs",
     "server_nodes",
     "session",
@@ -97,6 +99,7 @@ _HOMES = {
         "table_exists",
         "table_info",
     ),
+    "fluss.spark.maintenance": ("maintain",),
     "fluss.spark.procedures": (
         "get_cluster_configs",
         "reset_cluster_configs",

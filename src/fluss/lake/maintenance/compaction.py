@@ -20,7 +20,16 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.options import MIB, MaintenanceOptions
 from fluss.lake.maintenance.registry import SnapshotRegistry
 from fluss.lake.maintenance.running import TaskRunner
-from fluss.lake.tables.format import OFFSETS_PATH_PROPERTY, CommitMessage, LakeFile, LakeSplit, LakeTable, LakeTarget
+from fluss.lake.tables.format import (
+    COMMIT_USER,
+    COMMIT_USER_PROPERTY,
+    OFFSETS_PATH_PROPERTY,
+    CommitMessage,
+    LakeFile,
+    LakeSplit,
+    LakeTable,
+    LakeTarget,
+)
 from fluss.model.paths import TableBucket
 
 logger = logging.getLogger(__name__)
@@ -195,7 +204,7 @@ def _commit(
         newest = table.refreshed().last_commit(table_id)
         # A round that came behind this commit registers its own snapshot, which must stay the last one registered.
         if newest is not None and newest.snapshot_id == snapshot_id:
-            registry.register(snapshot_id, offsets_path)
+            registry.register(snapshot_id, offsets_path, _oldest_round(table))
     return CompactionResult(
         snapshot_id,
         sum(len(task.files) for task, _ in done),
@@ -203,6 +212,12 @@ def _commit(
         sum(message.byte_count for message in messages),
         given_up,
     )
+
+
+def _oldest_round(table: LakeTable) -> int | None:
+    """The coordinator remembers snapshots for as long as the lake does."""
+    rounds = [each for each in table.history() if each.properties.get(COMMIT_USER_PROPERTY) == COMMIT_USER]
+    return rounds[-1].snapshot_id if rounds else None
 
 
 def _fitting(table: LakeTable, done: Sequence[Done]) -> tuple[list[Done], list[Done]]:

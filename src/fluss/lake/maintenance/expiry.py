@@ -5,7 +5,7 @@ walking from the newest snapshot back. What stays, each with all that is newer:
 
 - the newest `min_snapshots`, and the newest snapshot that was tiered from this Fluss table;
 - those that were the newest within `max_snapshot_age_ms`: a reader may have planned one just before it was superseded;
-- those that the coordinator still has registered, and those with a name (branch or tag).
+- the one that readers plan now, by what the coordinator says, and those with a name (branch or tag).
 
 First the snapshots leave in one commit, then the files are removed. Whoever dies in between leaves files that no
 snapshot knows, which the cleaning of orphans finds.
@@ -56,23 +56,18 @@ def plan_expiry(
     table_id: int,
     options: MaintenanceOptions,
     now_ms: int,
-    is_registered: Callable[[int], bool] | None = None,
+    registered_id: int | None = None,
 ) -> ExpiryPlan:
-    """What could go now. `is_registered` asks the coordinator; without it only the lake itself is asked."""
+    """What could go now. `registered_id` is the snapshot that the coordinator has readers plan."""
     history = table.history()
     newest = table.last_commit(table_id)
     kept = min(options.min_snapshots, len(history))
     for index, entry in enumerate(history):
         is_young = entry.superseded_ms is None or entry.superseded_ms > now_ms - options.max_snapshot_age_ms
         is_last_round = newest is not None and entry.snapshot_id == newest.snapshot_id
-        if is_young or is_last_round or entry.is_named:
+        if is_young or is_last_round or entry.is_named or entry.snapshot_id == registered_id:
             kept = max(kept, index + 1)
-    old = list(reversed(history[kept:]))
-    if is_registered is not None:
-        for index, entry in enumerate(old):
-            if is_registered(entry.snapshot_id):
-                old = old[:index]
-                break
+    old = history[kept:][::-1]
     return ExpiryPlan(str(table), tuple(old), len(history) - len(old))
 
 

@@ -15,11 +15,11 @@ class SnapshotRegistry(Protocol):
     def prepare(self, offsets: Mapping[TableBucket, int]) -> str:
         """Have the offsets of a snapshot to come written down; the address."""
 
-    def register(self, snapshot_id: int, offsets_path: str) -> None:
-        """From now on readers plan this snapshot."""
+    def register(self, snapshot_id: int, offsets_path: str, earliest_snapshot_id: int | None) -> None:
+        """From now on readers plan this snapshot; those older than the earliest one are forgotten."""
 
-    def is_registered(self, snapshot_id: int) -> bool:
-        """Whether readers may still ask for this snapshot."""
+    def newest(self) -> int | None:
+        """The snapshot that readers plan now."""
 
 
 class CoordinatorRegistry:
@@ -32,10 +32,11 @@ class CoordinatorRegistry:
         """Have the offsets of a snapshot to come written down; the address."""
         return self._calls.prepare(self._table_id, self._path, offsets)
 
-    def register(self, snapshot_id: int, offsets_path: str) -> None:
-        """From now on readers plan this snapshot."""
-        self._calls.commit(self._table_id, snapshot_id, offsets_path)
+    def register(self, snapshot_id: int, offsets_path: str, earliest_snapshot_id: int | None) -> None:
+        """From now on readers plan this snapshot; those older than the earliest one are forgotten."""
+        self._calls.commit(self._table_id, snapshot_id, offsets_path, earliest_snapshot_id=earliest_snapshot_id)
 
-    def is_registered(self, snapshot_id: int) -> bool:
-        """Whether readers may still ask for this snapshot."""
-        return self._calls.snapshot(self._path, snapshot_id) is not None
+    def newest(self) -> int | None:
+        """The snapshot that readers plan now."""
+        found = self._calls.snapshot(self._path)
+        return None if found is None else found[1].snapshot_id

@@ -80,8 +80,8 @@ class TableMaintenance:
         return self._expiry_of(self._table)
 
     def _expiry_of(self, table: LakeTable) -> ExpiryPlan:
-        is_registered = None if self._registry is None else self._registry.is_registered
-        return plan_expiry(table, self._table_id, self._options, self._clock_ms(), is_registered)
+        registered_id = None if self._registry is None else self._registry.newest()
+        return plan_expiry(table, self._table_id, self._options, self._clock_ms(), registered_id)
 
     def expire(self) -> ExpiryResult:
         """Take old snapshots out, and remove the files that only they needed."""

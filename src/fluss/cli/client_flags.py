@@ -1,0 +1,77 @@
+"""The flags of commands that talk to a cluster, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from fluss.errors import ErrorCode, FlussError
+
+PASSWORD_VARIABLE = "FLUSS_PASSWORD"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9123"
+DEFAULT_DATABASE = "fluss"
+
+
+def add_client_flags(parser: argparse.ArgumentParser) -> None:
+    """Where the cluster is, how to log in, and what the server does not tell of its lake."""
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", default=DEFAULT_BOOTSTRAP, help="address of the server")
+    parser.add_argument("--username", metavar="NAME", help=f"SASL login; the password is in {PASSWORD_VARIABLE}")
+    parser.add_argument(
+        "-o",
+        "--option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of the client, such as security.protocol=sasl; may be repeated",
+    )
+    parser.add_argument(
+        "--lake-option",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a property of the lake's catalog that the server does not tell, such as a secret; may be repeated",
+    )
+
+
+def client_settings(options: argparse.Namespace) -> dict[str, str]:
+    """The configuration of the client that the flags mean."""
+    chosen = {"bootstrap.servers": options.bootstrap, **name_value_pairs("--option", options.option)}
+    if options.username is not None:
+        password = os.environ.get(PASSWORD_VARIABLE)
+        if password is None:
+            raise FlussError(
+                f"--username needs the password in the environment variable {PASSWORD_VARIABLE}",
+                ErrorCode.INVALID_CONFIG_EXCEPTION,
+            )
+        chosen |= {
+            "security.protocol": "sasl",
+            "security.sasl.username": options.username,
+            "security.sasl.password": password,
+        }
+    return chosen
+
+
+def lake_settings(options: argparse.Namespace) -> dict[str, str]:
+    """Properties of the lake's catalog that the user gave."""
+    return name_value_pairs("--lake-option", options.lake_option)
+
+
+def name_value_pairs(flag: str, texts: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` texts of a flag that may be repeated."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise FlussError(f"{flag} {name}: expected NAME=VALUE", ErrorCode.INVALID_CONFIG_EXCEPTION)
+        found[name.strip()] = value.strip()
+    return found
+
+
+def table_name(name: str) -> tuple[str, str]:
+    """Database and table.
+
+    >>> table_name("shop.orders"), table_name("orders")
+    (('shop', 'orders'), ('fluss', 'orders'))
+    """
+    database, dot, table = name.rpartition(".")
+    return (database if dot else DEFAULT_DATABASE, table)

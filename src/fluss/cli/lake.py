@@ -1,0 +1,82 @@
+"""``fluss lake compact|expire|clean``: upkeep of one lake table, now."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from fluss.cli.client_flags import add_client_flags, client_settings, lake_settings, table_name
+from fluss.errors import ErrorCode, FlussError
+
+_JOBS = {
+    "compact": "make few large files of many small ones, and leave out rows that are deleted",
+    "expire": "take old snapshots out of the table, and remove the files that only they need",
+    "clean": "remove files that no snapshot knows: what rounds left behind that died",
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the subcommand and its flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "lake",
+        help="look after the lake table of a table",
+        description="Upkeep of a lake table, now. Tierers do it by themselves when it is due, unless the table says "
+        "table.datalake.auto-compaction=false or table.datalake.auto-expire-snapshot=false.",
+    )
+    jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
+    for name, text in _JOBS.items():
+        job = jobs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        add_client_flags(job)
+        job.add_argument("--table", metavar="DB.TABLE", required=True, help="the table")
+        job.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        if name == "compact":
+            job.add_argument("--spark", action="store_true", help="rewrite files in Spark tasks, not in threads here")
+            job.add_argument("--master", metavar="URL", help="the Spark cluster, by default this machine (local[*])")
+        job.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Connect and do one job."""
+    from fluss.client.connection import FlussConnection
+    from fluss.config import Config
+    from fluss.lake.maintenance.service import open_maintenance
+    from fluss.model.paths import TablePath
+
+    with contextlib.ExitStack() as closing:
+        connection = FlussConnection.open(Config(client_settings(options)))
+        closing.callback(connection._close_blocking)
+        upkeep = closing.enter_context(
+            open_maintenance(
+                connection._session,
+                TablePath(*table_name(options.table)),
+                runner=_runner(options, closing),
+                lake_overrides=lake_settings(options),
+            )
+        )
+        jobs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "compact": (upkeep.plan_compaction, upkeep.compact),
+            "expire": (upkeep.plan_expiry, upkeep.expire),
+            "clean": (upkeep.plan_orphans, upkeep.remove_orphans),
+        }
+        plan, do = jobs[options.job]
+        print(plan() if options.dry_run else do())
+    return 0
+
+
+def _runner(options: argparse.Namespace, closing: contextlib.ExitStack) -> Any:
+    """None: threads of this process."""
+    if not getattr(options, "spark", False) or options.dry_run:
+        return None
+    if importlib.util.find_spec("pyspark") is None:
+        raise FlussError(
+            "--spark needs Spark: pip install 'flusspy[spark]', or leave it out", ErrorCode.INVALID_CONFIG_EXCEPTION
+        )
+    from fluss.spark import session
+    from fluss.spark.maintenance import SparkTaskRunner
+
+    spark = session("fluss lake", options.master)
+    closing.callback(spark.stop)
+    return SparkTaskRunner(spark)
