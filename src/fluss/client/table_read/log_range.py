@@ -80,13 +80,13 @@ class LogRange(EndsWithBlock):
     def _check_existence(self, subscriptions: list[Subscription]) -> None:
         """A partition that is gone would be waited for in vain, and so would a table that was made anew."""
         trouble = self._core.last_trouble
-        if trouble is None or trouble.error_code not in _PERHAPS_GONE:
+        if trouble is not None and trouble.error_code not in _PERHAPS_GONE:
             return
         missing = [subscription for subscription in subscriptions if not subscription.is_finished]
         unled = [s for s in missing if self._session.cluster.leader_node(s.bucket) is None]
         if not unled:
             return
-        if trouble.error_code == ErrorCode.PARTITION_NOT_EXISTS:
+        if trouble is not None and trouble.error_code == ErrorCode.PARTITION_NOT_EXISTS:
             raise FlussError(
                 f"{unled[0].bucket} of {self._table.path} was dropped while it was read, at offset "
                 f"{unled[0].position}: {trouble.message}",

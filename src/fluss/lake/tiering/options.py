@@ -37,11 +37,15 @@ class TieringOptions:
     """As is one with this share of hidden rows."""
     min_round_seconds: float = 10.0
     """A round may always take so long, also where the freshness of the table is shorter."""
+    max_round_seconds: float = 1800.0
+    """And never longer, whatever the freshness: files of a round must not look like those of one that died."""
     heartbeat_seconds: float = 30.0
     """How often the coordinator is told that a round goes on; it waits for two minutes."""
     on_data_loss: Literal["fail", "skip"] = "fail"
     """Rows that expired from the log before they were tiered: an error, or a warning and the rows that are left."""
     patience_seconds: float = 60.0
     """How long a split waits for a server that is away."""
+    maintenance: bool = True
+    """After a round, upkeep that is due: compaction, expiry, orphans. The properties of the table decide, too."""
     lake_overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Catalog properties that the server does not tell, such as secrets."""

@@ -95,7 +95,7 @@ def plan_round(session: Session, path: TablePath, lake: LakeFormat, options: Tie
 def round_seconds(table: ClientTable, options: TieringOptions) -> float:
     """How long a round of the table may take before it is cut short."""
     freshness_ms: int = property_value(table.descriptor.properties, DATALAKE_FRESHNESS)
-    return max(freshness_ms / 1000, options.min_round_seconds)
+    return min(max(freshness_ms / 1000, options.min_round_seconds), options.max_round_seconds)
 
 
 def read_log_ends(session: Session, path: TablePath) -> LogEnds:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from fluss.errors import FlussError
+from fluss.lake.maintenance.service import MaintenanceReport
 from fluss.lake.tiering.planning import RoundPlan
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.work import SplitResult
@@ -41,6 +42,9 @@ class Quiet:
 
     def failed(self, path: TablePath, error: FlussError) -> None:
         """A round committed nothing."""
+
+    def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
+        """Upkeep after a round has ended."""
 
 
 @dataclass
@@ -112,6 +116,12 @@ class Progress(Quiet):
             self._lines.pop(path, None)
             self._say(f"{path}: nothing was committed: {error}")
             self._draw()
+
+    def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
+        with self._lock:
+            if report != MaintenanceReport() and (report.errors or not self._only_errors):
+                self._say(f"{path}: {report}")
+                self._draw()
 
     def _say(self, text: str) -> None:
         if self._has_bar:

@@ -139,6 +139,8 @@ class TableRound:
                 logger.info("%s: a bucket was dropped while it was tiered: %s", self._path, result.gone)
         error = next((result.error for result in results if result.error is not None), None)
         if not joined.messages:
+            if any(result.gone is not None for result in results):
+                self._check(plan)  # perhaps the whole table is gone
             if error is not None:
                 raise error
             is_cut = any(not result.is_whole for result in results if result.gone is None)

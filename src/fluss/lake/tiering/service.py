@@ -24,6 +24,9 @@ from fluss.client.admin_calls import AdminCalls
 from fluss.client.lake_calls import TieringCalls, TieringTable
 from fluss.client.session import Session
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.maintenance.registry import CoordinatorRegistry
+from fluss.lake.maintenance.running import TaskRunner
+from fluss.lake.maintenance.service import MaintenanceReport, maintain_if_due
 from fluss.lake.tables.format import LakeFormat
 from fluss.lake.tables.opening import lake_of, lake_properties_of
 from fluss.lake.tiering.heartbeats import Heartbeats
@@ -52,9 +55,15 @@ class ServiceWatcher(Watcher, Protocol):
     def failed(self, path: TablePath, error: FlussError) -> None:
         """A round committed nothing."""
 
+    def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
+        """Upkeep after a round has ended."""
+
 
 class TieringService:
-    """Used by one thread, which runs `once` or `run_until`. `tables`: only these, whatever the coordinator says."""
+    """Used by one thread, which runs `once` or `run_until`.
+
+    `tables`: only these, whatever the coordinator says. `upkeep`: who rewrites files, threads of this process if None.
+    """
 
     def __init__(
         self,
@@ -63,14 +72,14 @@ class TieringService:
         watcher: ServiceWatcher,
         options: TieringOptions | None = None,
         tables: Sequence[TablePath] | None = None,
-        after_round: Callable[[RoundReport, LakeFormat], None] | None = None,
+        upkeep: TaskRunner | None = None,
     ) -> None:
         self._session = session
         self._runner = runner
         self._watcher = watcher
         self._options = options or TieringOptions()
         self._tables = None if tables is None else list(tables)
-        self._after_round = after_round
+        self._upkeep = upkeep
         self._calls = AdminCalls(session.cluster)
         self._lakes: dict[tuple[str, tuple[tuple[str, str], ...]], LakeFormat] = {}
         self._lock = threading.Lock()
@@ -214,8 +223,8 @@ class TieringService:
         try:
             lake = self._lake_of(path)
             report = TableRound(self._session, path, lake, self._runner, self._options, self._watcher, fence).run()
-            if self._after_round is not None and report.snapshot_id is not None:
-                self._after_round(report, lake)
+            if self._options.maintenance and report.snapshot_id is not None and fence() is None:
+                self._maintain(report, lake)
         except FlussError as error:
             if tell_fenced or error.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION:
                 self._watcher.failed(path, error)
@@ -227,6 +236,15 @@ class TieringService:
             return unexpected
         self._watcher.finished(report)
         return report
+
+    def _maintain(self, report: RoundReport, lake: LakeFormat) -> None:
+        """Errors of upkeep are in its report: the rows of the round are safe."""
+        properties = self._session.run(self._calls.get_table_info(report.path)).properties
+        registry = CoordinatorRegistry(TieringCalls(self._session), report.table_id, report.path)
+        done = maintain_if_due(
+            lake.load(report.path), report.table_id, properties, runner=self._upkeep, registry=registry
+        )
+        self._watcher.maintained(report.path, done)
 
     def _lake_of(self, path: TablePath) -> LakeFormat:
         """Catalogs are kept: tables of one cluster are in one lake, mostly."""
