@@ -94,8 +94,11 @@ class Tail:
         changed = self._keys.of(self._batches[0])
         for group in _groups(batches, min(len(changed), MAX_COMPARED_ROWS)):
             keys = pa.chunked_array([self._keys.of(batch) for batch in group])
-            kept = pc.invert(pc.is_in(keys, value_set=changed))
-            for batch, mask in zip(group, kept.chunks, strict=True):
+            kept = pc.invert(pc.is_in(keys, value_set=changed)).combine_chunks()
+            start = 0
+            for batch in group:
+                mask = kept.slice(start, batch.num_rows)
+                start += batch.num_rows
                 count = mask.true_count
                 if count:
                     yield batch if count == batch.num_rows else batch.filter(mask)
