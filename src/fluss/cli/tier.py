@@ -53,6 +53,7 @@ def add_parser(commands: Any) -> None:
         default="fail",
         help="what to do where rows of a log table expired before they were tiered; by default fail",
     )
+    parser.add_argument("--no-maintenance", action="store_true", help="leave compaction, expiry and orphans to others")
     parser.add_argument("--quiet", action="store_true", help="no progress, only errors")
     parser.set_defaults(run=run)
 
@@ -81,15 +82,15 @@ def _every_seconds(options: argparse.Namespace) -> float:
         raise FlussError(f"--every: {error}", ErrorCode.INVALID_CONFIG_EXCEPTION) from None
 
 
-def _tiering_options(options: argparse.Namespace, cores: int | None) -> TieringOptions:
+def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
     from fluss.lake.tiering.options import TieringOptions
 
-    more: dict[str, Any] = {} if cores is None else {"cores": cores}
     return TieringOptions(
+        cores=cores,
         tables_at_once=options.tables_at_once,
         on_data_loss=options.on_data_loss,
         lake_overrides=lake_settings(options),
-        **more,
+        maintenance=not options.no_maintenance,
     )
 
 
@@ -105,28 +106,30 @@ def _service(options: argparse.Namespace, client: dict[str, str]) -> Iterator[Ti
     with contextlib.ExitStack() as closing:
         connection = FlussConnection.open(Config(client))
         closing.callback(connection._close_blocking)
-        runner, cores = _engine(options, client, connection, closing)
+        runner, upkeep, cores = _engine(options, client, connection, closing)
         closing.callback(runner.close)
         watcher = Progress(only_errors=options.quiet)
-        service = TieringService(connection._session, runner, watcher, _tiering_options(options, cores), tables)
+        limits = _tiering_options(options, cores)
+        service = TieringService(connection._session, runner, watcher, limits, tables, upkeep)
         closing.callback(service.close)
         yield service
 
 
 def _engine(
     options: argparse.Namespace, client: dict[str, str], connection: Any, closing: contextlib.ExitStack
-) -> tuple[Any, int | None]:
-    """The engine that the flags or the installation mean."""
+) -> tuple[Any, Any, int]:
+    """Who runs rounds and who runs upkeep, as the flags or the installation mean, and on how many cores."""
     has_spark = importlib.util.find_spec("pyspark") is not None
     if options.spark or (has_spark and not options.local):
         from fluss.spark import session
+        from fluss.spark.maintenance import SparkTaskRunner
         from fluss.spark.options import client_options
         from fluss.spark.tiering import SparkRunner, default_cores
 
         spark = session("fluss tier", options.master)
         closing.callback(spark.stop)
         named = {key if key == "bootstrap.servers" else f"client.{key}": text for key, text in client.items()}
-        return SparkRunner(spark, client_options(named)), default_cores(spark)
+        return SparkRunner(spark, client_options(named)), SparkTaskRunner(spark), default_cores(spark)
     from fluss.lake.tiering.local import LocalRunner
     from fluss.lake.tiering.options import TieringOptions
 
@@ -136,7 +139,7 @@ def _engine(
             file=sys.stderr,
         )
     cores = options.cores or TieringOptions().cores
-    return LocalRunner(connection._session, cores), cores
+    return LocalRunner(connection._session, cores), None, cores
 
 
 @contextlib.contextmanager

@@ -33,10 +33,11 @@ Result = TypeVar("Result")
 
 
 class SparkTaskRunner:
-    """Runs tasks of upkeep as Spark tasks, one each."""
+    """Runs tasks of upkeep, or of rounds, as Spark tasks, one each."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, what: str = "lake upkeep") -> None:
         self._spark = spark
+        self._what = what
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         """One Spark job; the results, in the order of the tasks, are known when it has ended."""
@@ -48,7 +49,7 @@ class SparkTaskRunner:
             rows = numbers.mapInArrow(work, "number long, result binary").collect()
         except Exception as error:  # Py4J's or Spark Connect's; they share no class
             first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise FlussError(f"the Spark job of lake upkeep failed, nothing was committed: {first_line}") from error
+            raise FlussError(f"the Spark job of {self._what} failed, nothing was committed: {first_line}") from error
         results = {int(row.number): pickle.loads(row.result) for row in rows}
         return iter([results[number] for number in range(len(tasks))])
 

@@ -10,30 +10,26 @@ it gives up the round fails, nothing is committed, and the next round does it ag
 
 from __future__ import annotations
 
-import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from fluss.errors import FlussError
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Progress
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.service import ServiceWatcher, TieringService
+from fluss.lake.tiering.tasks import tier_split
 from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
 from fluss.model.option_values import parse_duration_ms
 from fluss.spark.cluster import merged_options, table_path
 from fluss.spark.connecting import lease
+from fluss.spark.maintenance import SparkTaskRunner
 from fluss.spark.options import ClientOptions, client_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-DEFAULT_EVERY = "30s"
-_RESULT_SCHEMA = "result binary"
-_RESULT_FIELD = pa.schema([("result", pa.binary())])
 
 
 class SparkRunner:
@@ -49,16 +45,8 @@ class SparkRunner:
         self, work: TableWork, splits: Sequence[SplitWork], on_result: Callable[[SplitResult], None]
     ) -> list[SplitResult]:
         """One Spark job; results are known when it has ended."""
-        # Numbers from 0, one per task: a task finds its split by its number.
-        numbers = self._spark.range(0, len(splits), 1, len(splits))
-        task = _Task(self._client, pickle.dumps(work), [pickle.dumps(split) for split in splits])
-        try:
-            rows = numbers.mapInArrow(task, _RESULT_SCHEMA).collect()
-        except Exception as error:  # Py4J's or Spark Connect's; they share no class
-            raise FlussError(
-                f"the Spark job of a round of {work.table.path} failed, nothing was committed: {_first_line(error)}"
-            ) from error
-        results: list[SplitResult] = [pickle.loads(row.result) for row in rows]
+        runner = SparkTaskRunner(self._spark, f"a round of {work.table.path}")
+        results = list(runner.run(_SplitTask(self._client, work), splits))
         for result in results:
             on_result(result)
         return results
@@ -67,29 +55,16 @@ class SparkRunner:
         """The session belongs to whoever made it."""
 
 
-class _Task:
-    """What workers run; pickled with the work of all tasks, which is small: no rows are in it."""
+@dataclass(frozen=True)
+class _SplitTask:
+    """What workers run for each split."""
 
-    def __init__(self, client: ClientOptions, work: bytes, splits: list[bytes]) -> None:
-        self._client, self._work, self._splits = client, work, splits
+    client: ClientOptions
+    work: TableWork
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        from fluss.lake.tiering.tasks import tier_split
-
-        work: TableWork = pickle.loads(self._work)
-        with lease(self._client) as connection:
-            for batch in batches:
-                numbers = batch.column(0).to_pylist()
-                found = [
-                    tier_split(connection._session, work, pickle.loads(self._splits[number])) for number in numbers
-                ]
-                results = pa.array([pickle.dumps(result) for result in found], pa.binary())
-                yield pa.RecordBatch.from_arrays([results], schema=_RESULT_FIELD)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    def __call__(self, split: SplitWork) -> SplitResult:
+        with lease(self.client) as connection:
+            return tier_split(connection._session, self.work, split)
 
 
 def tier(
@@ -134,7 +109,9 @@ def tier(
     limits = tiering or TieringOptions(cores=default_cores(spark))
     with lease(client) as connection:
         runner = SparkRunner(spark, client)
-        service = TieringService(connection._session, runner, watcher or Progress(), limits, paths)
+        service = TieringService(
+            connection._session, runner, watcher or Progress(), limits, paths, SparkTaskRunner(spark)
+        )
         try:
             if every is None:
                 return _reports(service.once())
