@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,9 @@ class CoordinatorHarness:
         request = APIS[key].request.FromString(message.SerializeToString())
         answer = handler(RequestContext(key, **context), request)
         if inspect.iscoroutine(answer):
-            answer = asyncio.run(answer)
+            # In a thread of its own: the caller may be in an event loop.
+            with ThreadPoolExecutor(1) as thread:
+                answer = thread.submit(asyncio.run, answer).result()
         assert isinstance(answer, APIS[key].response)
         return APIS[key].response.FromString(answer.SerializeToString())
 

@@ -99,6 +99,9 @@ class ServerConfig:
     datalake_format: str | None
     datalake_enabled: bool | None
     lake_request_timeout_ms: int
+    lake_tiering_timeout_ms: int
+    lake_tiering_check_interval_ms: int
+    lake_expired_partition_max_wait_ms: int
     producer_offsets_ttl_ms: int
     producer_offsets_cleanup_interval_ms: int
     max_request_size: int

@@ -1,13 +1,14 @@
 """Snapshots that a table has, and how to reach the files.
 
 Snapshots of primary-key tables are registered in the catalog by the tablets that take them. Where a bucket has none,
-readers start at the earliest changelog offset: nothing of a changelog is deleted before there is a snapshot. There are
-no lake snapshots until a tiering job registers one.
+readers start at the earliest changelog offset: nothing of a changelog is deleted before there is a snapshot. Snapshots
+in the lake are registered by tiering services, through the coordinator.
 """
 
 from __future__ import annotations
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.offsets import load_offsets
 from fluss.model.descriptor import dump_json
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
@@ -87,15 +88,31 @@ class SnapshotApis:
     def get_lake_snapshot(
         self, context: RequestContext, request: pb.GetLakeSnapshotRequest
     ) -> pb.GetLakeSnapshotResponse:
-        """No table has been tiered."""
+        """The newest snapshot, the newest readable one, or the one of an id, with the offsets of its buckets."""
         entry = self._environment.described_table(context, table_path(request.table_path))
-        if request.HasField("snapshot_id") and request.readable:
+        has_id = request.HasField("snapshot_id")
+        if has_id and request.readable:
             raise FlussError(
                 "ask for a lake snapshot by id or for the newest readable one, not for both",
                 ErrorCode.UNKNOWN_SERVER_ERROR,
             )
-        wanted = f"lake snapshot {request.snapshot_id}" if request.HasField("snapshot_id") else "lake snapshot yet"
-        raise FlussError(f"table '{entry.path}' has no {wanted}", ErrorCode.LAKE_SNAPSHOT_NOT_EXIST)
+        records = self._environment.catalog.store.lake
+        if has_id:
+            found = records.find(entry.table_id, request.snapshot_id)
+        else:
+            found = records.latest(entry.table_id, readable=request.readable)
+        if found is None:
+            wanted = f"lake snapshot {request.snapshot_id}" if has_id else "lake snapshot yet"
+            raise FlussError(f"table '{entry.path}' has no {wanted}", ErrorCode.LAKE_SNAPSHOT_NOT_EXIST)
+        response = pb.GetLakeSnapshotResponse(table_id=entry.table_id, snapshotId=found.snapshot_id)
+        document = found.readable_offsets if request.readable else found.tiered_offsets
+        assert document is not None, "asked for a readable snapshot, got one without offsets"
+        _, offsets = load_offsets(document)
+        for bucket, offset in offsets.items():
+            response.bucket_snapshots.add(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, log_offset=offset
+            )
+        return response
 
     def get_file_system_security_token(
         self, context: RequestContext, request: pb.GetFileSystemSecurityTokenRequest

@@ -60,6 +60,11 @@ def staged_buckets(
         )
         if not catalog.has_bucket(bucket):
             raise _no_bucket(entry, bucket)
+        if bucket.partition_id in catalog.closing_partitions:
+            raise FlussError(
+                f"partition {bucket.partition_id} of {entry.path} has expired and takes no more rows",
+                ErrorCode.PARTITION_NOT_EXISTS,
+            )
         files = tuple(StagedFileEntry(file.writer_id, file.batch_count, file.size_bytes) for file in item.files)
         result.append((bucket, files))
     _check_counts(entry, result)

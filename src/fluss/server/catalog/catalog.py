@@ -18,6 +18,7 @@ from pathlib import Path
 from fluss.model.descriptor import database_descriptor_from_json, load_json, table_descriptor_from_json
 from fluss.model.paths import TableBucket, TablePath
 from fluss.model.schema import Schema, schema_from_json
+from fluss.server.catalog.closing_records import CLOSING_SECTION
 from fluss.server.catalog.entries import DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.records import ACL_SECTION, CONFIG_SECTION, TAG_SECTION, Acl
 from fluss.server.catalog.store import CatalogStore
@@ -27,7 +28,10 @@ DIRECTORY_NAME_LIMIT_CHARACTERS = 200
 
 
 class Catalog:
-    """Databases, tables and partitions by name and by id, plus ACLs, run-time options and server tags."""
+    """Databases, tables and partitions by name and by id, plus ACLs, run-time options and server tags.
+
+    `closing_partitions` are ids of partitions that take no more rows; some may be gone already.
+    """
 
     def __init__(self, store: CatalogStore) -> None:
         self.store = store
@@ -45,6 +49,7 @@ class Catalog:
         self.acls: tuple[Acl, ...] = ()
         self.cluster_config: Mapping[str, str] = {}
         self.server_tags: Mapping[int, int] = {}
+        self.closing_partitions: frozenset[int] = frozenset()
         self._seen_change = -1
 
     @property
@@ -137,13 +142,16 @@ class Catalog:
             del self._tables_by_id[table_id].partitions[partition.name]
 
     def _load_sections(self, counters: Mapping[str, int]) -> None:
-        changed = {name for name in (ACL_SECTION, CONFIG_SECTION, TAG_SECTION) if self._is_new(name, counters)}
+        sections = (ACL_SECTION, CONFIG_SECTION, TAG_SECTION, CLOSING_SECTION)
+        changed = {name for name in sections if self._is_new(name, counters)}
         if ACL_SECTION in changed:
             self.acls = tuple(self.store.acls.all())
         if CONFIG_SECTION in changed:
             self.cluster_config = self.store.settings.config()
         if TAG_SECTION in changed:
             self.server_tags = self.store.settings.tags()
+        if CLOSING_SECTION in changed:
+            self.closing_partitions = frozenset(self.store.closing.all())
 
     def _is_new(self, section: str, counters: Mapping[str, int]) -> bool:
         number = counters.get(section, 0)

@@ -86,6 +86,28 @@ CREATE TABLE IF NOT EXISTS staged_work (
     name TEXT NOT NULL, batch_id INTEGER NOT NULL, files TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS staged_revoked (writer_id INTEGER PRIMARY KEY);
 """,
+    "lake_snapshots": """
+CREATE TABLE IF NOT EXISTS lake_snapshots (
+    entry_id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    snapshot_id INTEGER NOT NULL, tiered_path TEXT NOT NULL, readable_path TEXT, tiered_offsets TEXT NOT NULL,
+    readable_offsets TEXT, registered_time INTEGER NOT NULL, UNIQUE (table_id, snapshot_id));
+CREATE TABLE IF NOT EXISTS lake_offsets (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE, partition_id INTEGER,
+    bucket_id INTEGER NOT NULL, end_offset INTEGER NOT NULL, max_timestamp INTEGER);
+CREATE UNIQUE INDEX IF NOT EXISTS lake_offsets_by_bucket
+    ON lake_offsets (table_id, ifnull(partition_id, -1), bucket_id);
+CREATE TABLE IF NOT EXISTS lake_tiering (
+    table_id INTEGER PRIMARY KEY REFERENCES tables (table_id) ON DELETE CASCADE, tiering_epoch INTEGER NOT NULL,
+    last_tiered_time INTEGER, file_size INTEGER, record_count INTEGER);
+""",
+    "closing_partitions": """
+CREATE TABLE IF NOT EXISTS closing_partitions (
+    partition_id INTEGER PRIMARY KEY REFERENCES partitions (partition_id) ON DELETE CASCADE,
+    table_id INTEGER NOT NULL, since_time INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS closing_ends (
+    partition_id INTEGER NOT NULL REFERENCES partitions (partition_id) ON DELETE CASCADE, bucket_id INTEGER NOT NULL,
+    end_offset INTEGER NOT NULL, PRIMARY KEY (partition_id, bucket_id)) WITHOUT ROWID;
+""",
 }
 
 

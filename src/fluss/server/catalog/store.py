@@ -3,7 +3,8 @@
 Theory: `CatalogStore` is the only writer's face of the catalog file. Each method is one DDL step: it checks inside the
 transaction that the step is still possible, writes, and returns when the change is on disk; when it raises, nothing
 has changed. Validation of names and descriptors happens before, in the coordinator. Who may call: the coordinator;
-tablets only call `allocate_writer_ids` and `allocate_row_numbers`, and register snapshots of their buckets. See
+tablets only call `allocate_writer_ids` and `allocate_row_numbers`, register snapshots of their buckets, and note the
+ends of closing ones. See
 `database_file` for threads, processes and change numbers.
 """
 
@@ -23,8 +24,10 @@ from fluss.model.descriptor import (
 )
 from fluss.model.paths import PhysicalTablePath, TablePath
 from fluss.model.schema import Schema, schema_to_json
+from fluss.server.catalog.closing_records import ClosingRecords
 from fluss.server.catalog.database_file import DatabaseFile
 from fluss.server.catalog.kv_snapshot_records import KvSnapshotRecords
+from fluss.server.catalog.lake_records import LakeRecords
 from fluss.server.catalog.records import AclRecords, ExpiringRecords, SettingRecords
 from fluss.server.catalog.staged_records import StagedRecords
 
@@ -44,6 +47,8 @@ class CatalogStore:
         self.kv_snapshot_leases = ExpiringRecords(self.file, "kv_snapshot_leases", "lease_id", "snapshots")
         self.staged = StagedRecords(self.file)
         self.kv_snapshots = KvSnapshotRecords(self.file, self.kv_snapshot_leases)
+        self.lake = LakeRecords(self.file)
+        self.closing = ClosingRecords(self.file)
 
     def close(self) -> None:
         """Close the file; the store is dead afterwards."""

@@ -3,8 +3,8 @@
 Theory. No state but the catalog: a pass over a table compares the partitions that exist with those that should, and
 writes the difference. Passes run right after a table is created or altered, at the start of the coordinator and then
 at an interval; each may be repeated or lost without harm. The reference delays daily tables by a random time to spread
-load over a cluster; one machine creates a partition with one row in the catalog, so nothing is delayed here. Event-loop
-thread only.
+load over a cluster; one machine creates a partition with one row in the catalog, so nothing is delayed here. Expired
+partitions of a table with a lake wait until the lake has them (`lake.partition_expiry`). Event-loop thread only.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fluss.errors import FlussError
 from fluss.model.properties import AUTO_PARTITION_ENABLED
 from fluss.server.catalog import TableEntry
 from fluss.server.coordinator.auto_partition_rules import AutoPartition, read_auto_partition
+from fluss.server.coordinator.lake.partition_expiry import LakePartitionExpiry
 from fluss.server.coordinator.replicas import check_placement
 from fluss.server.environment import Environment
 
@@ -24,8 +25,9 @@ logger = logging.getLogger(__name__)
 class AutoPartitioner:
     """Keeps the partitions of auto-partitioned tables as their properties say."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, expiry: LakePartitionExpiry) -> None:
         self._environment = environment
+        self._expiry = expiry
 
     def update_all(self) -> None:
         """One pass over all tables; a table that fails is logged and does not stop the others."""
@@ -71,9 +73,11 @@ class AutoPartitioner:
     def _drop_expired(self, entry: TableEntry, settings: AutoPartition) -> None:
         oldest = settings.oldest_retained(self._environment.clock())
         if oldest is None:
+            self._expiry.droppable(entry, ())
             return
         position = settings.key_position
         expired = [name for name, partition in entry.partitions.items() if partition.values[position] < oldest]
+        expired = self._expiry.droppable(entry, expired)
         if expired:
             self._environment.catalog.store.drop_partitions(entry.path, entry.table_id, expired)
             self._environment.catalog.refresh()

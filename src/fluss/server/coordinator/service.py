@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.names import DEFAULT_DATABASE
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.catalog import Catalog, CatalogStore
+from fluss.server.catalog import Catalog, CatalogStore, TableEntry
 from fluss.server.config import ServerConfig
 from fluss.server.coordinator.alter_table import AlterTableApi
 from fluss.server.coordinator.auto_partition import AutoPartitioner
@@ -25,6 +25,9 @@ from fluss.server.coordinator.cluster_control import ClusterControl
 from fluss.server.coordinator.database_apis import DatabaseApis
 from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
 from fluss.server.coordinator.lake.lake_tables import LakeTables
+from fluss.server.coordinator.lake.partition_expiry import LakePartitionExpiry
+from fluss.server.coordinator.lake.snapshot_apis import LakeSnapshotApis
+from fluss.server.coordinator.lake.tiering import LakeTiering
 from fluss.server.coordinator.lake.work import LakeWork
 from fluss.server.coordinator.partition_apis import PartitionApis
 from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
@@ -33,6 +36,7 @@ from fluss.server.coordinator.table_apis import TableApis
 from fluss.server.network.service import Handler
 from fluss.server.security.acl_apis import AclApis
 from fluss.server.shared_apis import SharedApis
+from fluss.server.tablet.remote_store import RemoteStore
 from fluss.server.topology import Topology
 
 logger = logging.getLogger(__name__)
@@ -53,7 +57,9 @@ class CoordinatorService:
         catalog.store.create_first_database(DEFAULT_DATABASE, clock())
         catalog.refresh()
         self._shared = SharedApis(config, catalog, topology, clock)
-        self.auto_partitioner = AutoPartitioner(self._shared.environment)
+        self.lake_tiering = LakeTiering(self._shared.environment, self.epoch)
+        self._lake_expiry = LakePartitionExpiry(self._shared.environment, self.lake_tiering.make_due)
+        self.auto_partitioner = AutoPartitioner(self._shared.environment, self._lake_expiry)
         self._cluster = ClusterControl(self._shared.environment)
         self._lake_work = LakeWork(config.lake_request_timeout_ms)
         self._lake_tables = LakeTables(self._shared.environment, self._lake_work)
@@ -68,6 +74,8 @@ class CoordinatorService:
         producers = ProducerOffsetApis(environment)
         snapshots = KvSnapshotApis(environment)
         staged = StagedCommitApis(environment)
+        remote = RemoteStore(self._config.remote_data_dir, self._config.values_with_prefix("s3."))
+        lake_snapshots = LakeSnapshotApis(environment, self._lake_work, remote, self._lake_registered)
         return {
             **self._shared.apis(),
             ApiKey.CREATE_DATABASE: databases.create_database,
@@ -94,6 +102,9 @@ class CoordinatorService:
             ApiKey.DROP_KV_SNAPSHOT_LEASE: snapshots.drop_kv_snapshot_lease,
             ApiKey.LIST_KV_SNAPSHOTS: snapshots.list_kv_snapshots,
             ApiKey.LIST_REMOTE_LOG_MANIFESTS: snapshots.list_remote_log_manifests,
+            ApiKey.LAKE_TIERING_HEARTBEAT: self.lake_tiering.heartbeat,
+            ApiKey.PREPARE_LAKE_TABLE_SNAPSHOT: lake_snapshots.prepare,
+            ApiKey.COMMIT_LAKE_TABLE_SNAPSHOT: lake_snapshots.commit,
             ApiKey.DECIDE_STAGED: staged.decide_staged,
             ApiKey.GET_STAGED_COMMIT: staged.get_staged_commit,
         }
@@ -104,6 +115,7 @@ class CoordinatorService:
             self._repeat(self.auto_partitioner.update_all, self._config.auto_partition_check_interval_ms),
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),
+            self._repeat(self.watch_lake, self._config.lake_tiering_check_interval_ms),
         )
 
     async def _repeat(self, step: Callable[[], None], interval_ms: int) -> None:
@@ -121,6 +133,16 @@ class CoordinatorService:
     def purge_leases(self) -> None:
         """Remove snapshot leases whose time is over; the tablets then let go of what they kept."""
         self._catalog.store.kv_snapshot_leases.purge(self._clock())
+
+    def watch_lake(self) -> None:
+        """Notice silent tiering services, and partitions that wait for the lake no more."""
+        self.lake_tiering.look()
+        for entry in self._lake_expiry.waiting_tables():
+            self.auto_partitioner.update_table(entry)
+
+    def _lake_registered(self, entry: TableEntry) -> None:
+        """A partition that waited for the lake may go now."""
+        self.auto_partitioner.update_table(entry)
 
     def close(self) -> None:
         """Nothing is open here: the process that made the catalog closes it."""

@@ -111,6 +111,15 @@ class BucketRegistry:
             self._start_opening(local)
         return local
 
+    def check_takes_rows(self, local: LocalBucket) -> None:
+        """FlussError 36 for a bucket of a partition that expired and waits for the lake to have all of it."""
+        if local.bucket.partition_id in self._catalog.closing_partitions:
+            raise FlussError(
+                f"{local.name}: the partition has expired and takes no more rows; it is dropped when all of it is in "
+                "the lake",
+                ErrorCode.PARTITION_NOT_EXISTS,
+            )
+
     def when_open(self, buckets: Sequence[TableBucket], answer: Callable[[], Reply]) -> Reply | Awaitable[Reply]:
         """`answer()` now, or later if some of the buckets are still being opened. It meets their errors itself."""
         opening = []

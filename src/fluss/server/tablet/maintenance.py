@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from fluss.model.paths import TableBucket
-from fluss.model.properties import LOG_LOCAL_TTL, LOG_TIERED_LOCAL_SEGMENTS, LOG_TTL
+from fluss.model.properties import DATALAKE_ENABLED, LOG_LOCAL_TTL, LOG_TIERED_LOCAL_SEGMENTS, LOG_TTL
 from fluss.server.catalog import TableEntry
 from fluss.server.config import ServerConfig
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.segment import SegmentInfo
 from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.closing import ClosingBuckets
 from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.remote_log import RemoteLog
 from fluss.server.tablet.retention_plan import (
@@ -48,12 +49,16 @@ class Maintenance:
         server_id: int,
         clock: Callable[[], int],
         oldest_snapshot_offset: Callable[[TableBucket], int | None],
+        lake_end_offset: Callable[[TableBucket], int],
+        closing: ClosingBuckets,
     ) -> None:
         self._config = config
         self._registry = registry
         self._server_id = server_id
         self._clock = clock
         self._oldest_snapshot_offset = oldest_snapshot_offset
+        self._lake_end_offset = lake_end_offset
+        self._closing = closing
         self._failing: set[TableBucket] = set()
         self._is_tiering = tiering_is_wanted(config)
 
@@ -78,6 +83,7 @@ class Maintenance:
 
     async def _follow_catalog(self) -> None:
         self._registry.follow_catalog()
+        self._closing.note_ends()
 
     async def _leftovers(self) -> None:
         await _guarded("search for left-over files", self._registry.remove_leftovers)
@@ -104,9 +110,11 @@ class Maintenance:
             bound = min(bound, remote.manifest.end_offset)
             local_ttl_ms = entry.property(LOG_LOCAL_TTL)
             ttl_ms = ttl_ms if local_ttl_ms is None else int(local_ttl_ms)
-        elif remote.was_used:  # Tiering was on once.
-            await self._expire_remote(entry, remote)
-            await self._collect_garbage(remote)
+        else:
+            bound = min(bound, self._expirable_below(local, entry, bound))
+            if remote.was_used:  # Tiering was on once.
+                await self._expire_remote(local, entry, remote)
+                await self._collect_garbage(remote)
         if self._config.log_retention_roll_active_segment and _is_older(log, now_ms, ttl_ms):
             log.roll()
         offset = local_delete_offset_by_age(_local_segments(log.sealed_segments()), now_ms, ttl_ms, bound)
@@ -140,7 +148,7 @@ class Maintenance:
         )
         if offset > log.local_start_offset:
             log.delete_segments_up_to(offset)
-        await self._expire_remote(entry, remote)
+        await self._expire_remote(local, entry, remote)
 
     def _deletable_below(self, local: LocalBucket, entry: TableEntry, log: BucketLog) -> int:
         """Up to where nobody needs the local log: of a primary-key table, what no snapshot contains has to stay.
@@ -152,8 +160,13 @@ class Maintenance:
             return log.high_watermark
         return min(self._oldest_snapshot_offset(local.bucket) or 0, log.high_watermark)
 
-    async def _expire_remote(self, entry: TableEntry, remote: RemoteLog) -> None:
-        expired = expired_remote_segments(remote.manifest, self._clock(), int(entry.property(LOG_TTL)))
+    def _expirable_below(self, local: LocalBucket, entry: TableEntry, end: int) -> int:
+        """Up to where the last copy of the log may go by its age: with a lake, only what the lake has."""
+        return self._lake_end_offset(local.bucket) if entry.property(DATALAKE_ENABLED) else end
+
+    async def _expire_remote(self, local: LocalBucket, entry: TableEntry, remote: RemoteLog) -> None:
+        bound = self._expirable_below(local, entry, remote.manifest.end_offset)
+        expired = expired_remote_segments(remote.manifest, self._clock(), int(entry.property(LOG_TTL)), bound)
         if expired:
             await self._in_worker(lambda: remote.expire(expired))
 

@@ -67,13 +67,13 @@ def local_delete_offset_by_age(sealed: Sequence[LocalSegment], now_ms: int, ttl_
     return _last_allowed(sealed[:old], bound)
 
 
-def expired_remote_segments(manifest: RemoteManifest, now_ms: int, ttl_ms: int) -> int:
-    """How many of the oldest remote segments are too old."""
+def expired_remote_segments(manifest: RemoteManifest, now_ms: int, ttl_ms: int, bound: int | None = None) -> int:
+    """How many of the oldest remote segments are too old; nothing beyond `bound` is."""
     if ttl_ms == FOREVER_MS:
         return 0
     expired = 0
     for segment in manifest.segments:
-        if now_ms - segment.max_timestamp <= ttl_ms:
+        if now_ms - segment.max_timestamp <= ttl_ms or (bound is not None and segment.end_offset > bound):
             break
         expired += 1
     return expired

@@ -22,6 +22,7 @@ from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES, LogOptions
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.closing import ClosingBuckets
 from fluss.server.tablet.fetch import FetchApi
 from fluss.server.tablet.kv.insert_missing import MissingRows
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, scan_limits
@@ -131,7 +132,15 @@ class TabletService:
             KvResources(config.kv_block_cache_size, config.kv_write_buffers_size, config.kv_recent_rows_size),
         )
         records = self._catalog.store.kv_snapshots
-        maintenance = Maintenance(config, registry, self._server_id, self._clock, records.oldest_offset)
+        maintenance = Maintenance(
+            config,
+            registry,
+            self._server_id,
+            self._clock,
+            records.oldest_offset,
+            self._catalog.store.lake.end_offset,
+            ClosingBuckets(registry, self._catalog, self._server_id, self._topology.tablet_count),
+        )
         snapshots = KvSnapshotRounds(config, registry, records, self._clock)
         tablet_count = self._topology.tablet_count
         staging = StagingService(

@@ -295,6 +295,7 @@ class WriteApi(ABC):
 
     def _append_or_refuse(self, write: BucketWrite, pending: PendingWrite) -> None:
         try:
+            self._registry.check_takes_rows(write.local)
             self._append(write, pending)
         except FlussError as error:
             pending.refuse(write.position, error)

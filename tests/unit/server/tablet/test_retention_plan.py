@@ -72,6 +72,12 @@ def test_remote_segments_expire_oldest_first() -> None:
     assert expired_remote_segments(manifest(), 1200, 1) == 0
 
 
+def test_remote_segments_that_the_lake_does_not_have_stay() -> None:
+    assert expired_remote_segments(manifest(10, 20, 30), 1200, 950, 20) == 2
+    assert expired_remote_segments(manifest(10, 20, 30), 1200, 950, 19) == 1
+    assert expired_remote_segments(manifest(10, 20, 30), 1200, 950, 0) == 0
+
+
 @given(
     ends=st.lists(st.integers(1, 50), max_size=8, unique=True).map(sorted),
     uploaded=st.integers(-1, 60),

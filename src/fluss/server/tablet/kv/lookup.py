@@ -97,6 +97,7 @@ class LookupApi:
         missing = [key for key, value in zip(wanted, found, strict=True) if value is None]
         if not missing or entry is None:
             return
+        self._reads.registry.check_takes_rows(local)
         partition = next((item for item in entry.partitions.values() if item.partition_id == bucket.partition_id), None)
         timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_INSERT_TIMEOUT_MS
         await self._missing_rows.insert(local, entry, partition, missing, timeout_ms)

@@ -1,0 +1,63 @@
+"""Partitions that expired and wait until the lake has all of their rows, in the catalog file.
+
+A closing partition takes no more rows, so its end is final: the tablets note it, bucket by bucket, when everything that
+was accepted before is on disk. Readers, the tiering service above all, go on as before. When the lake has reached every
+end the partition is dropped, and what is noted here goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fluss.model.paths import TableBucket
+from fluss.server.catalog.database_file import DatabaseFile
+
+CLOSING_SECTION = "closing_change"
+
+
+class ClosingRecords:
+    """See the module's text. Called by the thread that owns the catalog file."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    def close(self, partition_ids: Iterable[int], now_ms: int) -> None:
+        """Let no more rows into these partitions; those that are closing already keep their time."""
+        with self._file.transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO closing_partitions SELECT partition_id, table_id, ? FROM partitions "
+                "WHERE partition_id = ?",
+                [(now_ms, partition_id) for partition_id in partition_ids],
+            )
+            self._file.set_counter(CLOSING_SECTION, self._file.next_change())
+
+    def reopen(self, partition_ids: Iterable[int]) -> None:
+        """These are to stay after all."""
+        with self._file.transaction() as connection:
+            for partition_id in partition_ids:
+                connection.execute("DELETE FROM closing_partitions WHERE partition_id = ?", (partition_id,))
+                connection.execute("DELETE FROM closing_ends WHERE partition_id = ?", (partition_id,))
+            self._file.set_counter(CLOSING_SECTION, self._file.next_change())
+
+    def of_table(self, table_id: int) -> dict[int, int]:
+        """Partition id -> since when it is closing."""
+        statement = "SELECT partition_id, since_time FROM closing_partitions WHERE table_id = ?"
+        return dict(self._file.connection.execute(statement, (table_id,)))
+
+    def all(self) -> dict[int, int]:
+        """Partition id -> table id of every closing partition."""
+        return dict(self._file.connection.execute("SELECT partition_id, table_id FROM closing_partitions"))
+
+    def note_end(self, bucket: TableBucket, end_offset: int) -> None:
+        """The final end of a bucket, from the tablet that leads it."""
+        with self._file.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO closing_ends SELECT partition_id, ?, ? FROM closing_partitions "
+                "WHERE partition_id = ?",
+                (bucket.bucket_id, end_offset, bucket.partition_id),
+            )
+
+    def ends(self, partition_id: int) -> dict[int, int]:
+        """Bucket id -> final end, of the buckets whose end is known."""
+        statement = "SELECT bucket_id, end_offset FROM closing_ends WHERE partition_id = ?"
+        return dict(self._file.connection.execute(statement, (partition_id,)))

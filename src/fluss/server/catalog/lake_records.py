@@ -1,0 +1,239 @@
+"""How far tables are in the lake, and who may tier them, in the catalog file.
+
+Three tables. `lake_snapshots`: the snapshots that were registered, in the order of their registration, each with its
+offsets document and the file in which a tiering service finds the same. `lake_offsets`: up to where each bucket is in
+the lake now; tablets let the log go up to there. `lake_tiering`: the last epoch that was handed out, so that none is
+ever handed out twice, and when the table was tiered last. All of it goes with its table.
+
+Invariants: offsets of a bucket never go back while the table has its lake; the newest snapshot is never forgotten.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.offsets import dump_offsets, load_offsets
+from fluss.model.paths import TableBucket
+from fluss.server.catalog.database_file import DatabaseFile
+
+KEEP_ALL_SNAPSHOTS = -1
+# Whatever a tiering service wants to keep: readers of older snapshots ask the lake itself.
+SNAPSHOT_LIMIT_PER_TABLE = 1000
+
+_SNAPSHOT_COLUMNS = "snapshot_id, tiered_path, readable_path, tiered_offsets, readable_offsets, registered_time"
+
+
+@dataclass(frozen=True)
+class LakeSnapshotEntry:
+    """A registered snapshot. Paths are of offsets files, offsets the documents in them; readable ones may be absent."""
+
+    snapshot_id: int
+    tiered_path: str
+    readable_path: str | None
+    tiered_offsets: str
+    readable_offsets: str | None
+    registered_time: int
+
+    @property
+    def paths(self) -> set[str]:
+        """Files that belong to this entry."""
+        return {path for path in (self.tiered_path, self.readable_path) if path}
+
+
+@dataclass(frozen=True)
+class TieringEntry:
+    """What is remembered of the tiering of a table."""
+
+    tiering_epoch: int
+    last_tiered_time: int | None
+    file_size: int | None
+    record_count: int | None
+
+
+class LakeRecords:
+    """See the module's text. Called by the thread that owns the catalog file."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+
+    # Snapshots
+
+    def register(self, table_id: int, entry: LakeSnapshotEntry, earliest_snapshot_id: int | None) -> set[str] | None:
+        """Add a snapshot and forget older ones; the files that nobody needs any more, None if the table is gone.
+
+        Doing it twice changes nothing. Code 50 for a snapshot that is behind the newest one.
+        """
+        _, offsets = load_offsets(entry.tiered_offsets)
+        with self._file.transaction() as connection:
+            if connection.execute("SELECT 1 FROM tables WHERE table_id = ?", (table_id,)).fetchone() is None:
+                return None
+            _forget_dropped_partitions(connection, table_id)
+            entries = self._snapshots(connection, table_id)
+            is_known = any(each.snapshot_id == entry.snapshot_id for each in entries)
+            if _goes_back(self._offsets(connection, table_id), offsets):
+                if is_known:
+                    return set()  # the late repetition of a call that had succeeded
+                raise FlussError(
+                    f"lake snapshot {entry.snapshot_id} is behind the newest one that is registered; "
+                    "somebody else has tiered the table meanwhile",
+                    ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION,
+                )
+            kept = _kept(entries, earliest_snapshot_id, entry.snapshot_id)[1 - SNAPSHOT_LIMIT_PER_TABLE :]
+            gone = [each for each in entries if each not in kept]
+            connection.executemany(
+                "DELETE FROM lake_snapshots WHERE table_id = ? AND snapshot_id = ?",
+                [(table_id, each.snapshot_id) for each in gone],
+            )
+            _insert(connection, table_id, entry)
+            _put_offsets(connection, offsets)
+            needed = {path for each in (*kept, entry) for path in each.paths}
+            return {path for each in gone for path in each.paths} - needed
+
+    def reset(self, table_id: int, entry: LakeSnapshotEntry | None) -> None:
+        """Begin anew with what the lake itself says: when a table gets its lake."""
+        with self._file.transaction() as connection:
+            connection.execute("DELETE FROM lake_offsets WHERE table_id = ?", (table_id,))
+            connection.execute("DELETE FROM lake_snapshots WHERE table_id = ?", (table_id,))
+            if entry is not None:
+                _insert(connection, table_id, entry)
+                _put_offsets(connection, load_offsets(entry.tiered_offsets)[1])
+
+    def _snapshots(self, connection: sqlite3.Connection, table_id: int) -> list[LakeSnapshotEntry]:
+        statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? ORDER BY entry_id"
+        return [LakeSnapshotEntry(*row) for row in connection.execute(statement, (table_id,))]
+
+    def snapshots(self, table_id: int) -> list[LakeSnapshotEntry]:
+        """All registered snapshots, the newest last."""
+        return self._snapshots(self._file.connection, table_id)
+
+    def latest(self, table_id: int, *, readable: bool = False) -> LakeSnapshotEntry | None:
+        """The newest snapshot, or the newest that has readable offsets."""
+        condition = "AND readable_offsets IS NOT NULL" if readable else ""
+        statement = (
+            f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? {condition} "
+            "ORDER BY entry_id DESC LIMIT 1"
+        )
+        row = self._file.connection.execute(statement, (table_id,)).fetchone()
+        return None if row is None else LakeSnapshotEntry(*row)
+
+    def find(self, table_id: int, snapshot_id: int) -> LakeSnapshotEntry | None:
+        """One snapshot."""
+        statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? AND snapshot_id = ?"
+        row = self._file.connection.execute(statement, (table_id, snapshot_id)).fetchone()
+        return None if row is None else LakeSnapshotEntry(*row)
+
+    # Offsets
+
+    def offsets(self, table_id: int) -> dict[TableBucket, int]:
+        """Up to where each bucket is in the lake."""
+        return self._offsets(self._file.connection, table_id)
+
+    def _offsets(self, connection: sqlite3.Connection, table_id: int) -> dict[TableBucket, int]:
+        statement = "SELECT partition_id, bucket_id, end_offset FROM lake_offsets WHERE table_id = ?"
+        rows = connection.execute(statement, (table_id,))
+        return {TableBucket(table_id, partition_id, bucket_id): offset for partition_id, bucket_id, offset in rows}
+
+    def end_offset(self, bucket: TableBucket) -> int:
+        """Up to where one bucket is in the lake, 0 for one of which nothing is."""
+        statement = "SELECT end_offset FROM lake_offsets WHERE table_id = ? AND partition_id IS ? AND bucket_id = ?"
+        row = self._file.connection.execute(statement, bucket).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def note_times(self, table_id: int, times: Mapping[TableBucket, int]) -> None:
+        """Remember the time of the newest row in the lake, by bucket; for metrics."""
+        with self._file.transaction() as connection:
+            connection.executemany(
+                "UPDATE lake_offsets SET max_timestamp = max(ifnull(max_timestamp, ?1), ?1) "
+                "WHERE table_id = ?2 AND partition_id IS ?3 AND bucket_id = ?4",
+                [(time_ms, table_id, bucket.partition_id, bucket.bucket_id) for bucket, time_ms in times.items()],
+            )
+
+    def newest_time(self, table_id: int) -> int | None:
+        """The time of the newest row of a table in the lake, as far as it is known."""
+        statement = "SELECT max(max_timestamp) FROM lake_offsets WHERE table_id = ?"
+        (newest,) = self._file.connection.execute(statement, (table_id,)).fetchone()
+        return None if newest is None else int(newest)
+
+    # Tiering
+
+    def tiering(self, table_id: int) -> TieringEntry:
+        """What is remembered of a table; epoch 0 if it was never handed out."""
+        statement = (
+            "SELECT tiering_epoch, last_tiered_time, file_size, record_count FROM lake_tiering WHERE table_id = ?"
+        )
+        row = self._file.connection.execute(statement, (table_id,)).fetchone()
+        return TieringEntry(0, None, None, None) if row is None else TieringEntry(*row)
+
+    def hand_out(self, table_id: int, tiering_epoch: int) -> None:
+        """Remember an epoch before anybody learns of it."""
+        with self._file.transaction() as connection:
+            connection.execute(
+                "INSERT INTO lake_tiering (table_id, tiering_epoch) SELECT table_id, ? FROM tables WHERE table_id = ? "
+                "ON CONFLICT (table_id) DO UPDATE SET tiering_epoch = excluded.tiering_epoch",
+                (tiering_epoch, table_id),
+            )
+
+    def finished(self, table_id: int, now_ms: int, file_size: int | None, record_count: int | None) -> None:
+        """Remember that a round was finished, and the size of the lake table if it is known."""
+        with self._file.transaction() as connection:
+            connection.execute(
+                "UPDATE lake_tiering SET last_tiered_time = ?, file_size = ifnull(?, file_size), "
+                "record_count = ifnull(?, record_count) WHERE table_id = ?",
+                (now_ms, file_size, record_count, table_id),
+            )
+
+
+def merged_document(table_id: int, known: Mapping[TableBucket, int], given: Mapping[TableBucket, int]) -> str:
+    """The document of a round: what it reached, and for all other buckets what was known before."""
+    return dump_offsets(table_id, {**known, **given})
+
+
+def _insert(connection: sqlite3.Connection, table_id: int, entry: LakeSnapshotEntry) -> None:
+    connection.execute(
+        f"INSERT INTO lake_snapshots (table_id, {_SNAPSHOT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            table_id,
+            entry.snapshot_id,
+            entry.tiered_path,
+            entry.readable_path,
+            entry.tiered_offsets,
+            entry.readable_offsets,
+            entry.registered_time,
+        ),
+    )
+
+
+def _forget_dropped_partitions(connection: sqlite3.Connection, table_id: int) -> None:
+    """Nothing of their logs is left that could be read or kept."""
+    connection.execute(
+        "DELETE FROM lake_offsets WHERE table_id = ?1 AND partition_id IS NOT NULL "
+        "AND partition_id NOT IN (SELECT partition_id FROM partitions WHERE table_id = ?1)",
+        (table_id,),
+    )
+
+
+def _goes_back(known: Mapping[TableBucket, int], offsets: Mapping[TableBucket, int]) -> bool:
+    return any(offsets.get(bucket, 0) < offset for bucket, offset in known.items())
+
+
+def _kept(
+    entries: list[LakeSnapshotEntry], earliest_snapshot_id: int | None, snapshot_id: int
+) -> list[LakeSnapshotEntry]:
+    """What stays of the older entries. No earliest one: nothing; one that is not known: all."""
+    others = [entry for entry in entries if entry.snapshot_id != snapshot_id]
+    if earliest_snapshot_id is None or earliest_snapshot_id == snapshot_id:
+        return []
+    ids = [entry.snapshot_id for entry in others]
+    return others[ids.index(earliest_snapshot_id) :] if earliest_snapshot_id in ids else others
+
+
+def _put_offsets(connection: sqlite3.Connection, offsets: Mapping[TableBucket, int]) -> None:
+    connection.executemany(
+        "INSERT INTO lake_offsets (table_id, partition_id, bucket_id, end_offset) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (table_id, ifnull(partition_id, -1), bucket_id) DO UPDATE SET end_offset = excluded.end_offset "
+        "WHERE end_offset != excluded.end_offset",
+        [(*bucket, offset) for bucket, offset in offsets.items()],
+    )

@@ -1,0 +1,89 @@
+"""Expired partitions of tables with a lake: first the lake gets all of their rows, then they go.
+
+Theory. An expired partition is closed: no more rows, its ends are final (`catalog.closing_records`), its table is due
+at once. Every pass of the auto-partitioner asks again which of the expired ones may go: those that the lake has to
+their ends, and those that have waited `lake.expired-partition.max-wait`, because a disk must not fill up for want of a
+tiering service. A partition that has not expired after all (its retention was raised) is opened again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from fluss.model.paths import TableBucket
+from fluss.model.properties import DATALAKE_ENABLED
+from fluss.server.catalog import PartitionEntry, TableEntry
+from fluss.server.environment import Environment
+
+logger = logging.getLogger(__name__)
+
+
+class LakePartitionExpiry:
+    """Decides which expired partitions may be dropped. Called on the event loop."""
+
+    def __init__(self, environment: Environment, make_due: Callable[[int], None]) -> None:
+        self._environment = environment
+        self._make_due = make_due
+
+    def waiting_tables(self) -> list[TableEntry]:
+        """Tables with partitions that wait for the lake."""
+        catalog = self._environment.catalog
+        catalog.refresh()
+        entries = (catalog.table_by_id(table_id) for table_id in set(catalog.store.closing.all().values()))
+        return [entry for entry in entries if entry is not None]
+
+    def droppable(self, entry: TableEntry, expired: Iterable[str]) -> list[str]:
+        """Which of the expired partitions may go now; the others are closed and their table is made due."""
+        partitions = [entry.partitions[name] for name in expired]
+        closing = self._environment.catalog.store.closing
+        since = closing.of_table(entry.table_id)
+        if not entry.property(DATALAKE_ENABLED):
+            self._reopen(entry, since)
+            return [partition.name for partition in partitions]
+        self._reopen(entry, since.keys() - {partition.partition_id for partition in partitions})
+        now_ms = self._environment.clock()
+        new = [partition for partition in partitions if partition.partition_id not in since]
+        if new and self._environment.config.lake_expired_partition_max_wait_ms > 0:
+            closing.close([partition.partition_id for partition in new], now_ms)
+            self._environment.catalog.refresh()
+            since |= dict.fromkeys((partition.partition_id for partition in new), now_ms)
+            names = ", ".join(partition.name for partition in new)
+            logger.info("partitions %s of table %s expired; they go when the lake has them", names, entry.path)
+        droppable = [
+            partition.name
+            for partition in partitions
+            if self._is_tiered(entry, partition) or self._waited(entry, partition, since.get(partition.partition_id))
+        ]
+        if len(droppable) < len(partitions):
+            self._make_due(entry.table_id)
+        return droppable
+
+    def _reopen(self, entry: TableEntry, partition_ids: Iterable[int]) -> None:
+        wanted = list(partition_ids)
+        if wanted:
+            self._environment.catalog.store.closing.reopen(wanted)
+            self._environment.catalog.refresh()
+            logger.info("%d expired partitions of table %s take rows again", len(wanted), entry.path)
+
+    def _is_tiered(self, entry: TableEntry, partition: PartitionEntry) -> bool:
+        store = self._environment.catalog.store
+        ends = store.closing.ends(partition.partition_id)
+        return len(ends) == entry.bucket_count and all(
+            store.lake.end_offset(TableBucket(entry.table_id, partition.partition_id, bucket_id)) >= end
+            for bucket_id, end in ends.items()
+        )
+
+    def _waited(self, entry: TableEntry, partition: PartitionEntry, since_ms: int | None) -> bool:
+        limit_ms = self._environment.config.lake_expired_partition_max_wait_ms
+        waited_ms = 0 if since_ms is None else self._environment.clock() - since_ms
+        if waited_ms < limit_ms:
+            return False
+        logger.warning(
+            "expired partition %s of table %s is dropped although not all of its rows are in the lake: it waited %d ms "
+            "(lake.expired-partition.max-wait); does a tiering service run?",
+            partition.name,
+            entry.path,
+            waited_ms,
+        )
+        return True

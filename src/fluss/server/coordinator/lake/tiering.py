@@ -1,0 +1,121 @@
+"""LAKE_TIERING_HEARTBEAT: tiering services report what they do and get the next table.
+
+The tables with a lake are those of the catalog: every call first takes in what has changed there. Epochs and times of
+tables are in the catalog too, so that a restart forgets neither; a service of before a restart is refused by the
+coordinator's own epoch (code 23), and even one that guessed it could not name an epoch of its old round again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.properties import DATALAKE_ENABLED, DATALAKE_FRESHNESS
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.coordinator.lake.metrics import TieringMetrics, tiering_metrics
+from fluss.server.coordinator.lake.tiering_states import TieringStates
+from fluss.server.environment import Environment
+from fluss.server.network.service import RequestContext
+
+
+class LakeTiering:
+    """The tiering of one coordinator. Called on the event loop."""
+
+    def __init__(self, environment: Environment, coordinator_epoch: int) -> None:
+        self._environment = environment
+        self._records = environment.catalog.store.lake
+        self._coordinator_epoch = coordinator_epoch
+        self._seen_change: int | None = None
+        self.states = TieringStates(
+            environment.clock, environment.config.lake_tiering_timeout_ms, self._records.hand_out
+        )
+
+    def look(self) -> None:
+        """Follow the catalog and the clock."""
+        self._follow_catalog()
+        self.states.look()
+
+    def make_due(self, table_id: int) -> None:
+        """Tier a table before its time."""
+        self._follow_catalog()
+        self.states.make_due(table_id)
+
+    def metrics(self) -> TieringMetrics:
+        """What operators watch."""
+        self.look()
+        return tiering_metrics(self.states, self._records, self._environment.clock())
+
+    def heartbeat(
+        self, context: RequestContext, request: pb.LakeTieringHeartbeatRequest
+    ) -> pb.LakeTieringHeartbeatResponse:
+        """Failed tables first, then those at work, then finished ones, and at last the next table."""
+        self.look()
+        response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self._coordinator_epoch)
+        self._each(request.failed_tables, response.failed_table_resp, self._fail)
+        self._each(request.tiering_tables, response.tiering_table_resp, self._renew)
+        forced = frozenset(request.force_finished_tables)
+        self._each(
+            request.finished_tables,
+            response.finished_table_resp,
+            lambda table: self._finish(table, table.table_id in forced),
+        )
+        if request.request_table:
+            table = self.states.take()
+            if table is not None:
+                info = response.tiering_table
+                info.table_id, info.tiering_epoch = table.table_id, table.epoch
+                info.table_path.database_name = table.path.database_name
+                info.table_path.table_name = table.path.table_name
+        return response
+
+    def _each(
+        self,
+        tables: Iterable[pb.PbHeartbeatReqForTable],
+        answers: Any,
+        step: Callable[[pb.PbHeartbeatReqForTable], None],
+    ) -> None:
+        for table in tables:
+            answer = answers.add(table_id=table.table_id)
+            try:
+                if table.coordinator_epoch != self._coordinator_epoch:
+                    raise FlussError(
+                        f"the coordinator has started again: its epoch is {self._coordinator_epoch}, "
+                        f"not {table.coordinator_epoch}; give the round up",
+                        ErrorCode.INVALID_COORDINATOR_EXCEPTION,
+                    )
+                step(table)
+            except FlussError as error:
+                answer.error.error_code, answer.error.error_message = error.error_code, error.message
+
+    def _renew(self, table: pb.PbHeartbeatReqForTable) -> None:
+        self.states.renew(table.table_id, table.tiering_epoch)
+
+    def _fail(self, table: pb.PbHeartbeatReqForTable) -> None:
+        self.states.fail(table.table_id, table.tiering_epoch)
+
+    def _finish(self, table: pb.PbHeartbeatReqForTable, forced: bool) -> None:
+        stats = table.lake_tiering_stats
+        file_size = stats.file_size if stats.HasField("file_size") else None
+        record_count = stats.record_count if stats.HasField("record_count") else None
+        if self.states.finish(table.table_id, table.tiering_epoch, forced, file_size, record_count):
+            self._records.finished(table.table_id, self._environment.clock(), file_size, record_count)
+
+    def _follow_catalog(self) -> None:
+        catalog = self._environment.catalog
+        catalog.refresh()
+        if catalog.change == self._seen_change:
+            return
+        wanted = {entry.table_id: entry for entry in catalog.tables() if entry.property(DATALAKE_ENABLED)}
+        for table_id in [known for known in self.states.tables if known not in wanted]:
+            self.states.forget(table_id)
+        for table_id, entry in wanted.items():
+            freshness_ms = int(entry.property(DATALAKE_FRESHNESS))
+            if table_id in self.states.tables:
+                self.states.tables[table_id].freshness_ms = freshness_ms
+                continue
+            known = self._records.tiering(table_id)
+            last_ms = entry.created_time if known.last_tiered_time is None else known.last_tiered_time
+            table = self.states.track(table_id, entry.path, freshness_ms, known.tiering_epoch, last_ms)
+            table.file_size, table.record_count = known.file_size, known.record_count
+        self._seen_change = catalog.change

@@ -1,0 +1,194 @@
+"""Who tiers which table when: the states of tables with a lake. No I/O, no clock of its own.
+
+```
+            track                        due (freshness is over)            take
+   (none) ----------> SCHEDULED ------------------------------> PENDING ----------> TIERING
+                         ^  ^                                      ^                 | | |
+                         |  +-- finish ----------------------------|-----------------+ | |
+                         |                                         +-- finish, forced -+ |
+                         |                                         +-- fail, or silence -+
+   forget: from anywhere to (none)
+```
+
+A table enters PENDING with a new epoch and waits in line; TIERING ends when its service says so or is silent for too
+long. Whoever names an older epoch is refused with code 50 and has no say any more. Epochs of a table only grow: they go
+on from the one that was remembered when the table is tracked, and `take` hands out an epoch only after `remember` has
+made it durable. There are no timers: what time changes is looked at by `look`, which everyone calls first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TablePath
+
+logger = logging.getLogger(__name__)
+
+
+class TieringState(Enum):
+    """Where a table is between two rounds."""
+
+    SCHEDULED = "scheduled"
+    PENDING = "pending"
+    TIERING = "tiering"
+
+
+@dataclass
+class TieredTable:
+    """One table with a lake. Times are milliseconds; `since_ms` is when it came into its state."""
+
+    table_id: int
+    path: TablePath
+    freshness_ms: int
+    epoch: int
+    last_tiered_ms: int
+    state: TieringState
+    since_ms: int
+    heartbeat_ms: int = 0
+    due_again: bool = False
+    failures: int = 0
+    duration_ms: int | None = None
+    file_size: int | None = None
+    record_count: int | None = None
+
+
+class TieringStates:
+    """All tables with a lake. Called by one thread."""
+
+    def __init__(self, clock: Callable[[], int], timeout_ms: int, remember: Callable[[int, int], None]) -> None:
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._remember = remember
+        self._tables: dict[int, TieredTable] = {}
+        self._line: dict[int, None] = {}  # keys in order of arrival
+
+    @property
+    def tables(self) -> dict[int, TieredTable]:
+        """All tables by id; not to be changed by callers."""
+        return self._tables
+
+    def count(self, state: TieringState) -> int:
+        """How many tables are in a state."""
+        return sum(table.state is state for table in self._tables.values())
+
+    # Which tables there are
+
+    def track(self, table_id: int, path: TablePath, freshness_ms: int, epoch: int, last_tiered_ms: int) -> TieredTable:
+        """A table has got a lake, or the coordinator has started. `epoch` is the last one that was handed out."""
+        assert table_id not in self._tables
+        table = TieredTable(table_id, path, freshness_ms, epoch, last_tiered_ms, TieringState.SCHEDULED, self._clock())
+        self._tables[table_id] = table
+        return table
+
+    def forget(self, table_id: int) -> None:
+        """The table is gone, or its lake is."""
+        self._tables.pop(table_id, None)
+        self._line.pop(table_id, None)
+
+    def make_due(self, table_id: int) -> None:
+        """Tier the table as soon as somebody is free; if it is being tiered, once more behind that."""
+        table = self._tables.get(table_id)
+        if table is None:
+            return
+        if table.state is TieringState.TIERING:
+            table.due_again = True
+        elif table.state is TieringState.SCHEDULED:
+            self._enter_line(table)
+
+    # What time does
+
+    def look(self) -> None:
+        """Move tables whose time has come: due ones into the line, those of silent services back into it."""
+        now_ms = self._clock()
+        for table in self._tables.values():
+            if table.state is TieringState.SCHEDULED and now_ms - table.last_tiered_ms >= table.freshness_ms:
+                self._enter_line(table)
+            elif table.state is TieringState.TIERING and now_ms - table.heartbeat_ms >= self._timeout_ms:
+                logger.warning(
+                    "the service that tiers table %s was silent for %d ms; the table is handed out again",
+                    table.path,
+                    now_ms - table.heartbeat_ms,
+                )
+                table.failures += 1
+                self._enter_line(table)
+
+    # What tiering services say
+
+    def take(self) -> TieredTable | None:
+        """Hand out the table that waits longest."""
+        table_id = next(iter(self._line), None)
+        if table_id is None:
+            return None
+        table = self._tables[table_id]
+        self._remember(table_id, table.epoch)
+        del self._line[table_id]
+        self._enter(table, TieringState.TIERING)
+        table.heartbeat_ms = table.since_ms
+        table.due_again = False
+        return table
+
+    def renew(self, table_id: int, epoch: int) -> None:
+        """A service is still at it."""
+        table = self._checked(table_id, epoch)
+        if table.state is not TieringState.TIERING:
+            raise FlussError(
+                f"table {table.path} is {table.state.value}, it is not being tiered: nothing to renew",
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+            )
+        table.heartbeat_ms = self._clock()
+
+    def finish(
+        self, table_id: int, epoch: int, forced: bool, file_size: int | None = None, record_count: int | None = None
+    ) -> bool:
+        """A round is over; `forced`: it was cut off, so the next one follows at once. False if that was known."""
+        table = self._checked(table_id, epoch)
+        if table.state is not TieringState.TIERING:
+            logger.info("table %s was reported as finished while it is %s", table.path, table.state.value)
+            return False
+        now_ms = self._clock()
+        table.duration_ms = now_ms - table.since_ms
+        table.last_tiered_ms = now_ms
+        table.file_size = table.file_size if file_size is None else file_size
+        table.record_count = table.record_count if record_count is None else record_count
+        if forced or table.due_again:
+            self._enter_line(table)
+        else:
+            self._enter(table, TieringState.SCHEDULED)
+        return True
+
+    def fail(self, table_id: int, epoch: int) -> None:
+        """A round has failed: the table goes to the end of the line."""
+        table = self._checked(table_id, epoch)
+        if table.state is not TieringState.TIERING:
+            logger.info("table %s was reported as failed while it is %s", table.path, table.state.value)
+            return
+        table.failures += 1
+        self._enter_line(table)
+
+    def _checked(self, table_id: int, epoch: int) -> TieredTable:
+        table = self._tables.get(table_id)
+        if table is None:
+            raise FlussError(
+                f"table id {table_id} has no lake here: it was dropped, or its lake was disabled",
+                ErrorCode.TABLE_NOT_EXIST,
+            )
+        if epoch != table.epoch:
+            raise FlussError(
+                f"table {table.path} was handed out again: its epoch is {table.epoch}, not {epoch}; give the round up",
+                ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION,
+            )
+        return table
+
+    def _enter_line(self, table: TieredTable) -> None:
+        table.epoch += 1
+        table.due_again = False
+        self._enter(table, TieringState.PENDING)
+        self._line[table.table_id] = None
+
+    def _enter(self, table: TieredTable, state: TieringState) -> None:
+        table.state = state
+        table.since_ms = self._clock()
