@@ -25,6 +25,7 @@ from fluss.server.coordinator.cluster_control import ClusterControl
 from fluss.server.coordinator.database_apis import DatabaseApis
 from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
 from fluss.server.coordinator.lake.lake_tables import LakeTables
+from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.coordinator.lake.partition_expiry import LakePartitionExpiry
 from fluss.server.coordinator.lake.snapshot_apis import LakeSnapshotApis
 from fluss.server.coordinator.lake.tiering import LakeTiering
@@ -61,21 +62,22 @@ class CoordinatorService:
         self._lake_expiry = LakePartitionExpiry(self._shared.environment, self.lake_tiering.make_due)
         self.auto_partitioner = AutoPartitioner(self._shared.environment, self._lake_expiry)
         self._cluster = ClusterControl(self._shared.environment)
-        self._lake_work = LakeWork(config.lake_request_timeout_ms)
-        self._lake_tables = LakeTables(self._shared.environment, self._lake_work)
+        lake_work = LakeWork(config.lake_request_timeout_ms)
+        self._lake_tables = LakeTables(self._shared.environment, lake_work)
+        remote = RemoteStore(config.remote_data_dir, config.values_with_prefix("s3."))
+        self._lake_files = OffsetsFiles(remote, lake_work)
 
     def apis(self) -> Mapping[int, Handler]:
         """The handlers by API key."""
         environment = self._shared.environment
         databases = DatabaseApis(environment)
-        tables = TableApis(environment, self.auto_partitioner, self._lake_tables)
+        tables = TableApis(environment, self.auto_partitioner, self._lake_tables, self._lake_files)
         partitions = PartitionApis(environment)
         acls = AclApis(environment)
         producers = ProducerOffsetApis(environment)
         snapshots = KvSnapshotApis(environment)
         staged = StagedCommitApis(environment)
-        remote = RemoteStore(self._config.remote_data_dir, self._config.values_with_prefix("s3."))
-        lake_snapshots = LakeSnapshotApis(environment, self._lake_work, remote, self._lake_registered)
+        lake_snapshots = LakeSnapshotApis(environment, self._lake_files, self._lake_registered)
         return {
             **self._shared.apis(),
             ApiKey.CREATE_DATABASE: databases.create_database,

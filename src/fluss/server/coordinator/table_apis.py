@@ -14,9 +14,11 @@ from fluss.model.names import check_database_name, check_table_name
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_ENABLED
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import database_missing
 from fluss.server.coordinator.auto_partition import AutoPartitioner
 from fluss.server.coordinator.lake.lake_tables import LakeTables
+from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.coordinator.replicas import check_placement
 from fluss.server.coordinator.table_defaults import cluster_defaults, typed, with_defaults
 from fluss.server.coordinator.table_rules import TableLimits, check_table
@@ -28,8 +30,11 @@ from fluss.server.security.authorizer import Operation, database_resource
 class TableApis:
     """Creation and removal of tables."""
 
-    def __init__(self, environment: Environment, auto_partitioner: AutoPartitioner, lake: LakeTables) -> None:
+    def __init__(
+        self, environment: Environment, auto_partitioner: AutoPartitioner, lake: LakeTables, lake_files: OffsetsFiles
+    ) -> None:
         self._environment = environment
+        self._lake_files = lake_files
         self._auto_partitioner = auto_partitioner
         self._lake = lake
 
@@ -103,15 +108,25 @@ class TableApis:
                 ErrorCode.INVALID_TABLE_EXCEPTION,
             )
 
-    def drop_table(self, context: RequestContext, request: pb.DropTableRequest) -> pb.DropTableResponse:
-        """The name is free at once; tablets delete the files when they notice."""
+    def drop_table(
+        self, context: RequestContext, request: pb.DropTableRequest
+    ) -> pb.DropTableResponse | Awaitable[pb.DropTableResponse]:
+        """The name is free at once; tablets delete the files when they notice. A lake table stays."""
         environment = self._environment
         environment.catalog.refresh()
         path = table_path(request.table_path)
         environment.authorizer.check_table(context, Operation.DROP, path)
-        if request.ignore_if_not_exists and environment.catalog.table(path) is None:
+        entry = environment.catalog.table(path)
+        if request.ignore_if_not_exists and entry is None:
             return pb.DropTableResponse()
+        was_tiered = entry is not None and environment.catalog.store.lake.latest(entry.table_id) is not None
         environment.catalog.store.drop_table(path)
+        if entry is not None and was_tiered:
+            return self._remove_lake_files(entry)
+        return pb.DropTableResponse()
+
+    async def _remove_lake_files(self, entry: TableEntry) -> pb.DropTableResponse:
+        await self._lake_files.remove_all(entry)
         return pb.DropTableResponse()
 
 

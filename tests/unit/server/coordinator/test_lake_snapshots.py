@@ -11,7 +11,7 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.coordinator.lake.snapshot_apis import UNUSED_FILE_AGE_MS
+from fluss.server.coordinator.lake.offsets_files import UNUSED_FILE_AGE_MS
 from tests.support.coordinator import CoordinatorHarness, create_partition, path, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
@@ -258,4 +258,6 @@ def test_a_dropped_table_takes_its_snapshots_along(coordinator: CoordinatorHarne
     commit(coordinator, 1, str(file))
     coordinator.call(ApiKey.DROP_TABLE, pb.DropTableRequest(table_path=path("t"), ignore_if_not_exists=False))
     assert coordinator.catalog.store.lake.snapshots(0) == []
+    assert not file.exists()
+    assert not file.parents[1].exists()
     assert commit(coordinator, 2, str(file))[0] == 7

@@ -96,6 +96,28 @@ def test_disabling_and_enabling_again(make_coordinator: Make) -> None:
     assert "table.datalake.iceberg.uri" in coordinator.table_node("t")["properties"]
 
 
+def test_enabling_begins_with_what_is_in_the_lake(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    coordinator.create_table("t", DOCUMENT)
+    lake = lake_of_table(coordinator)
+    bucket = TableBucket(0, None, 0)
+    first = lake.load(PATH).commit(0, [], {bucket: 3})
+    wanted = pb.GetLakeSnapshotRequest(table_path=path("t"))
+    coordinator.refuses(53, ApiKey.GET_LAKE_SNAPSHOT, wanted)
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.enabled": "false"}))
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", LAKE))
+    answer = coordinator.call(ApiKey.GET_LAKE_SNAPSHOT, wanted)
+    assert (answer.snapshotId, answer.bucket_snapshots[0].log_offset) == (first, 3)
+    assert coordinator.catalog.store.lake.end_offset(bucket) == 3
+    # Somebody takes the lake back: registering less than before needs a new beginning.
+    lake.catalog.drop_table(("fluss", "t"))  # type: ignore[attr-defined]
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.enabled": "false"}))
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", LAKE))
+    coordinator.refuses(53, ApiKey.GET_LAKE_SNAPSHOT, wanted)
+    assert coordinator.catalog.store.lake.end_offset(bucket) == 0
+    lake.close()
+
+
 def begun(coordinator: CoordinatorHarness, key: ApiKey, request: Any) -> asyncio.Task[Any]:
     """A request that has begun to wait for the lake."""
     answer = coordinator.service.apis()[key](RequestContext(key), request)

@@ -11,11 +11,13 @@ import asyncio
 import weakref
 from collections.abc import Mapping, Sequence
 
-from fluss.lake.tables.format import LakeFormat, LakeTableSpec, open_lake
+from fluss.lake.tables.format import OFFSETS_PATH_PROPERTY, LakeCommit, LakeFormat, LakeTableSpec, open_lake
+from fluss.lake.tables.offsets import dump_offsets
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_FORMAT, property_value
 from fluss.model.schema import Column
+from fluss.server.catalog.lake_records import LakeSnapshotEntry
 from fluss.server.coordinator.lake.work import LakeWork
 from fluss.server.environment import Environment
 from fluss.server.lake_settings import lake_settings
@@ -46,17 +48,31 @@ class LakeTables:
         )
 
     async def enable(self, path: TablePath, table_id: int, descriptor: TableDescriptor) -> None:
-        """Make the lake table of a Fluss table that exists. Rows in it must have come from this very table."""
+        """Make the lake table of a Fluss table that exists. Rows in it must have come from this very table.
+
+        What is known about its snapshots begins anew with the newest one in the lake: it may have gone on, or back,
+        while the table had no lake.
+        """
         lake_format, options = self._lake(descriptor)
         spec = LakeTableSpec(path, descriptor)
 
-        def enable() -> None:
+        def enable() -> LakeCommit | None:
             lake = self._open(lake_format, options)
             lake.create_table(spec, must_be_empty=False)
-            if lake.load(path).last_commit(table_id) is None:
+            last = lake.load(path).last_commit(table_id)
+            if last is None:
                 lake.check_compatible(spec, must_be_empty=True)
+            return last
 
-        await self._work.run(f"creating the lake table {path}", enable)
+        last = await self._work.run(f"creating the lake table {path}", enable)
+        newest: LakeSnapshotEntry | None = None
+        if last is not None:
+            document = dump_offsets(table_id, last.offsets)
+            file = last.properties.get(OFFSETS_PATH_PROPERTY, "")
+            newest = LakeSnapshotEntry(
+                last.snapshot_id, file, file or None, document, document, self._environment.clock()
+            )
+        self._environment.catalog.store.lake.reset(table_id, newest)
 
     async def add_columns(self, path: TablePath, descriptor: TableDescriptor, columns: Sequence[Column]) -> None:
         """Add columns to the lake table of a Fluss table that will get them next."""

@@ -1,9 +1,7 @@
 """PREPARE_LAKE_TABLE_SNAPSHOT and COMMIT_LAKE_TABLE_SNAPSHOT: a tiering service registers what it put into the lake.
 
 Prepare writes the offsets of a round to a file, whose address the service puts into the lake snapshot; commit registers
-the snapshot with that file. Files of rounds that were prepared and never committed stay until the table is dropped or
-until they are `UNUSED_FILE_AGE_MS` old: a service that died may have committed to the lake, and then the next one
-registers the snapshot with this very file.
+the snapshot with that file.
 
 There is no fencing by epochs here, as in Apache Fluss: the lake's own commit decides who was first. But a snapshot that
 is behind the newest one is refused, because readers would lose rows whose log is gone already.
@@ -12,7 +10,6 @@ is behind the newest one is refused, because readers would lose rows whose log i
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -23,37 +20,21 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
 from fluss.server.catalog.store import table_missing
-from fluss.server.coordinator.lake.work import LakeWork
+from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
-from fluss.server.tablet.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
-
-OFFSETS_SUFFIX = ".offsets"
-UNUSED_FILE_AGE_MS = 7 * 24 * 3600 * 1000
 
 
 class LakeSnapshotApis:
     """Registered lake snapshots of one coordinator. Called on the event loop."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        work: LakeWork,
-        store: RemoteStore,
-        registered: Callable[[TableEntry], None],
-    ) -> None:
+    def __init__(self, environment: Environment, files: OffsetsFiles, registered: Callable[[TableEntry], None]) -> None:
         self._environment = environment
         self._records = environment.catalog.store.lake
-        self._work = work
-        self._store = store
+        self._files = files
         self._registered = registered
-
-    def directory(self, entry: TableEntry) -> str:
-        """Where the offsets files of a table are."""
-        path = entry.path
-        return f"{self._store.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}/metadata"
 
     # PREPARE
 
@@ -75,10 +56,8 @@ class LakeSnapshotApis:
             raise table_missing(table_path(table.table_path))
         latest = self._records.latest(entry.table_id)
         known = load_offsets(latest.tiered_offsets)[1] if latest is not None and not ignore_previous else {}
-        document = merged_document(entry.table_id, known, _offsets(entry, table.bucket_offsets)).encode()
-        name = f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
-        await self._work.run(f"writing the offsets file {name}", lambda: self._store.write(name, document))
-        return name
+        document = merged_document(entry.table_id, known, _offsets(entry, table.bucket_offsets))
+        return await self._files.write(entry, document)
 
     # COMMIT
 
@@ -100,13 +79,13 @@ class LakeSnapshotApis:
         self, metadata: pb.PbLakeTableSnapshotMetadata, details: pb.PbLakeTableSnapshotInfo | None
     ) -> None:
         entry = self._table(metadata.table_id)
-        tiered = await self._read(entry, metadata.tiered_bucket_offsets_file_path)
+        tiered = await self._files.read(entry, metadata.tiered_bucket_offsets_file_path)
         readable_path: str | None = None
         readable: str | None = None
         if metadata.HasField("readable_bucket_offsets_file_path"):
             readable_path = metadata.readable_bucket_offsets_file_path
             same = readable_path == metadata.tiered_bucket_offsets_file_path
-            readable = tiered if same else await self._read(entry, readable_path)
+            readable = tiered if same else await self._files.read(entry, readable_path)
         snapshot = LakeSnapshotEntry(
             metadata.snapshot_id,
             metadata.tiered_bucket_offsets_file_path,
@@ -123,8 +102,7 @@ class LakeSnapshotApis:
         latest = self._records.latest(table_id)
         known = load_offsets(latest.tiered_offsets)[1] if latest is not None else {}
         document = merged_document(table_id, known, _offsets(entry, legacy.buckets_req))
-        name = f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
-        await self._work.run(f"writing the offsets file {name}", lambda: self._store.write(name, document.encode()))
+        name = await self._files.write(entry, document)
         snapshot = LakeSnapshotEntry(legacy.snapshot_id, name, name, document, document, self._environment.clock())
         await self._register(entry, snapshot, None, legacy)
 
@@ -142,26 +120,8 @@ class LakeSnapshotApis:
             self._records.note_times(entry.table_id, _times(entry.table_id, details))
         logger.info("lake snapshot %d of table %s is registered", snapshot.snapshot_id, entry.path)
         self._registered(entry)
-        await self._remove_files(entry, unused)
-
-    async def _remove_files(self, entry: TableEntry, unused: Iterable[str]) -> None:
-        """Files of forgotten snapshots, and old ones of rounds that never were registered."""
-        directory = self.directory(entry)
-        mine = [path for path in unused if path.startswith(directory)]
         registered = {path for each in self._records.snapshots(entry.table_id) for path in each.paths}
-        before_ms = self._environment.clock() - UNUSED_FILE_AGE_MS
-
-        def remove() -> None:
-            for path in mine:
-                self._store.delete(path)
-            for path in self._store.files_older_than(directory, before_ms):
-                if path not in registered:
-                    self._store.delete(path)
-
-        try:
-            await self._work.run(f"removing unused offsets files of table {entry.path}", remove)
-        except (FlussError, OSError) as error:
-            logger.warning("unused offsets files of table %s stay until the next time: %s", entry.path, error)
+        await self._files.remove_unused(entry, unused, registered, self._environment.clock())
 
     def _table(self, table_id: int) -> TableEntry:
         self._environment.catalog.refresh()
@@ -169,32 +129,6 @@ class LakeSnapshotApis:
         if entry is None:
             raise FlussError(f"table id {table_id} does not exist; it may have been dropped", ErrorCode.TABLE_NOT_EXIST)
         return entry
-
-    async def _read(self, entry: TableEntry, path: str) -> str:
-        """The document of an offsets file. Only files of this table: they are deleted some day."""
-        directory = self.directory(entry)
-        if not path.startswith(f"{directory}/") or ".." in path:
-            raise FlussError(
-                f"{path!r} is not an offsets file of table {entry.path}; those are in {directory}: prepare one",
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-            )
-        try:
-            content = await self._work.run(f"reading the offsets file {path}", lambda: self._store.read(path))
-            table_id, _ = load_offsets(content)
-        except FileNotFoundError:
-            raise FlussError(f"there is no offsets file {path}: prepare one", ErrorCode.UNKNOWN_SERVER_ERROR) from None
-        except OSError as error:
-            raise FlussError(f"offsets file {path} cannot be read: {error}", ErrorCode.STORAGE_EXCEPTION) from error
-        except FlussError as error:
-            if error.error_code != ErrorCode.CORRUPT_MESSAGE:
-                raise
-            raise FlussError(f"offsets file {path}: {error.message}", ErrorCode.UNKNOWN_SERVER_ERROR) from None
-        if table_id != entry.table_id:
-            raise FlussError(
-                f"offsets file {path} is about table id {table_id}, not {entry.table_id}",
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-            )
-        return content.decode()
 
 
 async def _into(result: Any, work: Awaitable[str | None], field: str | None = None) -> None:

@@ -1,0 +1,99 @@
+"""The offsets files of lake snapshots, in remote storage: `lake/<database>/<table>-<id>/metadata/<uuid>.offsets`.
+
+A tiering service names them in the snapshots that it commits to the lake, so they are where Apache Fluss has them. The
+catalog holds the same documents; nothing that readers or tablets need is read from here. Files of rounds that were
+prepared and never registered stay for `UNUSED_FILE_AGE_MS`: a service that died may have committed to the lake, and
+then the next one registers that snapshot with this very file.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.offsets import load_offsets
+from fluss.server.catalog import TableEntry
+from fluss.server.coordinator.lake.work import LakeWork
+from fluss.server.tablet.remote_store import RemoteStore
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_SUFFIX = ".offsets"
+UNUSED_FILE_AGE_MS = 7 * 24 * 3600 * 1000
+
+
+class OffsetsFiles:
+    """Writes, reads and removes offsets files. Called on the event loop; the work is done in threads."""
+
+    def __init__(self, store: RemoteStore, work: LakeWork) -> None:
+        self._store = store
+        self._work = work
+
+    def directory(self, entry: TableEntry) -> str:
+        """Where the files of a table are."""
+        path = entry.path
+        return f"{self._store.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}/metadata"
+
+    async def write(self, entry: TableEntry, document: str) -> str:
+        """A new file, on disk when this returns; its address."""
+        name = f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
+        await self._work.run(f"writing the offsets file {name}", lambda: self._store.write(name, document.encode()))
+        return name
+
+    async def read(self, entry: TableEntry, path: str) -> str:
+        """The document of a file. Only of this table: registered files are deleted some day."""
+        directory = self.directory(entry)
+        if not path.startswith(f"{directory}/") or ".." in path:
+            raise _unusable(f"{path!r} is not an offsets file of table {entry.path}; those are in {directory}")
+        try:
+            content = await self._work.run(f"reading the offsets file {path}", lambda: self._store.read(path))
+            table_id, _ = load_offsets(content)
+        except FileNotFoundError:
+            raise _unusable(f"there is no offsets file {path}") from None
+        except OSError as error:
+            raise FlussError(f"offsets file {path} cannot be read: {error}", ErrorCode.STORAGE_EXCEPTION) from error
+        except FlussError as error:
+            if error.error_code != ErrorCode.CORRUPT_MESSAGE:
+                raise
+            raise _unusable(f"offsets file {path}: {error.message}") from None
+        if table_id != entry.table_id:
+            raise _unusable(f"offsets file {path} is about table id {table_id}, not {entry.table_id}")
+        return content.decode()
+
+    async def remove_unused(
+        self, entry: TableEntry, forgotten: Collection[str], registered: Collection[str], now_ms: int
+    ) -> None:
+        """Remove files of forgotten snapshots, and old ones that never were registered."""
+        directory = self.directory(entry)
+
+        def remove() -> None:
+            for path in forgotten:
+                if path.startswith(f"{directory}/"):
+                    self._store.delete(path)
+            for path in self._store.files_older_than(directory, now_ms - UNUSED_FILE_AGE_MS):
+                if path not in registered:
+                    self._store.delete(path)
+
+        await self._remove(entry, remove)
+
+    async def remove_all(self, entry: TableEntry) -> None:
+        """The table was dropped."""
+        directory = self.directory(entry).rpartition("/")[0]
+
+        def remove() -> None:
+            self._store.delete_directory(directory)
+            self._store.remove_empty_parents(directory)
+
+        await self._remove(entry, remove)
+
+    async def _remove(self, entry: TableEntry, remove: Callable[[], None]) -> None:
+        try:
+            await self._work.run(f"removing offsets files of table {entry.path}", remove)
+        except (FlussError, OSError) as error:
+            logger.warning("unused offsets files of table %s stay: %s", entry.path, error)
+
+
+def _unusable(reason: str) -> FlussError:
+    return FlussError(f"{reason}: prepare one", ErrorCode.UNKNOWN_SERVER_ERROR)
