@@ -61,7 +61,7 @@ class _Line:
         bar = "#" * filled + "." * (BAR_CHARACTERS - filled)
         lag = time.time() - self.planned_at
         return (
-            f"{path} [{bar}] {self.done}/{self.splits} splits, {self.rows:,} rows, {self.files} files, "
+            f"{path} [{bar}] {self.done}/{self.splits} splits, {self.rows:,} rows, {_files(self.files)}, "
             f"lag {lag:.0f} s{self.doing}"
         )
 
@@ -142,6 +142,10 @@ class Progress(Quiet):
         self._has_bar = bool(text)
 
 
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
+
+
 def report_text(report: RoundReport) -> str:
     """A finished round in one line.
 
@@ -150,6 +154,6 @@ def report_text(report: RoundReport) -> str:
     """
     more = ", more follows" if report.is_cut else ""
     return (
-        f"{report.path}: {report.rows:,} rows in {report.files} files ({report.size_bytes:,} bytes), "
+        f"{report.path}: {report.rows:,} rows in {_files(report.files)} ({report.size_bytes:,} bytes), "
         f"snapshot {report.snapshot_id}, {report.seconds:.1f} s, lag {report.lag_seconds:.1f} s{more}"
     )

@@ -1,0 +1,103 @@
+"""`fluss tier` as a user runs it: real processes, exit codes, signals, a login."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fluss
+from tests.support.apache_fluss import USERS, jaas_config
+from tests.support.server_process import COMMAND, ServerProcess, wait_until
+from tests.support.tiering import LakeTable, person
+
+DEADLINE_SECONDS = 60.0
+SERVER = {
+    "bind.listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
+    "internal.listener.name": "FLUSS",
+    "security.protocol.map": "CLIENT:sasl",
+    "security.sasl.enabled.mechanisms": "plain",
+    "security.sasl.plain.jaas.config": jaas_config(),
+    "super.users": "User:admin",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "data", bind=None, config=SERVER) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def db(server: ServerProcess) -> Iterator[fluss.Database]:
+    with fluss.connect(server.addresses["FLUSS"]) as db:
+        yield db
+
+
+def tier(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "tier", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        env={**os.environ, **environment},
+    )
+
+
+def test_once_with_and_without_login(server: ServerProcess, db: fluss.Database) -> None:
+    table = LakeTable(db, bucket_count=1)
+    db.append(table.name, [person(n) for n in range(5)])
+    done = tier("--once", "--local", "--bootstrap", server.addresses["FLUSS"])
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert f"{table.name}: 5 rows in 1 file (" in done.stderr
+    table.check([person(n) for n in range(5)])
+
+    db.append(table.name, [person(5)])
+    login = ("--once", "--local", "--quiet", "--bootstrap", server.addresses["CLIENT"], "--username", "admin")
+    refused = tier(*login, FLUSS_PASSWORD="wrong")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("fluss tier: "), "one line, no traceback"
+    done = tier(*login, FLUSS_PASSWORD=USERS["admin"])
+    assert (done.returncode, done.stderr) == (0, "")
+    table.check([person(n) for n in range(6)])
+
+
+def test_a_service_ends_with_the_signal(server: ServerProcess, db: fluss.Database, tmp_path: Path) -> None:
+    table = LakeTable(db, properties={"table.datalake.freshness": "100 ms"})
+    db.append(table.name, [person(n) for n in range(5)])
+    arguments = ["--local", "--every", "100ms", "--bootstrap", server.addresses["FLUSS"]]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen([*COMMAND, "tier", *arguments], stderr=log, text=True)
+        try:
+            wait_until(lambda: len(table.lake_rows()) == 5, "rows are in the lake", DEADLINE_SECONDS)
+            db.append(table.name, [person(5)])
+            wait_until(lambda: len(table.lake_rows()) == 6, "the next row is, too", DEADLINE_SECONDS)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait()
+    assert "ending after the rounds that run" in (tmp_path / "log").read_text()
+
+
+def test_what_is_wrong_is_said_in_one_line(server: ServerProcess, db: fluss.Database) -> None:
+    address = ("--bootstrap", server.addresses["FLUSS"])
+    both = tier(*address, "--once", "--every", "1m")
+    assert (both.returncode, "not allowed with" in both.stderr) == (2, True)
+    unit = tier(*address, "--local", "--every", "7")
+    assert (unit.returncode, unit.stderr.count("\n")) == (1, 1)
+    assert "has no unit" in unit.stderr
+    unknown = tier(*address, "--once", "--local", "--tables", "fluss.nothing")
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (1, 1)
+    assert "fluss.nothing" in unknown.stderr
+    broken = LakeTable(db)
+    lake_table = broken.outside()
+    lake_table.catalog.drop_table(lake_table.name())
+    failed = tier(*address, "--once", "--local", "--tables", broken.name)
+    assert failed.returncode == 1
+    assert f"{broken.name}: nothing was committed" in failed.stderr
+    db.drop_table(broken.name)
