@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fluss.client.admin_calls import AdminCalls
 from fluss.client.lake_calls import TieringCalls
 from fluss.client.session import Session
 from fluss.errors import FlussError
@@ -180,11 +181,10 @@ def open_maintenance(
     clock_ms: Callable[[], int] = wall_clock_ms,
 ) -> Iterator[TableMaintenance]:
     """The upkeep of a table of a cluster, for the `with` block. Code 40 if the table has no lake."""
-    described = session.run(session.cluster.table(path, fresh=True))
-    lake = lake_of(described.descriptor.properties, lake_overrides)
+    info = session.run(AdminCalls(session.cluster).get_table_info(path))
+    lake = lake_of(info.properties, lake_overrides)
     try:
-        registry = CoordinatorRegistry(TieringCalls(session), described.table_id, path)
-        table = lake.load(path)
-        yield TableMaintenance(table, described.table_id, runner=runner, registry=registry, clock_ms=clock_ms)
+        registry = CoordinatorRegistry(TieringCalls(session), info.table_id, path)
+        yield TableMaintenance(lake.load(path), info.table_id, runner=runner, registry=registry, clock_ms=clock_ms)
     finally:
         lake.close()
