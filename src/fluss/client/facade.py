@@ -230,12 +230,17 @@ class Database:
         *,
         where: Predicate | None = None,
         limit: int | None = None,
+        **lake: Any,
     ) -> pa.Table:
         """All rows that a table has now; of a primary-key table its current rows.
 
+        How the lake of the table is used can be said with `union`, `read_optimized`, `lake_snapshot` and `as_of`, see
+        `FlussTable.to_arrow`.
+
         >>> db.to_arrow("users", ["id", "age"], where=fluss.col("age") >= 18).to_pandas()
+        >>> db.to_arrow("orders", read_optimized=True)
         """
-        return self._session.run(self._open(table).to_arrow(columns, filter=where, limit=limit))
+        return self._session.run(self._open(table).to_arrow(columns, filter=where, limit=limit, **lake))
 
     def scan(
         self,

@@ -16,6 +16,7 @@ from fluss.client.values import COORDINATOR_SERVER, TABLET_SERVER, ServerNode
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import TableDescriptor, table_descriptor_from_json
 from fluss.model.paths import TableBucket, TablePath
+from fluss.model.properties import DATALAKE_ENABLED, DATALAKE_FORMAT, property_value
 from fluss.model.schema import Schema
 from fluss.protocol import fluss_api_pb2 as pb
 
@@ -52,6 +53,13 @@ class ClientTable:
     @property
     def has_primary_key(self) -> bool:
         return self.descriptor.has_primary_key
+
+    @cached_property
+    def has_lake(self) -> bool:
+        """Whether it is tiered into a lake that this client can read; other formats are as good as none."""
+        properties = self.descriptor.properties
+        is_readable = property_value(properties, DATALAKE_FORMAT) in (None, "iceberg")
+        return bool(property_value(properties, DATALAKE_ENABLED)) and is_readable
 
     def property(self, key: str, default: str | None = None) -> str | None:
         """A table property as text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -14,3 +14,9 @@ class ScanPlan:
     predicate: Any = None
     limit: int | None = None
     fixed_schema: bool = True
+
+
+class Everything(NamedTuple):
+    """A scan of all buckets: of all rows, or of those that were committed at `since_ms` or later."""
+
+    since_ms: int | None = None

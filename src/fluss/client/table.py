@@ -6,6 +6,7 @@ several times. Writers and scanners are imported when they are made: a program t
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -62,15 +63,36 @@ class BaseTable:
         return TableLookup(self._session, self._table)
 
     async def to_arrow(
-        self, columns: Sequence[str] | None = None, *, filter: Predicate | None = None, limit: int | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        filter: Predicate | None = None,
+        limit: int | None = None,
+        union: bool | None = None,
+        read_optimized: bool = False,
+        lake_snapshot: int | None = None,
+        as_of: int | datetime.datetime | None = None,
     ) -> pa.Table:
         """All rows that the table has now, as a `pyarrow.Table`.
 
         A log table is read from its start to its latest offsets; of a primary-key table these are its current rows,
-        each bucket as it is at one moment. `columns` by name, `filter` a condition such as `col("id") >= 200`,
-        `limit` at most so many rows.
+        each bucket as it is at one moment. What has expired from Fluss and is in the lake of the table is read there.
+
+        Args:
+            columns: the columns to read, by name.
+            filter: a condition such as `col("id") >= 200`.
+            limit: at most so many rows.
+            union: True merges lake and log also where the live rows of a primary-key table would do; False reads
+                nothing from the lake.
+            read_optimized: read the lake only, up to its newest snapshot.
+            lake_snapshot: the lake as it was at this snapshot, by id.
+            as_of: the lake as it was at a time: milliseconds since 1970, or an aware datetime.
+
+        >>> await table.to_arrow(["id"], filter=col("id") >= 200)
+        >>> await table.to_arrow(as_of=datetime.now(timezone.utc) - timedelta(days=1))
         """
         from fluss.client.table_read import read_current
+        from fluss.client.table_read.lake_options import lake_options
 
         scan = BaseTableScan(self._session, self._table)
         if columns is not None:
@@ -79,23 +101,20 @@ class BaseTable:
             scan = scan.filter(filter)
         if limit is not None:
             scan = scan.limit(limit)
-        return await read_current(self._session, self._table, scan._plan)
+        lake = lake_options(union, read_optimized, lake_snapshot, as_of)
+        return await read_current(self._session, self._table, scan._plan, lake)
 
-    async def to_pandas(
-        self, columns: Sequence[str] | None = None, *, filter: Predicate | None = None, limit: int | None = None
-    ) -> Any:
-        """The same as a `pandas.DataFrame`."""
+    async def to_pandas(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The same as a `pandas.DataFrame`; the options are those of `to_arrow`."""
         from fluss.client.scanner.base_scanner import pandas_of
 
-        return pandas_of(await self.to_arrow(columns, filter=filter, limit=limit))
+        return pandas_of(await self.to_arrow(columns, **options))
 
-    async def to_polars(
-        self, columns: Sequence[str] | None = None, *, filter: Predicate | None = None, limit: int | None = None
-    ) -> Any:
-        """The same as a `polars.DataFrame`."""
+    async def to_polars(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The same as a `polars.DataFrame`; the options are those of `to_arrow`."""
         from fluss.client.scanner.base_scanner import polars_of
 
-        return polars_of(await self.to_arrow(columns, filter=filter, limit=limit))
+        return polars_of(await self.to_arrow(columns, **options))
 
     @property
     def arrow_schema(self) -> pa.Schema:

@@ -9,28 +9,44 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from fluss.client.lookup.keys import KeyReader, prefix_reader, primary_key_reader
 from fluss.client.lookup.many import look_up_many
-from fluss.client.lookup.queue import Ask, LookupQueue
-from fluss.client.lookup.values import RowReader
+from fluss.client.lookup.queue import NO_PARTITION, Ask, LookupQueue
+from fluss.client.lookup.values import RowReader, rows_of
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.errors import ErrorCode, FlussError
 
-_queues: weakref.WeakKeyDictionary[Session, dict[tuple[int, bool], LookupQueue]] = weakref.WeakKeyDictionary()
+if TYPE_CHECKING:
+    from fluss.client.lookup.lake_rows import LakeRows
+
+_queues: weakref.WeakKeyDictionary[Session, dict[tuple[int, bool, bool], LookupQueue]] = weakref.WeakKeyDictionary()
+
+
+def has_other_partitions(table: ClientTable) -> bool:
+    """Whether partitions that are not in Fluss may be in a lake."""
+    return table.has_lake and table.is_partitioned
 
 
 def queue_of(session: Session, table: ClientTable, *, by_prefix: bool) -> LookupQueue:
     """The queue that all lookupers of a table share."""
     queues = _queues.setdefault(session, {})
-    queue = queues.get((table.table_id, by_prefix))
+    kind = (table.table_id, by_prefix, has_other_partitions(table))
+    queue = queues.get(kind)
     if queue is None:
-        made = LookupQueue(session.io, session.cluster, table.path, table.table_id, by_prefix=by_prefix)
-        queue = queues.setdefault((table.table_id, by_prefix), made)
+        made = LookupQueue(
+            session.io,
+            session.cluster,
+            table.path,
+            table.table_id,
+            by_prefix=by_prefix,
+            tells_partitions=has_other_partitions(table),
+        )
+        queue = queues.setdefault(kind, made)
     return queue
 
 
@@ -44,6 +60,11 @@ class _BaseLookuper:
         self._keys = keys
         self._rows = RowReader(session, table)
         self._queue = queue_of(session, table, by_prefix=by_prefix)
+        self._lake: LakeRows | None = None
+        if has_other_partitions(table):
+            from fluss.client.lookup.lake_rows import LakeRows
+
+            self._lake = LakeRows(session, table, keys)
 
     async def _value(self, key: Any) -> Any:
         """What the server has for a key; None when it cannot have anything."""
@@ -56,6 +77,15 @@ class _BaseLookuper:
         ask = Ask(place, (encoded,), asyncio.get_running_loop())
         self._queue.submit(ask)
         return (await ask.future)[0]
+
+    async def _lake_rows(self, key: Any) -> Any:
+        """The rows of a key whose partition is not in Fluss, as a record batch."""
+        lake = self._lake
+        assert lake is not None
+        found = await asyncio.get_running_loop().run_in_executor(
+            None, lambda: lake.find(self._keys.batch_of_rows([key]))
+        )
+        return found.rows
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._table.path)!r}, key={list(self._keys.names)})"
@@ -73,6 +103,8 @@ class Lookuper(_BaseLookuper):
         value = await self._value(pk)
         if value is None:
             return None
+        if value is NO_PARTITION:
+            return next(iter(rows_of(await self._lake_rows(pk))), None)
         unknown = self._rows.unknown_schema(value)
         if unknown is not None:
             await self._rows.learn((unknown,))
@@ -85,7 +117,7 @@ class Lookuper(_BaseLookuper):
         The result is a pyarrow Table for Arrow keys and a list of dicts otherwise; `output` chooses. A key that is not
         there gives None, or a row of nulls.
         """
-        return await look_up_many(self._session, self._keys, self._rows, self._queue, keys, output)
+        return await look_up_many(self._session, self._keys, self._rows, self._queue, self._lake, keys, output)
 
 
 class PrefixLookuper(_BaseLookuper):
@@ -94,6 +126,8 @@ class PrefixLookuper(_BaseLookuper):
     async def lookup(self, prefix: Any) -> list[dict[str, Any]]:
         """The rows with this prefix, in the order of their keys; `prefix` as in `Lookuper.lookup`."""
         values = await self._value(prefix)
+        if values is NO_PARTITION:
+            return rows_of(await self._lake_rows(prefix))
         if not values:
             return []
         unknown = self._rows.unknown_schemas(values)
@@ -105,12 +139,16 @@ class PrefixLookuper(_BaseLookuper):
 
     async def lookup_arrow(self, prefixes: Iterable[Any]) -> pa.Table:
         """The rows with any of these prefixes as a `pyarrow.Table`."""
-        found = await asyncio.gather(*(self._value(prefix) for prefix in prefixes))
-        values = [value for of_prefix in found for value in of_prefix or ()]
+        asked = list(prefixes)
+        found = await asyncio.gather(*(self._value(prefix) for prefix in asked))
+        elsewhere = [prefix for prefix, values in zip(asked, found, strict=True) if values is NO_PARTITION]
+        values = [value for of_prefix in found if of_prefix is not NO_PARTITION for value in of_prefix or ()]
         unknown = self._rows.unknown_schemas(values)
         if unknown:
             await self._rows.learn(unknown)
-        return pa.Table.from_batches([self._rows.batch(pa.array(values, pa.binary()))])
+        batches = [self._rows.batch(pa.array(values, pa.binary()))]
+        batches += await asyncio.gather(*(self._lake_rows(prefix) for prefix in elsewhere))
+        return pa.Table.from_batches(batches, self._rows.arrow_schema)
 
 
 class TablePrefixLookup:

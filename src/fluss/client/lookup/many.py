@@ -2,23 +2,27 @@
 
 Keys go out in asks of `KEYS_PER_ASK`, at most `MAX_ASKS_OUT` at a time, through the queue that single lookups use. The
 work on columns is done by the decoding threads, not in the user's event loop. An answer that is too large for the
-server (code 13) is asked for again in halves.
+server (code 13) is asked for again in halves. Keys whose partitions have gone from Fluss are looked for in the lake.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from fluss.client.lookup.keys import KeyReader, Place
-from fluss.client.lookup.queue import Ask, LookupQueue
-from fluss.client.lookup.values import RowReader
+from fluss.client.lookup.queue import NO_PARTITION, Ask, LookupQueue
+from fluss.client.lookup.values import RowReader, rows_of
 from fluss.client.scanner.decode_pool import decode_pool
 from fluss.client.session import Session
 from fluss.errors import ErrorCode, FlussError
+
+if TYPE_CHECKING:
+    from fluss.client.lookup.lake_rows import LakeRows
 
 KEYS_PER_ASK = 4_096
 MAX_ASKS_OUT = 8
@@ -31,6 +35,7 @@ async def look_up_many(
     keys: KeyReader,
     rows: RowReader,
     queue: LookupQueue,
+    lake: LakeRows | None,
     given: Any,
     output: Literal["arrow", "rows"] | None,
 ) -> Any:
@@ -44,23 +49,51 @@ async def look_up_many(
     loop = asyncio.get_running_loop()
     pool = decode_pool()
 
-    def prepare() -> tuple[int, list[Any]]:
+    def prepare() -> tuple[Any, list[Any]]:
         batch = keys.batch_of_arrow(given) if is_arrow else keys.batch_of_rows(given)
-        return batch.num_rows, keys.groups(batch)
+        return batch, keys.groups(batch)
 
-    count, groups = await loop.run_in_executor(pool, prepare)
-    values: Found = [None] * count
+    batch, groups = await loop.run_in_executor(pool, prepare)
+    values: Found = [None] * batch.num_rows
     await _ask_all(queue, _portions(groups), values)
+    others = [position for position, value in enumerate(values) if value is NO_PARTITION] if lake is not None else []
+    elsewhere: Any = None
+    if others:
+        assert lake is not None
+        elsewhere = await loop.run_in_executor(None, _find_in_lake, lake, batch, others)
+        for position in others:
+            values[position] = None
     unknown = rows.unknown_schemas(value for value in values if value is not None)
     if unknown:
         await rows.learn(unknown)
     if output == "rows" or (output is None and not is_arrow):
-        return await loop.run_in_executor(pool, rows.rows, values)
-    return await loop.run_in_executor(pool, _as_table, rows, values)
+        return await loop.run_in_executor(pool, _as_rows, rows, values, elsewhere)
+    return await loop.run_in_executor(pool, _as_table, rows, values, elsewhere)
 
 
-def _as_table(rows: RowReader, values: Found) -> Any:
-    return pa.Table.from_batches([rows.aligned(values)], rows.nullable_schema)
+def _find_in_lake(lake: LakeRows, keys: Any, positions: list[int]) -> tuple[Any, Any]:
+    """Rows of keys whose partitions are not in Fluss, and which keys they belong to."""
+    found = lake.find(keys.take(pa.array(positions)))
+    return found.rows, np.asarray(positions)[found.positions]
+
+
+def _as_rows(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None) -> list[dict[str, Any] | None]:
+    made = rows.rows(values)
+    if elsewhere is not None:
+        for row, position in zip(rows_of(elsewhere[0]), elsewhere[1].tolist(), strict=True):
+            made[position] = row
+    return made
+
+
+def _as_table(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None) -> Any:
+    table = pa.Table.from_batches([rows.aligned(values)], rows.nullable_schema)
+    if elsewhere is None:
+        return table
+    more, positions = elsewhere
+    order = np.arange(len(values))
+    order[positions] = len(values) + np.arange(len(positions))
+    added = pa.Table.from_arrays(more.columns, schema=rows.nullable_schema)
+    return pa.concat_tables([table, added]).take(pa.array(order))
 
 
 def _portions(groups: list[Any]) -> Iterator[tuple[Place, Any, list[bytes]]]:

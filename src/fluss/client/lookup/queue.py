@@ -7,7 +7,7 @@ once; a server with `MAX_REQUESTS_IN_FLIGHT_PER_SERVER` requests out gets everyt
 Life of an `Ask` (some keys of one place): pending (any thread appended it) -> located (I/O thread: its partition and
 leader are known) -> waiting at the leader's server -> in flight -> delivered. A retriable error takes it back to
 locating, with a growing pause and fresh metadata, until `MAX_RETRY_SECONDS` have passed. A partition that does not
-exist delivers "nothing found".
+exist delivers "nothing found", or `NO_PARTITION` where the table has a lake that may have it.
 
 Threads: `submit` and `room` may be called by any thread, everything else runs on the I/O thread. `_pending` is the only
 thing both touch: others append, the I/O thread takes from its front. At most `MAX_ACTIVE_KEYS` keys are past pending,
@@ -39,6 +39,9 @@ MAX_PENDING_ASKS = 25_600
 MAX_RETRY_SECONDS = 30.0
 FIRST_PAUSE_SECONDS = 0.02
 LAST_PAUSE_SECONDS = 1.0
+
+NO_PARTITION: Any = object()
+"""In place of a result: the partition is not in Fluss."""
 
 _RETRIED = frozenset(
     {
@@ -82,14 +85,24 @@ class _Server:
 class LookupQueue:
     """See the module's text."""
 
-    def __init__(self, io: IoThread, cluster: Cluster, path: TablePath, table_id: int, *, by_prefix: bool) -> None:
+    def __init__(
+        self,
+        io: IoThread,
+        cluster: Cluster,
+        path: TablePath,
+        table_id: int,
+        *,
+        by_prefix: bool,
+        tells_partitions: bool = False,
+    ) -> None:
         self._io = io
         self._cluster = cluster
         self._path = path
         self._table_id = table_id
         self._by_prefix = by_prefix
         self._api = ApiKey.PREFIX_LOOKUP if by_prefix else ApiKey.LOOKUP
-        self._nothing: Any = () if by_prefix else None
+        nothing: Any = () if by_prefix else None
+        self._nothing = NO_PARTITION if tells_partitions else nothing
         self._pending: list[Ask] = []
         self._is_woken = False
         self._room_waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()

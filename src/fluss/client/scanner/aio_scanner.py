@@ -37,16 +37,21 @@ class AioLogScanner(BaseLogScanner):
         return self._table_of(await self._core.poll_async(None, timeout_ms))
 
     async def to_arrow(self) -> Any:
-        """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`."""
+        """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
+
+        What has expired from the log and is in the lake of the table is found there.
+        """
         self._need_batches("to_arrow")
-        subscriptions = await self._core.session.awaitable(self._core.begin_bounded())
+        loop = asyncio.get_running_loop()
+        older = await loop.run_in_executor(None, self._older) if self._reads_lake else ()
+        subscriptions = await self._core.session.awaitable(self._begin_bounded())
         rows = []
         try:
             while (taken := await self._core.next_bounded_async(subscriptions)) is not None:
                 rows += taken
         finally:
             self._core.end_bounded(subscriptions)
-        return self._table_of(rows)
+        return self._table_of(rows, older)
 
     async def to_pandas(self) -> Any:
         """The same as a `pandas.DataFrame`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from fluss.client.blocks import EndsWithAnyBlock
 from fluss.client.metadata import ClientTable
-from fluss.client.scan_plan import ScanPlan
+from fluss.client.scan_plan import Everything, ScanPlan
 from fluss.client.scanner.core import ScannerCore
 from fluss.client.scanner.log_rows import LogRows
+from fluss.client.scanner.subscription import Subscription
 from fluss.client.session import Session
 from fluss.client.values import EARLIEST_OFFSET, TableBucket
 from fluss.errors import FlussError
@@ -31,6 +32,9 @@ class BaseLogScanner(EndsWithAnyBlock):
                 "read its changelog with create_log_scanner()"
             )
         self._core = ScannerCore(session, table, plan)
+        self._plan = plan
+        self._reads_lake = table.has_lake and not table.has_primary_key
+        self._everything: Everything | None = None
         self._records = records
         self._max_poll_records = session.config.scanner_log_max_poll_records
         # A dropped scanner must not go on fetching.
@@ -61,6 +65,7 @@ class BaseLogScanner(EndsWithAnyBlock):
     def subscribe_all(self, start_offset: int = EARLIEST_OFFSET) -> None:
         """Read every bucket, of every partition that exists now."""
         self._core.subscribe_all(start_offset)
+        self._everything = Everything() if start_offset == EARLIEST_OFFSET else None
 
     def from_timestamp(self, timestamp: int | datetime.datetime) -> None:
         """Read every bucket from the first row at or after a time: milliseconds since 1970, or an aware datetime."""
@@ -71,6 +76,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
             raise FlussError(f"a timestamp is a whole number of milliseconds or a datetime, got {timestamp!r}")
         self._core.subscribe_from(timestamp)
+        self._everything = Everything(timestamp)
 
     def unsubscribe(self, bucket_id: int) -> None:
         """Stop reading a bucket; its rows that were not polled yet are forgotten."""
@@ -97,20 +103,52 @@ class BaseLogScanner(EndsWithAnyBlock):
     def to_arrow_batch_reader(self) -> Any:
         """A `pyarrow.RecordBatchReader` up to the latest offsets of now; it reads while it is iterated over."""
         self._need_batches("to_arrow_batch_reader")
-        subscriptions = self._core.session.run(self._core.begin_bounded())
-        return pa.RecordBatchReader.from_batches(self.arrow_schema, self._bounded_batches(subscriptions))
+        older: Iterable[Any] = ()
+        if self._reads_lake:
+            from fluss.client.table_read.lake_history import LakeHistory
 
-    def _bounded_batches(self, subscriptions: Any) -> Iterator[Any]:
+            history = LakeHistory(
+                self._core.session, self._core.table, self._plan, dict(self._core.positions()), self._everything
+            )
+            older = history.batches()
+            self._go_on_at(history.moves)
+        subscriptions = self._core.session.run(self._begin_bounded())
+        return pa.RecordBatchReader.from_batches(self.arrow_schema, self._bounded_batches(older, subscriptions))
+
+    def _bounded_batches(self, older: Iterable[Any], subscriptions: Any) -> Iterator[Any]:
         try:
+            yield from older
             while (taken := self._core.next_bounded(subscriptions)) is not None:
                 for rows in taken:
                     yield rows.rows
         finally:
             self._core.end_bounded(subscriptions)
 
-    def _table_of(self, taken: Sequence[LogRows]) -> Any:
+    def _older(self) -> list[Any]:
+        """Batches of what has expired from the log and is in the lake; the log is then read from there on. Blocks."""
+        if not self._reads_lake:
+            return []
+        from fluss.client.table_read.lake_history import collect_history
+
+        core = self._core
+        batches, moves = collect_history(core.session, core.table, self._plan, dict(core.positions()), self._everything)
+        self._go_on_at(moves)
+        return batches
+
+    def _go_on_at(self, moves: Mapping[TableBucket, int]) -> None:
+        if moves:
+            self._core.subscribe(moves)
+
+    async def _begin_bounded(self) -> list[Subscription]:
+        """The ends of now; runs on the I/O thread. A scan of everything may have no bucket: all partitions are gone."""
+        is_everything, self._everything = self._everything is not None and self._reads_lake, None
+        if is_everything and not self._core.positions():
+            return []
+        return await self._core.begin_bounded()
+
+    def _table_of(self, taken: Sequence[LogRows], older: Sequence[Any] = ()) -> Any:
         """One table; rows that kept the columns they were written with are filled up with nulls."""
-        batches = [rows.rows for rows in taken]
+        batches = [*older, *(rows.rows for rows in taken)]
         schema = self.arrow_schema
         if all(batch.schema.equals(schema) for batch in batches):
             return pa.Table.from_batches(batches, schema)

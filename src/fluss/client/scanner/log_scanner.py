@@ -36,16 +36,20 @@ class LogScanner(BaseLogScanner):
         return self._table_of(self._core.poll(None, timeout_ms))
 
     def to_arrow(self) -> Any:
-        """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`."""
+        """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
+
+        What has expired from the log and is in the lake of the table is found there.
+        """
         self._need_batches("to_arrow")
-        subscriptions = self._core.session.run(self._core.begin_bounded())
+        older = self._older()
+        subscriptions = self._core.session.run(self._begin_bounded())
         rows = []
         try:
             while (taken := self._core.next_bounded(subscriptions)) is not None:
                 rows += taken
         finally:
             self._core.end_bounded(subscriptions)
-        return self._table_of(rows)
+        return self._table_of(rows, older)
 
     def to_pandas(self) -> Any:
         """The same as a `pandas.DataFrame`."""

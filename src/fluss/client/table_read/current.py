@@ -1,13 +1,14 @@
 """`to_arrow()` of a table: all rows it has now.
 
 A log table is read from its start to its latest offsets. A primary-key table is scanned bucket by bucket, each as it is
-at one moment; where the server has no SCAN_KV, its changelog is read instead. All coroutines here are awaited in the
-user's event loop.
+at one moment; where the server has no SCAN_KV, its changelog is read instead. What a table has in a lake is read too
+(`lake_current.py`). All coroutines here are awaited in the user's event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,21 +21,42 @@ from fluss.client.scanner.aio_scanner import AioLogScanner
 from fluss.client.session import Session
 from fluss.client.table_read.changelog import read_changelog
 from fluss.client.table_read.kv_scan import KvTableScan
+from fluss.client.table_read.lake_current import read_with_lake
+from fluss.client.table_read.lake_options import DEFAULT_LAKE_OPTIONS, LakeOptions
 from fluss.client.table_read.selection import Selection
 from fluss.client.values import TableBucket
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.properties import DATALAKE_ENABLED
 from fluss.protocol.api_keys import ApiKey
 
 
-async def read_current(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
+async def read_current(
+    session: Session, table: ClientTable, plan: ScanPlan, lake: LakeOptions = DEFAULT_LAKE_OPTIONS
+) -> Any:
     """A `pyarrow.Table` of the rows that the plan asks for."""
     session.check_open()
+
+    async def read_live(plan: ScanPlan, buckets: Sequence[TableBucket]) -> Any:
+        return await _read_rows(session, table, plan, buckets)
+
+    if table.has_lake and lake.union is not False:
+        found = await read_with_lake(session, table, plan, lake, read_live)
+        if found is not None:
+            return found
+    elif lake.is_lake_only:
+        raise FlussError(
+            f"table {table.path} has no Iceberg lake to read from: set its property {DATALAKE_ENABLED}=true, and let "
+            "it be tiered. If that was done after the table was opened, open it again",
+            ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+        )
     if table.has_primary_key:
-        return await _read_rows(session, table, plan)
+        return await read_live(plan, await session.awaitable(_buckets(session, table)))
     return await _read_log(session, table, plan)
 
 
 async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
     scanner = AioLogScanner(session, table, replace(plan, limit=None), records=False)
+    scanner._reads_lake = False  # whoever calls this has decided that
     async with scanner:
         await asyncio.get_running_loop().run_in_executor(None, scanner.subscribe_all)
         core = scanner._core
@@ -52,9 +74,8 @@ async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any
         return pa.Table.from_batches(batches, scanner.arrow_schema)
 
 
-async def _read_rows(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
+async def _read_rows(session: Session, table: ClientTable, plan: ScanPlan, buckets: Sequence[TableBucket]) -> Any:
     selection = Selection(table, plan)
-    buckets: list[TableBucket] = await session.awaitable(_buckets(session, table))
     batches: list[Any] = []
     serves_scans = bool(buckets) and await session.awaitable(_serves_scans(session, table, buckets[0]))
     if serves_scans:

@@ -15,7 +15,6 @@ from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.client.values import LakeSnapshot
 from fluss.errors import ErrorCode, FlussError
-from fluss.model.properties import DATALAKE_ENABLED, property_value
 
 if TYPE_CHECKING:
     from fluss.lake.tables.format import LakeFormat, LakeTable
@@ -24,11 +23,6 @@ _Catalogs = dict[tuple[tuple[str, str], ...], "LakeFormat"]
 
 _catalogs: weakref.WeakKeyDictionary[Session, _Catalogs] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
-
-
-def has_lake(table: ClientTable) -> bool:
-    """Whether the table was tiered into a lake when it was opened."""
-    return bool(property_value(table.descriptor.properties, DATALAKE_ENABLED))
 
 
 def registered_snapshot(session: Session, table: ClientTable) -> LakeSnapshot | None:

@@ -20,7 +20,7 @@ Everything here blocks and belongs into a thread that is not the I/O thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,7 @@ def plan_union(
     """
     if options.is_lake_only:
         return _plan_lake(session, table, predicate, options)
-    partitions = _live_partitions(session, table)
+    partitions = live_partitions(session, table)
     snapshot = registered_snapshot(session, table)
     if snapshot is None:
         return None
@@ -139,7 +139,7 @@ def plan_union(
         if is_needed(table, snapshot, partitions, earliest):
             raise
         return None
-    files = _by_place(lake.plan_files(snapshot.snapshot_id, table.schema, _for_files(table, predicate)))
+    files = files_by_place(lake.plan_files(snapshot.snapshot_id, table.schema, _for_files(table, predicate)))
     target = lake.target()
     splits = []
     for bucket in buckets:
@@ -166,6 +166,24 @@ def is_needed(
     return not table.has_primary_key and any(offset > 0 for offset in (earliest or {}).values())
 
 
+def plan_lake_partitions(
+    session: Session,
+    table: ClientTable,
+    snapshot: LakeSnapshot,
+    live_names: Collection[str | None],
+    predicate: Predicate | None = None,
+) -> UnionPlan:
+    """The files of partitions that are only in the lake: those without a name that is in Fluss.
+
+    The partitions must have been listed before the snapshot was asked for.
+    """
+    lake = load_lake_table(session, table)
+    condition = None if predicate is None else lake_condition(table, predicate)
+    files = files_by_place(lake.plan_files(snapshot.snapshot_id, table.schema, condition))
+    only = {place: group for place, group in files.items() if place[0] not in live_names}
+    return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(_lake_splits(table, only, lake.target())))
+
+
 def _plan_lake(session: Session, table: ClientTable, predicate: Predicate | None, options: LakeOptions) -> UnionPlan:
     snapshot_id = options.snapshot_id
     if not options.is_time_travel:
@@ -183,12 +201,12 @@ def _plan_lake(session: Session, table: ClientTable, predicate: Predicate | None
                 ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
             )
     # No merge comes behind it, so that any filter may leave out files.
-    condition = None if predicate is None else _condition(table, predicate)
-    files = _by_place(lake.plan_files(snapshot_id, table.schema, condition))
+    condition = None if predicate is None else lake_condition(table, predicate)
+    files = files_by_place(lake.plan_files(snapshot_id, table.schema, condition))
     return UnionPlan(table.table_id, snapshot_id, tuple(_lake_splits(table, files, lake.target())))
 
 
-def _live_partitions(session: Session, table: ClientTable) -> dict[int | None, str | None]:
+def live_partitions(session: Session, table: ClientTable) -> dict[int | None, str | None]:
     """Names of the partitions that are in Fluss by their ids; one without id and name for a table without."""
     if not table.is_partitioned:
         return {None: None}
@@ -202,11 +220,14 @@ async def _ends(
     if not buckets:
         return {}, {}
     cluster = session.cluster
+    partition_ids = sorted({bucket.partition_id for bucket in buckets if bucket.partition_id is not None})
+    if partition_ids:  # one question about all of them, instead of one each
+        await cluster.refresh(tables=[table.path], partition_ids=partition_ids)
     earliest = await list_bucket_offsets(cluster, table.path, buckets, EARLIEST)
     return earliest, await list_bucket_offsets(cluster, table.path, buckets, LATEST)
 
 
-def _by_place(files: Iterable[LakeFile]) -> dict[Place, tuple[LakeFile, ...]]:
+def files_by_place(files: Iterable[LakeFile]) -> dict[Place, tuple[LakeFile, ...]]:
     """The files of each partition and bucket, by offset."""
     found: dict[Place, list[LakeFile]] = {}
     for file in files:
@@ -283,10 +304,10 @@ def safe_part(table: ClientTable, predicate: Predicate | None) -> Predicate | No
 
 def _for_files(table: ClientTable, predicate: Predicate | None) -> Any:
     safe = safe_part(table, predicate)
-    return None if safe is None else _condition(table, safe)
+    return None if safe is None else lake_condition(table, safe)
 
 
-def _condition(table: ClientTable, predicate: Predicate) -> Any:
+def lake_condition(table: ClientTable, predicate: Predicate) -> Any:
     """As the lake takes it: at least every matching row satisfies it."""
     pushed = RowFilter(predicate, table.schema).pushed
     if pushed is None:

@@ -12,7 +12,7 @@ Everything here blocks and belongs into a thread that is not the I/O thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,9 @@ from fluss.client.table_read.log_range import LogRange
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.properties import CHANGELOG_IMAGE, property_value
+
+if TYPE_CHECKING:
+    from fluss.lake.tables.format import LakeFile, LakeTarget
 
 MAX_TAIL_BYTES = 256 * 1024 * 1024
 
@@ -80,6 +83,25 @@ class Wanted:
     def _mask(self, batch: Any, positions: dict[str, int]) -> Any:
         assert self._filter is not None
         return valid_mask(self._filter.mask(lambda column_id: batch.column(positions[self._names[column_id]])))
+
+
+def lake_rows(
+    table: ClientTable, target: LakeTarget | None, files: Sequence[LakeFile], columns: Sequence[str]
+) -> Iterator[Any]:
+    """Rows of files of the lake, with columns of the table and system columns by name."""
+    if not files:
+        return
+    assert target is not None
+    try:
+        yield from target.read_files(files, table.schema, list(columns))
+    except FlussError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise FlussError(
+            f"a file of the lake table {table.path} has gone since the read was planned: the snapshot that it belongs "
+            f"to was compacted and has expired. Start the read again ({error.message})",
+            ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
+        ) from error
 
 
 class _Reader:
@@ -151,19 +173,7 @@ class _Reader:
     # ---- sources ----
 
     def _lake(self, columns: Sequence[str]) -> Iterator[Any]:
-        if not self._split.files:
-            return
-        assert self._split.target is not None
-        try:
-            yield from self._split.target.read_files(self._split.files, self._table.schema, list(columns))
-        except FlussError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            raise FlussError(
-                f"a file of the lake table {self._table.path} has gone since the read was planned: the snapshot that "
-                f"it belongs to was compacted and has expired. Start the read again ({error.message})",
-                ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
-            ) from error
+        return lake_rows(self._table, self._split.target, self._split.files, columns)
 
     def _log(self, columns: Sequence[str]) -> LogRange:
         """In a log table the filter is done by this; in a changelog only what is about the key."""
