@@ -31,11 +31,11 @@ OPEN_END = "open"
 DEFAULT_POLL_TIMEOUT_MS = 60_000
 """How long a read waits for rows that must come before it gives up."""
 
-Mode = Literal["state", "changelog", "binlog"]
+Mode = Literal["state", "changelog", "binlog", "lake"]
 Delivery = Literal["exactly-once", "at-least-once"]
 NanosAs = Literal["microseconds", "bigint"]
 # What the name of a table may end with, and the mode that it means.
-MODE_SUFFIXES: dict[str, Mode] = {"$changelog": "changelog", "$binlog": "binlog"}
+MODE_SUFFIXES: dict[str, Mode] = {"$changelog": "changelog", "$binlog": "binlog", "$lake": "lake"}
 
 T = TypeVar("T")
 
@@ -65,6 +65,10 @@ class ReadOptions:
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int | None = None
     read_optimized: bool = False
+    union: bool | None = None
+    """False: nothing of the lake. None: lake and log of a table that has a lake."""
+    snapshot_id: int | None = None
+    as_of_ms: int | None = None
     start_is_for_streams: bool = False
     """The start came from scan.startup.*, which batch reads do not look at (nor do they in Apache Fluss)."""
     poll_timeout_ms: int = DEFAULT_POLL_TIMEOUT_MS
@@ -103,7 +107,7 @@ class FlussOptions:
     columns: tuple[str, ...] | None = None
     limit: int | None = None
     mode: Mode | None = None
-    """None: the current state of a primary-key table, the rows of a log table."""
+    """None: the current state of a primary-key table, the rows of a log table. Lake: the lake table as it is there."""
     nanos_as: NanosAs = "microseconds"
     own_scan: bool = False
     """The reader serves one query; said by our Java classes, not by users (`fluss.spark.java_classes`)."""
@@ -134,6 +138,10 @@ OPTION_NAMES = (
     "scan.maxBytesPerPartition",
     "scan.poll.timeout",
     "read.optimized",
+    "read_optimized",
+    "union",
+    "snapshot_id",
+    "as_of",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
     "failOnDataLoss",
@@ -156,7 +164,7 @@ def parse_options(options: Mapping[str, str]) -> FlussOptions:
     given = _Given({**inherited_options(), **{key.lower(): value for key, value in options.items()}})
     given.check_names()
     table, suffix = _table(given)
-    mode = cast("Mode | None", given.take(_one_of("state", "changelog", "binlog"), "mode"))
+    mode = cast("Mode | None", given.take(_one_of("state", "changelog", "binlog", "lake"), "mode"))
     if suffix is not None and mode not in (None, MODE_SUFFIXES[suffix]):
         raise FlussError(f"option mode is {mode!r}, but the table name ends with {suffix}: leave one of them")
     return FlussOptions(
@@ -259,12 +267,34 @@ def _read(given: _Given) -> ReadOptions:
         incremental_end_ms=given.take(moment, "scan.incremental.end.timestamp"),
         max_records_per_partition=given.take(_whole(1), "scan.maxRecordsPerPartition"),
         max_bytes_per_partition=given.take(_whole(1), "scan.maxBytesPerPartition"),
-        read_optimized=given.take(_switch, "read.optimized") is True,
+        read_optimized=given.take(_switch, "read.optimized", "read_optimized") is True,
+        union=given.take(_switch, "union"),
+        snapshot_id=given.take(_whole(0), "snapshot_id"),
+        as_of_ms=given.take(moment, "as_of"),
         start_is_for_streams="scan.startup.mode" in given.values,
         poll_timeout_ms=given.take(_whole(1), "scan.poll.timeout") or DEFAULT_POLL_TIMEOUT_MS,
     )
     _check_ranges(read)
+    _check_lake(read)
     return read
+
+
+def _check_lake(read: ReadOptions) -> None:
+    """Snapshots of the lake have no offsets to start or end at."""
+    chosen = {
+        "snapshot_id": read.snapshot_id is not None,
+        "as_of": read.as_of_ms is not None,
+        "read.optimized": read.read_optimized,
+        "union": read.union is not None,
+    }
+    given = [name for name, is_given in chosen.items() if is_given]
+    if len(given) > 1:
+        raise FlussError(f"options {' and '.join(given)} say different things about the lake: give only one of them")
+    is_range = read.start is not None or read.end is not None or read.incremental_start_ms is not None
+    if is_range and given and given[0] in ("snapshot_id", "as_of"):
+        raise FlussError(
+            f"option {given[0]} reads a snapshot of the lake, which has no start and no end: leave them out"
+        )
 
 
 def _write(given: _Given) -> WriteOptions:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as spark
 
 from fluss.errors import FlussError
+from fluss.lake.tables.format import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.model import types as fluss
 from fluss.model.properties import CHANGELOG_IMAGE, MERGE_ENGINE, property_value
 from fluss.model.schema import Column
@@ -60,6 +61,12 @@ CHANGELOG_FIELDS = (
     spark.StructField(COMMIT_TIMESTAMP_COLUMN, spark.TimestampType(), False),
 )
 """Columns in front of the table's own in changelog mode, and of the two rows in binlog mode."""
+LAKE_FIELDS = (
+    spark.StructField(BUCKET_COLUMN, spark.IntegerType(), False),
+    spark.StructField(OFFSET_COLUMN, spark.LongType(), False),
+    spark.StructField(TIMESTAMP_COLUMN, spark.TimestampType(), False),
+)
+"""Columns of a lake table behind the table's own."""
 BEFORE_COLUMN = "before"
 AFTER_COLUMN = "after"
 
@@ -132,6 +139,8 @@ def source_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
     """The schema that a read with these options has when the user gives none."""
     if options.mode == "binlog":
         return _binlog_schema(info, options)
+    if options.mode == "lake":
+        return _lake_schema(info, options)
     if options.mode != "changelog":
         return to_spark_schema(info, options.columns, options.nanos_as)
     extra = {field.name: field for field in CHANGELOG_FIELDS}
@@ -140,6 +149,15 @@ def source_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
     own = to_spark_schema(info, [name for name in options.columns if name not in extra], options.nanos_as)
     known = {**extra, **{field.name: field for field in own.fields}}
     return spark.StructType([known[name] for name in options.columns])
+
+
+def _lake_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
+    """The columns of the lake table: those of the table, and the three that say where a row was in the log."""
+    known = {field.name: field for field in (*to_spark_schema(info, None, options.nanos_as).fields, *LAKE_FIELDS)}
+    for name in options.columns or ():
+        if name not in known:
+            raise FlussError(f"the lake table of {info.table_path} has no column {name!r}, only {', '.join(known)}")
+    return spark.StructType([known[name] for name in options.columns or known])
 
 
 def _binlog_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:

@@ -69,10 +69,10 @@ def test_a_password_is_not_shown() -> None:
     ("options", "words"),
     [
         ({"maxRowPerTrigger": "5"}, r"no option 'maxrowpertrigger': did you mean maxRowsPerTrigger"),
-        ({"zzz": "5"}, r"no option 'zzz': there are bootstrap.servers, "),
+        ({"zzz": "5"}, r"no option 'zzz': there are as_of, bootstrap.servers, "),
         ({"limit": "-1"}, r"option limit must be a whole number from 0 on, got '-1'"),
         ({"limit": "many"}, r"option limit must be a whole number"),
-        ({"mode": "fast"}, r"option mode must be one of state, changelog, binlog, got 'fast'"),
+        ({"mode": "fast"}, r"option mode must be one of state, changelog, binlog, lake, got 'fast'"),
         ({"failOnDataLoss": "no"}, r"option failOnDataLoss must be true or false, got 'no'"),
         ({"columns": "a,,b"}, r"option columns must be column names"),
         ({"columns": "a,a"}, r"option columns has a column twice"),

@@ -25,6 +25,7 @@ from fluss.spark.read import partition_pruning
 from fluss.spark.read.batches import limited, sized
 from fluss.spark.read.binlog import binlog_columns, read_binlog
 from fluss.spark.read.key_access import looked_up
+from fluss.spark.read.lake_planner import LateUnionTask, UnionTask, read_lake_task
 from fluss.spark.read.later import LaterSplit
 from fluss.spark.read.log_reader import cheapest_column, read_log
 from fluss.spark.read.plan import LimitedSplit, LogSplit, LookupSplit, StateSplit, Task, WindowSplit
@@ -81,7 +82,7 @@ class FlussBatchReader(DataSourceReader):
         None is taken if Spark may give this reader to other queries, too (`fluss.spark.java_classes`), nor with a
         limit: it counts rows before Spark's filters, and the answer must not depend on a switch.
         """
-        takes_none = self._options.mode == "binlog"  # its columns are not those of the table
+        takes_none = self._options.mode in ("binlog", "lake")  # their columns are not those of the table
         if takes_none or not self._options.own_scan or self._options.limit is not None:
             return list(filters)
         patiently(lambda: self._take(filters), self._patience_seconds)
@@ -131,11 +132,16 @@ class FlussBatchReader(DataSourceReader):
         if isinstance(split, LaterSplit):
             later = Planner(opened, self._options, self._table_columns, self._pushed).later_splits(split)
             return (batch for each in later for batch in self._rows(opened, each))
+        if isinstance(split, LateUnionTask):
+            late = Planner(opened, self._options, self._table_columns, self._pushed).late_splits(split)
+            return (batch for each in late for batch in self._rows(opened, each))
         if isinstance(split, LogSplit) and self._options.mode == "binlog":
             return read_binlog(opened, split.range, binlog_columns(self._schema), patience_seconds)
         if isinstance(split, LogSplit):
             return read_log(opened, split.range, columns, self._predicate, patience_seconds)
         chosen = columns or [cheapest_column(opened.info.get_schema()._inner)]
+        if isinstance(split, UnionTask):
+            return read_lake_task(opened, split, chosen, self._pushed.predicate, patience_seconds)
         if isinstance(split, StateSplit):
             asked = [] if self._predicate is None else self._predicate.column_names()
             snapshot_will_do = self._options.read.read_optimized

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fluss.client.table_read.lake_plan import UnionPlan
 from fluss.client.table_read.row_counts import count_bucket_rows
 from fluss.errors import FlussError
 from fluss.spark.cluster import table_options
 from fluss.spark.connecting import OpenTable, open_table
 from fluss.spark.options import FlussOptions, parse_options
+from fluss.spark.read.lake_planner import exact_rows, lake_options_of, make_plan
 from fluss.spark.read.log_reader import cheapest_column
+from fluss.spark.read.pushdown import Pushed
 from fluss.spark.read.ranges import TableBuckets, has_range, resolve
 from fluss.spark.types import LOG_OFFSET_COLUMN
 
@@ -45,11 +48,21 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
     return found if parsed.limit is None else min(found, parsed.limit)
 
 
+def _has_lake_only(plan: UnionPlan) -> bool:
+    """Whether there are partitions that the servers do not count."""
+    return any(split.partition_name is not None and split.partition_id is None for split in plan.splits)
+
+
 def exact_count(opened: OpenTable, options: FlussOptions) -> int | None:
     """The number of rows that is known without reading; None where it is not."""
     partitions = None
     if opened.info.is_partitioned():
         partitions = opened.run(opened.admin.list_partition_infos(opened.info.table_path, None))
+    lake = lake_options_of(options, opened.info)
+    if lake is not None:
+        plan = make_plan(opened, lake, Pushed())
+        if plan is not None and (lake.is_lake_only or not opened.info.has_primary_key() or _has_lake_only(plan)):
+            return exact_rows(plan, opened.info.has_primary_key())
     buckets = TableBuckets(opened, partitions)
     if not buckets.buckets:
         return 0

@@ -7,6 +7,8 @@
 | primary key | state with `end` | one scan per bucket, as of that offset |
 | primary key | state with a start | the last rows of the keys that changed since then |
 | primary key | mode=changelog, mode=binlog | offset ranges of the changelog |
+
+A table with a lake is read from there, too: `lake_planner`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from collections.abc import Callable, Sequence
 from pyspark.sql.datasource import InputPartition
 
 from fluss.client.scanner.row_sizes import sample_row_bytes
+from fluss.client.table_read.lake_options import LakeOptions
+from fluss.client.table_read.lake_plan import UnionPlan
 from fluss.client.values import PartitionInfo, TableBucket
 from fluss.errors import FlussError
 from fluss.model.properties import LOG_TTL, property_value
@@ -27,6 +31,15 @@ from fluss.spark.connecting import OpenTable
 from fluss.spark.options import FlussOptions, ReadOptions
 from fluss.spark.read import partition_pruning
 from fluss.spark.read.key_access import lookup_split, places_of_keys
+from fluss.spark.read.lake_planner import (
+    LateUnionTask,
+    UnionTask,
+    lake_options_of,
+    log_range,
+    make_plan,
+    of_task,
+    split_files,
+)
 from fluss.spark.read.later import LaterSplit, later_ranges, later_split
 from fluss.spark.read.log_reader import cheapest_column, share_of_columns
 from fluss.spark.read.plan import (
@@ -69,20 +82,66 @@ class Planner:
         limit = self._options.limit
         if limit == 0:
             return []
+        lake = lake_options_of(self._options, self._info)
+        if lake is not None:
+            found = self._lake_splits(lake, limit)
+            if found is not None:
+                return found
         if self._is_log_read:
             return self._log_splits(limit)
         if has_start(self._options.read):
             return _limited([WindowSplit(each) for each in self._ranges()], limit)
         if not has_range(self._options.read):
-            lookup = lookup_split(self._opened.table, self._pushed) if limit is None else None
+            lookup = self._lookup(limit)
             if lookup is not None:
-                return [lookup] if lookup.keys else []
+                return lookup
         return _limited(self._state_splits(), limit)
+
+    def _lookup(self, limit: int | None) -> list[InputPartition] | None:
+        lookup = lookup_split(self._opened.table, self._pushed) if limit is None else None
+        if lookup is None:
+            return None
+        return [lookup] if lookup.keys else []
+
+    # ---- lake ----
+
+    def _lake_splits(self, lake: LakeOptions, limit: int | None) -> list[InputPartition] | None:
+        """None: there is nothing in the lake yet."""
+        if self._info.has_primary_key() and not lake.is_lake_only:
+            lookup = self._lookup(limit)  # finds what is only in the lake, too
+            if lookup is not None:
+                return lookup
+        if self._options.read.open_end and not self._options.own_scan:
+            count = self._info.num_buckets
+            return _limited([LateUnionTask(number, count) for number in range(count)], limit)
+        plan = make_plan(self._opened, lake, self._pushed)
+        return None if plan is None else _limited(self._union_tasks(plan), limit)
+
+    def late_splits(self, task: LateUnionTask) -> list[InputPartition]:
+        """In the task: the buckets of the task, as they are now."""
+        lake = lake_options_of(self._options, self._info)
+        plan = None if lake is None else make_plan(self._opened, lake, self._pushed)
+        if plan is not None:
+            return [UnionTask(split) for split in of_task(plan.splits, task)]
+        if self._is_log_read:
+            ranges = [each for each in self._ranges() if each.bucket_id % task.count == task.number]
+            return [LogSplit(each) for each in ranges]
+        states = [split for split in self._state_splits() if isinstance(split, StateSplit)]
+        return [split for split in states if split.bucket_id % task.count == task.number]
+
+    def _union_tasks(self, plan: UnionPlan) -> list[InputPartition]:
+        if self._info.has_primary_key():
+            return [UnionTask(split) for split in plan.splits]
+        max_bytes = self._options.read.max_bytes_per_partition
+        tasks: list[InputPartition] = [task for split in plan.splits for task in split_files(split, max_bytes)]
+        ranges = [each for each in map(log_range, plan.splits) if each is not None]
+        return tasks + [LogSplit(each) for each in self._cut(ranges)]
 
     def with_later_rows(self, splits: list[InputPartition]) -> list[InputPartition]:
         """These and the task that reads what they do not know of, if such rows were asked for (`end=open`)."""
         read = self._options.read
         is_part = self._options.limit is not None or (has_start(read) and not self._is_log_read)
+        is_part |= any(isinstance(split, LateUnionTask) for split in splits)  # these know of later rows themselves
         return [*splits, later_split(splits)] if read.open_end and not is_part else splits
 
     def later_splits(self, planned: LaterSplit) -> list[InputPartition]:

@@ -2,17 +2,18 @@
 
 A batch is the difference of two `StreamOffsets`. Buckets that the end has and the start has not are new and begin at
 offset 0; buckets that the end lacks were dropped and are not read. The state of a primary-key table (start `full`) is
-read first, in batches of its own. The end of the first batch carries its beginning along.
+read first, in batches of its own, and before that the files of a lake. The end of the first batch carries its beginning
+along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fluss.spark.stream.data_loss import Loss
 from fluss.spark.stream.limits import Limits, take
-from fluss.spark.stream.offsets import BucketKey, StreamOffsets, sorted_keys
+from fluss.spark.stream.offsets import BucketKey, LakeProgress, StreamOffsets, sorted_keys
 
 FIRST_OFFSET = 0
 DEFAULT_ROW_BYTES = 100.0
@@ -60,9 +61,19 @@ def waiting_rows(start: StreamOffsets, view: TableView) -> dict[BucketKey, int]:
 
 
 def advance(
-    start: StreamOffsets, view: TableView, limits: Limits, row_bytes: Mapping[BucketKey, float], turn: int = 0
+    start: StreamOffsets,
+    view: TableView,
+    limits: Limits,
+    row_bytes: Mapping[BucketKey, float],
+    turn: int = 0,
+    lake_files: Sequence[tuple[int, int]] = (),
 ) -> StreamOffsets:
-    """The end of the next batch; `start` itself when there is nothing to read."""
+    """The end of the next batch; `start` itself when there is nothing to read.
+
+    `lake_files` are rows and bytes of the files of the snapshot that the query begins with, while it reads them.
+    """
+    if start.lake is not None:
+        return first_end(start, _lake_end(start, start.lake, view, limits, lake_files))
     end = _end(start, view, limits, row_bytes, turn)
     return start if end is None else first_end(start, end)
 
@@ -93,6 +104,31 @@ def _end(
         return None
     return replace(
         start, positions=positions, unread_state=frozenset(), state_time_ms=None, behind=_behind(positions, view)
+    )
+
+
+def _lake_end(
+    start: StreamOffsets, lake: LakeProgress, view: TableView, limits: Limits, files: Sequence[tuple[int, int]]
+) -> StreamOffsets:
+    """As many files as fit, at least one."""
+    read, rows, size = lake.read, 0, 0
+    for file_rows, file_bytes in files[lake.read :]:
+        rows, size = rows + file_rows, size + file_bytes
+        is_too_much = (limits.max_rows is not None and rows > limits.max_rows) or (
+            limits.max_bytes is not None and size > limits.max_bytes
+        )
+        if is_too_much and read > lake.read:
+            break
+        read += 1
+    known = {key: start.positions.get(key, FIRST_OFFSET) for key in view.latest}
+    unread = start.unread_state & known.keys()
+    return replace(
+        start,
+        positions=known,
+        unread_state=unread,
+        state_time_ms=start.state_time_ms if unread else None,
+        behind=_behind(known, view),
+        lake=None if read >= lake.files else replace(lake, read=read),
     )
 
 

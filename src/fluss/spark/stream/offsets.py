@@ -13,6 +13,13 @@ in the same two forms, as `unread_state`: their number is then the offset that t
 
     {"buckets": [120, 98], "state_time": 1785585600000, "table_id": 7, "unread_state": [1], "version": 1}
 
+A query on a table with a lake that started with `full` reads the files of one snapshot first, in a fixed order. Until
+all are read, `lake` says which snapshot and how many of its files were read; the numbers of the buckets are then where
+the log goes on behind the snapshot. Files of the buckets `without` (name of the partition, bucket) are left out: their
+rows are read as state. Such offsets have version 2, which releases without a lake refuse::
+
+    {"buckets": [120, 98], "lake": {"files": 9, "read": 4, "snapshot": 81}, "table_id": 7, "version": 2}
+
 `behind`, again in these forms, are buckets that had more rows than the batch took. It tells after a restart whether a
 partition that was dropped meanwhile had been read to its end. `since`, of a query that started at a time, is that time
 in milliseconds: servers name an offset at or before it, and rows from before it are left out.
@@ -33,9 +40,39 @@ from typing import Any, TypeAlias
 from fluss.errors import FlussError
 
 VERSION = 1
+LAKE_VERSION = 2
 
+Place: TypeAlias = "tuple[str | None, int]"
+"""Name of the partition, None in a table without partitions, and bucket: what a file of the lake says of itself."""
 BucketKey: TypeAlias = "tuple[int | None, int]"
 """Partition id, None in a table without partitions, and bucket."""
+
+
+@dataclass(frozen=True)
+class LakeProgress:
+    """How many of the files of a snapshot were read; gone from the offsets when all were."""
+
+    snapshot_id: int
+    read: int
+    files: int
+    without: frozenset[Place] = frozenset()
+
+    def to_json(self) -> dict[str, Any]:
+        """The form for Spark."""
+        document: dict[str, Any] = {"files": self.files, "read": self.read, "snapshot": self.snapshot_id}
+        if self.without:
+            places = sorted(self.without, key=lambda place: (place[0] or "", place[1]))
+            document["without"] = [list(place) for place in places]
+        return document
+
+    @staticmethod
+    def from_json(document: Mapping[str, Any]) -> LakeProgress:
+        """Raises KeyError, TypeError or ValueError for what is none."""
+        without = frozenset((name, int(bucket)) for name, bucket in document.get("without", []))
+        read, files = _offset(document["read"]), _offset(document["files"])
+        if read >= files:
+            raise ValueError(f"{read} of {files} files")
+        return LakeProgress(int(document["snapshot"]), read, files, without)
 
 
 @dataclass(frozen=True)
@@ -52,10 +89,12 @@ class StreamOffsets:
     is_initial: bool = False
     begin: StreamOffsets | None = None
     """The initial offsets, in those of the end of the first batch."""
+    lake: LakeProgress | None = None
+    """There as long as there are files to read."""
 
     def to_json(self) -> dict[str, Any]:
         """The form for Spark; equal values give equal texts."""
-        document: dict[str, Any] = {"table_id": self.table_id, "version": VERSION}
+        document: dict[str, Any] = {"table_id": self.table_id, "version": self._version}
         by_partition = _by_partition(self.positions.items())
         if list(by_partition) == [None]:
             document["buckets"] = by_partition[None]
@@ -72,15 +111,22 @@ class StreamOffsets:
             document["initial"] = True
         if self.begin is not None:
             document["begin"] = self.begin.to_json()
+        if self.lake is not None:
+            document["lake"] = self.lake.to_json()
         return dict(sorted(document.items()))
+
+    @property
+    def _version(self) -> int:
+        speaks_of_lake = self.lake is not None or (self.begin is not None and self.begin.lake is not None)
+        return LAKE_VERSION if speaks_of_lake else VERSION
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> StreamOffsets:
         """The value of a checkpoint; refuses what no release up to this one has written."""
         version = document.get("version")
-        if version != VERSION:
+        if version not in (VERSION, LAKE_VERSION):
             raise FlussError(
-                f"the checkpoint has offsets of version {version!r}, this release knows version {VERSION}: "
+                f"the checkpoint has offsets of version {version!r}, this release knows versions up to {LAKE_VERSION}: "
                 "go on with the release that wrote it, or start with a new checkpoint"
             )
         try:
@@ -91,12 +137,13 @@ class StreamOffsets:
             since_ms = int(document["since"]) if "since" in document else None
             table_id = int(document["table_id"])
             begin = StreamOffsets.from_json(document["begin"]) if "begin" in document else None
+            lake = LakeProgress.from_json(document["lake"]) if "lake" in document else None
         except (KeyError, TypeError, ValueError) as error:
             raise FlussError(f"the checkpoint has offsets that cannot be read ({error!r}): {dict(document)}") from None
         if not pending | behind <= positions.keys():
             raise FlussError(f"the checkpoint speaks of buckets that it has no offsets of: {dict(document)}")
         is_initial = bool(document.get("initial", False))
-        return StreamOffsets(table_id, positions, pending, state_time_ms, behind, since_ms, is_initial, begin)
+        return StreamOffsets(table_id, positions, pending, state_time_ms, behind, since_ms, is_initial, begin, lake)
 
 
 def _set_to_json(keys: Iterable[BucketKey]) -> Any:

@@ -28,12 +28,13 @@ from fluss.spark.options import FlussOptions
 from fluss.spark.read.schema_check import check_schema
 from fluss.spark.stream.advance import TableView, advance, find_losses, first_end, lag, receded_to, waiting_rows
 from fluss.spark.stream.data_loss import Loss, LossPolicy
+from fluss.spark.stream.lake_start import SnapshotFiles, lake_start
 from fluss.spark.stream.limits import Limits
 from fluss.spark.stream.offsets import BucketKey, StreamOffsets
 from fluss.spark.stream.patience import is_outage, patience_seconds, patiently
 from fluss.spark.stream.starting import starting_offsets
 from fluss.spark.stream.table_watch import TableWatch, other_table_error
-from fluss.spark.stream.tasks import MAX_LOG_TASK_ROWS, StreamTask, plan_tasks
+from fluss.spark.stream.tasks import MAX_LOG_TASK_ROWS, StreamTask, plan_lake_tasks, plan_tasks
 
 EXPIRY_CHECK_SECONDS = 10.0
 """How often the driver asks where logs begin; tasks notice in between."""
@@ -67,6 +68,7 @@ class StreamPlanner:
         self._row_bytes: dict[BucketKey, float] = {}
         self._row_bytes_at = float("-inf")
         self._turn = 0
+        self._lake = SnapshotFiles(self._watch)
 
     def close(self) -> None:
         """Give the connection back."""
@@ -79,6 +81,9 @@ class StreamPlanner:
 
         def find() -> StreamOffsets:
             has_primary_key = self._opened().info.has_primary_key()
+            in_lake = lake_start(self._options, self._watch)
+            if in_lake is not None:
+                return in_lake
             return starting_offsets(self._options.read.start, self._watch, has_primary_key=has_primary_key)
 
         if self._initial is None:
@@ -113,6 +118,10 @@ class StreamPlanner:
         start = end.begin or start
         info = patiently(self._opened, self._patience_seconds).info
         self._check_table(start)
+        if start.lake is not None:  # a batch of its own
+            files, target = self._lake.of(start.lake)
+            stop = start.lake.files if end.lake is None else end.lake.read
+            return plan_lake_tasks(start.table_id, files[start.lake.read : stop], target)
         whole = None if info.has_primary_key() else MAX_LOG_TASK_ROWS
         max_rows = self._options.read.max_records_per_partition or whole
         return plan_tasks(start, end, max_rows, self._watch.partitions)
@@ -169,7 +178,9 @@ class StreamPlanner:
         self._remember(view, losses)
         start_here = receded_to(start, [loss for loss in lost if loss.kind == "receded"])
         self._turn += 1
-        end = advance(start_here, view, limits, self._sizes(start_here, view, limits), self._turn)
+        sizes = self._sizes(start_here, view, limits)
+        files = [] if start.lake is None else self._lake.sizes(start.lake)
+        end = advance(start_here, view, limits, sizes, self._turn, files)
         if end == start and start.is_initial and self._begins_now:
             return first_end(start, end)  # a batch without rows: from now on the checkpoint has the place
         return end

@@ -8,7 +8,8 @@
 | timestamp:T | rows from that time on | changes from that time on |
 | offsets | from these offsets on; buckets without one from their beginning | the same |
 
-Partitions that are created later are always read from their beginning.
+Partitions that are created later are always read from their beginning. With `full`, a table that has a snapshot in its
+lake begins with that, and goes on with the log behind it (`lake_start`).
 """
 
 from __future__ import annotations

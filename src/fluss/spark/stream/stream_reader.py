@@ -119,6 +119,9 @@ def _refuse_batch_options(options: FlussOptions) -> None:
         "limit": options.limit is not None,
         "scan.incremental.start.timestamp": options.read.incremental_start_ms is not None,
         "read.optimized": options.read.read_optimized,
+        "snapshot_id": options.read.snapshot_id is not None,
+        "as_of": options.read.as_of_ms is not None,
+        "mode=lake": options.mode == "lake",
     }
     for name, is_given in given.items():
         if is_given:

@@ -1,4 +1,5 @@
-"""What a task of a streaming query does: read ranges of the log, or the state of a bucket as of an offset.
+"""What a task of a streaming query does: read ranges of the log, the state of a bucket as of an offset, or files of the
+lake.
 
 The same task reads the same rows in the same order whenever it runs, also in another process after a crash; with
 `failOnDataLoss=false` less, when rows have expired or the partition was dropped in between. Servers that restart only
@@ -26,9 +27,11 @@ from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.offsets import EARLIEST, list_bucket_offsets
 from fluss.client.table_read.bucket_state import BucketState
+from fluss.client.table_read.lake_read import lake_rows
 from fluss.client.table_read.log_range import LogRange
 from fluss.client.values import TableBucket
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.model.paths import ChangeType
 from fluss.spark.connecting import OpenTable, open_table
 from fluss.spark.options import FlussOptions
@@ -39,7 +42,7 @@ from fluss.spark.stream.data_loss import Loss, LossPolicy
 from fluss.spark.stream.offsets import BucketKey
 from fluss.spark.stream.patience import patience_seconds, patiently
 from fluss.spark.stream.table_watch import bucket_text, dropped_table_error, other_table_error
-from fluss.spark.stream.tasks import StreamTask
+from fluss.spark.stream.tasks import LakeFiles, StreamTask
 from fluss.spark.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
 
 STATE_CHANGE_TYPE = "insert"
@@ -58,6 +61,8 @@ def read_task(options: FlussOptions, schema: StructType, task: StreamTask) -> It
             raise dropped_table_error(str(options.table), error) from error
         if opened.info.table_id != task.table_id:
             raise other_table_error(str(options.table), task.table_id, opened.info.table_id)
+        if task.files is not None:
+            yield from _lake(opened, schema.names, binlog, task.files)
         if task.state is not None:
             yield from _state(opened, schema.names, binlog, task, seconds)
         if task.ranges:
@@ -92,6 +97,30 @@ def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_t
         return batch
     arrays = [*batch.columns, *(pa.repeat(values[name], count) for name in names)]
     return pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, *names])
+
+
+# ---- lake ----
+
+
+def _lake(opened: OpenTable, columns: Sequence[str], binlog: BinlogColumns | None, files: LakeFiles) -> Iterator[Any]:
+    """Rows of the lake are inserts, at the offset and the time that the lake has of them."""
+    table = opened.table._table
+    own = [name for name in columns if name not in METADATA_COLUMNS] or [cheapest_column(table.schema)]
+    wanted = own if binlog is None else list(table.schema.column_names)
+    extra = [name for name in columns if name in METADATA_COLUMNS]
+    system = [OFFSET_COLUMN, TIMESTAMP_COLUMN] if extra else []
+    for batch in lake_rows(table, files.target, files.files, [*wanted, *system]):
+        rows = batch.select(wanted)
+        if binlog is not None:
+            rows = state_images(rows, binlog)
+        arrays = [*rows.columns, *(_lake_column(batch, name) for name in extra)]
+        yield pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *extra])
+
+
+def _lake_column(batch: Any, name: str) -> Any:
+    if name == CHANGE_TYPE_COLUMN:
+        return pa.repeat(pa.scalar(STATE_CHANGE_TYPE), batch.num_rows)
+    return batch.column(OFFSET_COLUMN if name == LOG_OFFSET_COLUMN else TIMESTAMP_COLUMN)
 
 
 # ---- log ----

@@ -7,12 +7,13 @@ of a log table has very many rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
+from fluss.lake.tables.format import LakeFile, LakeTarget
 from fluss.spark.stream.advance import FIRST_OFFSET
 from fluss.spark.stream.offsets import BucketKey, StreamOffsets, sorted_keys
 
@@ -20,6 +21,9 @@ MAX_SHARED_TASK_ROWS = 20_000
 """Buckets share a task up to so many rows."""
 MAX_LOG_TASK_ROWS = 2_000_000
 """More rows of one bucket of a log table are split, so that one bucket can keep several cores busy."""
+
+MAX_LAKE_TASK_BYTES = 64 * 1024 * 1024
+"""Files of the lake share a task up to so many bytes."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,17 @@ class BucketRange:
         return self.stop - self.start
 
 
+@dataclass(frozen=True)
+class LakeFiles:
+    """Files of a snapshot, in their order, and what reads them."""
+
+    files: tuple[LakeFile, ...]
+    target: LakeTarget
+
+
 class StreamTask(InputPartition):
-    """What one task reads: ranges of the log, at most one of each bucket, or the state of a bucket as of an offset."""
+    """What one task reads: ranges of the log, at most one of each bucket, the state of a bucket as of an offset, or
+    files of the lake."""
 
     def __init__(
         self,
@@ -47,14 +60,16 @@ class StreamTask(InputPartition):
         state_time_ms: int | None = None,
         since_ms: int | None = None,
         partition_names: Mapping[int | None, str | None] | None = None,
+        files: LakeFiles | None = None,
     ) -> None:
-        super().__init__((table_id, ranges, state, state_time_ms, since_ms))
+        super().__init__((table_id, ranges, state, state_time_ms, since_ms, files))
         self.table_id = table_id
         self.ranges = ranges
         self.state = state
         self.state_time_ms = state_time_ms
         self.since_ms = since_ms
         self.partition_names = dict(partition_names or {})
+        self.files = files
 
     def __repr__(self) -> str:
         return f"StreamTask(table_id={self.table_id}, ranges={self.ranges}, state={self.state})"
@@ -87,6 +102,19 @@ def plan_tasks(
     if shared:
         tasks.append(_log_task(start, shared, names or {}))
     return tasks
+
+
+def plan_lake_tasks(table_id: int, files: Sequence[LakeFile], target: LakeTarget) -> list[StreamTask]:
+    """The tasks for files of the lake: neighbours share a task up to `MAX_LAKE_TASK_BYTES`."""
+    groups: list[list[LakeFile]] = []
+    size = 0
+    for file in files:
+        if not groups or size + file.size_bytes > MAX_LAKE_TASK_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size_bytes
+    return [StreamTask(table_id, files=LakeFiles(tuple(group), target)) for group in groups]
 
 
 def _log_task(

@@ -92,7 +92,7 @@ def test_offsets_survive_the_checkpoint_and_equal_ones_have_equal_texts(offsets:
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ({"buckets": [1], "table_id": 7, "version": 2}, "version 2"),
+        ({"buckets": [1], "table_id": 7, "version": 3}, "version 3"),
         ({"0": 17}, "version None"),
         ({"table_id": 7, "version": 1}, "cannot be read"),
         ({"buckets": [1], "version": 1}, "cannot be read"),

@@ -1,0 +1,166 @@
+"""Planning a batch read of a table with a lake: files of the snapshot that is registered, and the log behind it.
+
+| asked for | log table | primary-key table |
+|---|---|---|
+| nothing special | tasks for files, tasks for the log behind the snapshot | a task per bucket merges the two |
+| read.optimized, snapshot_id, as_of, `$lake` | tasks for files | the same |
+| union=false, a start, an end, a time range, changes | the log alone, as without a lake | live rows, changelog |
+
+Rows are the same as without the lake, and those of expired log and expired partitions besides. A partition that a
+filter leaves out is left out of both. Runs on the driver and blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+
+from fluss.client.scanner.predicates import Predicate
+from fluss.client.table_info import TableInfo
+from fluss.client.table_read.lake_options import LakeOptions
+from fluss.client.table_read.lake_plan import MAX_PLANS, PLAN_ANEW_CODES, UnionPlan, UnionSplit, plan_union
+from fluss.client.table_read.lake_read import lake_rows, read_union
+from fluss.codec.partition_names import split_partition_name
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.tables.format import SYSTEM_COLUMNS
+from fluss.model.properties import DATALAKE_ENABLED, property_value
+from fluss.spark.connecting import OpenTable
+from fluss.spark.options import FlussOptions
+from fluss.spark.read import partition_pruning
+from fluss.spark.read.plan import TARGET_SPLIT_BYTES, BucketRange
+from fluss.spark.read.pushdown import Pushed
+
+
+@dataclass(frozen=True, eq=False)
+class UnionTask(InputPartition):
+    """Files of a bucket, its log behind them, or both."""
+
+    split: UnionSplit
+
+
+@dataclass(frozen=True, eq=False)
+class LateUnionTask(InputPartition):
+    """The buckets of which this is the number, planned when the task runs: for plans that Spark keeps (`end=open`)."""
+
+    number: int
+    count: int
+
+
+def lake_options_of(options: FlussOptions, info: TableInfo) -> LakeOptions | None:
+    """How the read uses the lake; None: not at all."""
+    read = options.read
+    has_lake = bool(property_value(info.get_properties(), DATALAKE_ENABLED))
+    if read.snapshot_id is not None or read.as_of_ms is not None:
+        if options.mode in ("changelog", "binlog"):
+            raise FlussError(
+                f"snapshot_id and as_of read the lake, which has no changes: leave mode={options.mode} out"
+            )
+        return LakeOptions(snapshot_id=read.snapshot_id, timestamp_ms=read.as_of_ms)
+    if options.mode == "lake":
+        if not has_lake:
+            raise FlussError(
+                f"table {info.table_path} has no lake: set its property {DATALAKE_ENABLED}=true, and let it be tiered",
+                ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+            )
+        return LakeOptions(read_optimized=True)
+    if not has_lake or read.union is False or options.mode in ("changelog", "binlog"):
+        return None
+    if read.read_optimized:
+        return LakeOptions(read_optimized=True)
+    is_whole = read.start is None or read.start.kind == "full"
+    if not is_whole or read.end is not None or read.incremental_start_ms is not None:
+        return None  # a part of the log
+    return LakeOptions(union=True)
+
+
+def make_plan(opened: OpenTable, lake: LakeOptions, pushed: Pushed) -> UnionPlan | None:
+    """The plan; None when the table is read without its lake, because nothing is in it yet."""
+    table = opened.table._table
+    for attempts_left in reversed(range(MAX_PLANS)):
+        try:
+            plan = plan_union(opened.session, table, predicate=pushed.predicate, options=lake)
+        except FlussError as error:
+            if error.error_code not in PLAN_ANEW_CODES or not attempts_left or lake.is_time_travel:
+                raise
+        else:
+            return None if plan is None else replace(plan, splits=tuple(_chosen(opened.info, plan.splits, pushed)))
+    raise AssertionError("the last attempt returns or raises")
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A partition as `partition_pruning` wants it."""
+
+    partition_spec: dict[str, str]
+    splits: list[UnionSplit]
+
+
+def _chosen(info: TableInfo, splits: Iterable[UnionSplit], pushed: Pushed) -> Iterator[UnionSplit]:
+    """Those of partitions that satisfy the filters, also of partitions that are only in the lake."""
+    schema = info.get_schema()._inner
+    keys = info.get_partition_keys()
+    by_name: dict[str | None, list[UnionSplit]] = {}
+    for split in splits:
+        by_name.setdefault(split.partition_name, []).append(split)
+    condition = pushed.only(partition_pruning.readable_columns(schema, keys))
+    named = [_Named({} if name is None else split_partition_name(name, keys), group) for name, group in by_name.items()]
+    for partition in partition_pruning.matching(named, condition, schema):
+        yield from partition.splits
+
+
+def split_files(split: UnionSplit, max_bytes: int | None) -> list[UnionTask]:
+    """The files of a bucket of a log table as tasks, neighbours together, without the log behind them."""
+    most = max_bytes or TARGET_SPLIT_BYTES
+    groups: list[list[Any]] = []
+    size = 0
+    for file in split.files:
+        if not groups or size + file.size_bytes > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size_bytes
+    return [UnionTask(replace(split, files=tuple(group), start=0, stop=0)) for group in groups]
+
+
+def log_range(split: UnionSplit) -> BucketRange | None:
+    """The log of a bucket behind its files."""
+    if not split.log_count or split.bucket_id is None:
+        return None
+    return BucketRange(split.partition_id, split.bucket_id, split.start, split.stop)
+
+
+def read_lake_task(
+    opened: OpenTable,
+    task: UnionTask,
+    columns: Sequence[str],
+    predicate: Predicate | None,
+    patience_seconds: float,
+) -> Iterator[Any]:
+    """Record batches with at least the wanted columns."""
+    if any(name in SYSTEM_COLUMNS for name in columns):  # `$lake`: no filter is taken and there is no log
+        return lake_rows(opened.table._table, task.split.target, task.split.files, columns)
+    return read_union(
+        opened.session,
+        opened.table._table,
+        task.split,
+        columns,
+        predicate=predicate,
+        patience_seconds=patience_seconds,
+    )
+
+
+def of_task(splits: Iterable[UnionSplit], task: LateUnionTask) -> list[UnionSplit]:
+    """The splits of the buckets of a task."""
+    return [split for split in splits if (split.bucket_id or 0) % task.count == task.number]
+
+
+def exact_rows(plan: UnionPlan, has_primary_key: bool) -> int | None:
+    """The number of rows that is known without reading; None where it is not."""
+    if any(file.deleted_rows for split in plan.splits for file in split.files):
+        return None  # two deletes may be about one row
+    if has_primary_key and any(split.log_count or split.is_live for split in plan.splits):
+        return None
+    return sum(split.lake_rows + split.log_count for split in plan.splits)
