@@ -11,7 +11,9 @@ import pytest
 
 import fluss
 from fluss import Predicate, col
-from fluss.client.table_read.lake_plan import key_part
+from fluss.client.table_read import lake_current
+from fluss.client.table_read.lake_plan import key_part, plan_union
+from fluss.errors import ErrorCode, FlussError
 from tests.support.tiering import OPTIONS, PEOPLE, REGIONAL, LakeTable, person
 from tests.support.union_reads import SERVER, check_reads, drop_partition, ordered, planned, read_plan, rows_of
 
@@ -282,3 +284,45 @@ def test_only_the_lake(db: fluss.Database) -> None:
     db.delete(table.name, [{"id": 2}])
     assert rows_of(table, read_optimized=True) == ordered(person(n) for n in range(10))
     assert rows_of(table, ["id"], read_optimized=True, where=col("name") == "n1") == [{"id": 1}]
+
+
+def test_large_tables_are_merged_when_that_is_faster(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are the same either way; which way it was shows in the plans that were made."""
+    plans: list[Any] = []
+
+    def plan(*arguments: Any, **options: Any) -> Any:
+        plans.append(plan_union(*arguments, **options))
+        return plans[-1]
+
+    monkeypatch.setattr(lake_current, "plan_union", plan)
+    table = tiered(db, range(100))
+    db.upsert(table.name, [person(n, name="tail") for n in range(10)])
+    expected = ordered(person(n, name="tail" if n < 10 else f"n{n}") for n in range(100))
+    assert rows_of(table) == expected
+    assert plans == [], "a small table is read live"
+    monkeypatch.setattr(lake_current, "MIN_UNION_ROWS", 100)
+    assert rows_of(table) == expected
+    assert len(plans) == 1
+    assert len(rows_of(table, limit=7)) == 7
+    assert len(plans) == 1, "a limit is quicker live"
+    db.upsert(table.name, [person(n, name="new") for n in range(80)])
+    assert len(rows_of(table, where=col("name") == "new")) == 80
+    assert len(plans) == 2, "planned, and found that most has changed since"
+
+    def unreachable(*_: Any, **__: Any) -> Any:
+        raise FlussError("the lake does not answer", ErrorCode.STORAGE_EXCEPTION)
+
+    table.tier()
+    monkeypatch.setattr(lake_current, "plan_union", unreachable)
+    assert len(rows_of(table)) == 100, "the live rows do not need the lake"
+
+
+def test_times_that_the_lake_would_cut_are_read_live(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_current, "MIN_UNION_ROWS", 1)
+    schema = pa.schema([pa.field("id", pa.int64(), False), ("at", pa.timestamp("ns"))])
+    table = LakeTable(db, schema, primary_keys=["id"])
+    written = pa.table({"id": pa.array([1]), "at": pa.array([1_234_567_891], pa.timestamp("ns"))})
+    db.upsert(table.name, written)
+    table.tier()
+    assert db.to_arrow(table.name).column("at").cast(pa.int64()).to_pylist() == [1_234_567_891]
+    assert db.to_arrow(table.name, union=True).column("at").cast(pa.int64()).to_pylist() == [1_234_567_000]
