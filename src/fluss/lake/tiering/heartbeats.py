@@ -82,7 +82,7 @@ class Heartbeats:
     def renew(self) -> None:
         """One sign of life for everything in work."""
         with self._lock:
-            tables = list(self._in_work)
+            tables = [table for table in self._in_work if table not in self._lost]
         if not tables:
             return
         try:
