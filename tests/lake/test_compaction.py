@@ -224,6 +224,19 @@ def test_a_row_deleted_meanwhile_stays_deleted(lake: IcebergFormat) -> None:
     check_all_see(lake, tierer, [row for row in rows if row["id"] != 19])
 
 
+def test_a_coordinator_that_refuses_costs_nothing(lake: IcebergFormat) -> None:
+    """The snapshot is in the lake already: its files must stay, whatever the coordinator says."""
+
+    class Refusing(Registry):
+        def register(self, snapshot_id: int, offsets_path: str, earliest_snapshot_id: int | None) -> None:
+            raise FlussError("behind the newest one", ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION)
+
+    tierer, rows = log_table(lake)
+    assert upkeep(tierer, registry=Refusing()).compact().files_after == 2
+    tierer.table = tierer.table.refreshed()
+    check_all_see(lake, tierer, rows)
+
+
 def test_a_tierer_that_planned_before_a_compaction_is_fenced(lake: IcebergFormat) -> None:
     tierer, rows = log_table(lake)
     late = Tierer(lake, tierer.spec)

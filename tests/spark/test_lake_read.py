@@ -238,6 +238,18 @@ def test_a_plan_that_is_kept_sees_later_rounds_and_rows(db: fluss.Database) -> N
         assert by_id(early.rows()) == people(range(15))
 
 
+def test_digits_that_the_lake_lacks_come_from_the_live_rows(db: fluss.Database) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), False), ("at", pa.timestamp("ns"))])
+    table = LakeTable(db, columns, primary_keys=["id"], bucket_count=1)
+    db.upsert(table.name, pa.table({"id": pa.array([1], pa.int64()), "at": pa.array([123456789], pa.timestamp("ns"))}))
+    table.tier()
+    assert planned_read(table).kinds == ["UnionTask"], "microseconds are enough for Spark"
+    exact = planned_read(table, nanosAs="bigint")
+    assert exact.kinds == ["StateSplit"]
+    assert exact.rows() == [{"id": 1, "at": 123456789}]
+    assert read(table, nanosAs="bigint", read_optimized="true") == [{"id": 1, "at": 123456000}]
+
+
 def test_a_new_column_is_null_in_old_files(db: fluss.Database) -> None:
     table = LakeTable(db)
     db.append(table.name, people(range(3)))

@@ -13,7 +13,7 @@ tierer finds the snapshot in the lake and registers it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fluss.errors import ErrorCode, FlussError
@@ -178,33 +178,38 @@ def compact(
         newest = table.last_commit(table_id)
         if not done or newest is None:
             break
+        offsets_path = None if registry is None else registry.prepare(newest.offsets)
+        properties = {} if offsets_path is None else {OFFSETS_PATH_PROPERTY: offsets_path}
         try:
-            return _commit(table, table_id, done, newest.offsets, registry, given_up)
+            snapshot_id = table.commit(table_id, [message for _, message in done], properties=properties)
         except FlussError as error:
             if error.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION:
                 raise  # it may have succeeded: the files must stay
             logger.info("compaction of %s was overtaken by another commit, %d attempts left", table, attempts_left)
+            continue
+        # From here on the files belong to the table, whatever happens.
+        if registry is not None and offsets_path is not None:
+            _register(table, table_id, snapshot_id, offsets_path, registry)
+        return _result(snapshot_id, done, given_up)
     table.target().discard(message for _, message in done)
     return CompactionResult(groups_given_up=given_up + len(done))
 
 
-def _commit(
-    table: LakeTable,
-    table_id: int,
-    done: Sequence[Done],
-    offsets: Mapping[TableBucket, int],
-    registry: SnapshotRegistry | None,
-    given_up: int,
-) -> CompactionResult:
-    offsets_path = None if registry is None else registry.prepare(offsets)
-    properties = {} if offsets_path is None else {OFFSETS_PATH_PROPERTY: offsets_path}
+def _register(table: LakeTable, table_id: int, snapshot_id: int, offsets_path: str, registry: SnapshotRegistry) -> None:
+    """Tell the coordinator. If that fails, readers go on with the snapshot before, and the next round tells it."""
+    newest = table.refreshed().last_commit(table_id)
+    if newest is None or newest.snapshot_id != snapshot_id:
+        return  # a round came behind this commit and registers its own snapshot, which must stay the last one
+    try:
+        registry.register(snapshot_id, offsets_path, _oldest_round(table))
+    except FlussError as error:
+        logger.warning(
+            "snapshot %d of %s could not be registered, the next round does that: %s", snapshot_id, table, error.message
+        )
+
+
+def _result(snapshot_id: int, done: Sequence[Done], given_up: int) -> CompactionResult:
     messages = [message for _, message in done]
-    snapshot_id = table.commit(table_id, messages, properties=properties)
-    if registry is not None and offsets_path is not None:
-        newest = table.refreshed().last_commit(table_id)
-        # A round that came behind this commit registers its own snapshot, which must stay the last one registered.
-        if newest is not None and newest.snapshot_id == snapshot_id:
-            registry.register(snapshot_id, offsets_path, _oldest_round(table))
     return CompactionResult(
         snapshot_id,
         sum(len(task.files) for task, _ in done),

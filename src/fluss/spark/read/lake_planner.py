@@ -27,11 +27,18 @@ from fluss.codec.partition_names import split_partition_name
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.format import SYSTEM_COLUMNS
 from fluss.model.properties import DATALAKE_ENABLED, property_value
+from fluss.model.schema import Schema
+from fluss.model.types import TimestampLtzType, TimestampType, TimeType
 from fluss.spark.connecting import OpenTable
 from fluss.spark.options import FlussOptions
 from fluss.spark.read import partition_pruning
 from fluss.spark.read.plan import TARGET_SPLIT_BYTES, BucketRange
 from fluss.spark.read.pushdown import Pushed
+
+# Digits of a second that the lake keeps.
+LAKE_TIME_PRECISION = 6
+_TIMES = (TimeType, TimestampType, TimestampLtzType)
+_NESTED_ROOTS = frozenset(("ARRAY", "MAP", "ROW"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +81,15 @@ def lake_options_of(options: FlussOptions, info: TableInfo) -> LakeOptions | Non
     if not is_whole or read.end is not None or read.incremental_start_ms is not None:
         return None  # a part of the log
     return LakeOptions(union=True)
+
+
+def lake_keeps_digits(schema: Schema) -> bool:
+    """Whether no time has more digits than the lake. Nested values are not looked into: they may have times, too."""
+    for data_type in schema.data_types:
+        is_finer = isinstance(data_type, _TIMES) and data_type.precision > LAKE_TIME_PRECISION
+        if is_finer or data_type.root in _NESTED_ROOTS:
+            return False
+    return True
 
 
 def make_plan(opened: OpenTable, lake: LakeOptions, pushed: Pushed) -> UnionPlan | None:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import InputPartition
 
 from fluss.client.scanner.row_sizes import sample_row_bytes
 from fluss.client.table_read.lake_options import LakeOptions
-from fluss.client.table_read.lake_plan import UnionPlan
+from fluss.client.table_read.lake_plan import UnionPlan, UnionSplit
 from fluss.client.values import PartitionInfo, TableBucket
 from fluss.errors import FlussError
 from fluss.model.properties import LOG_TTL, property_value
@@ -34,6 +34,7 @@ from fluss.spark.read.key_access import lookup_split, places_of_keys
 from fluss.spark.read.lake_planner import (
     LateUnionTask,
     UnionTask,
+    lake_keeps_digits,
     lake_options_of,
     log_range,
     make_plan,
@@ -115,23 +116,23 @@ class Planner:
             count = self._info.num_buckets
             return _limited([LateUnionTask(number, count) for number in range(count)], limit)
         plan = make_plan(self._opened, lake, self._pushed)
-        return None if plan is None else _limited(self._union_tasks(plan), limit)
+        return None if plan is None else _limited(self._union_tasks(plan, lake), limit)
 
     def late_splits(self, task: LateUnionTask) -> list[InputPartition]:
         """In the task: the buckets of the task, as they are now."""
         lake = lake_options_of(self._options, self._info)
         plan = None if lake is None else make_plan(self._opened, lake, self._pushed)
-        if plan is not None:
-            return [UnionTask(split) for split in of_task(plan.splits, task)]
+        if plan is not None and lake is not None:
+            return [self._key_task(split, lake) for split in of_task(plan.splits, task)]
         if self._is_log_read:
             ranges = [each for each in self._ranges() if each.bucket_id % task.count == task.number]
             return [LogSplit(each) for each in ranges]
         states = [split for split in self._state_splits() if isinstance(split, StateSplit)]
         return [split for split in states if split.bucket_id % task.count == task.number]
 
-    def _union_tasks(self, plan: UnionPlan) -> list[InputPartition]:
+    def _union_tasks(self, plan: UnionPlan, lake: LakeOptions) -> list[InputPartition]:
         if self._info.has_primary_key():
-            return [UnionTask(split) for split in plan.splits]
+            return [self._key_task(split, lake) for split in plan.splits]
         max_bytes = self._options.read.max_bytes_per_partition
         tasks: list[InputPartition] = [task for split in plan.splits for task in split_files(split, max_bytes)]
         ranges = [each for each in map(log_range, plan.splits) if each is not None]
@@ -154,6 +155,14 @@ class Planner:
     @property
     def _is_log_read(self) -> bool:
         return not self._info.has_primary_key() or self._options.mode in ("changelog", "binlog")
+
+    def _key_task(self, split: UnionSplit, lake: LakeOptions) -> InputPartition:
+        """Digits of times that the lake lacks come from the live rows, if they are wanted and still there."""
+        is_gone = split.partition_name is not None and split.partition_id is None
+        is_cut = self._options.nanos_as == "bigint" and not lake_keeps_digits(self._schema)
+        if lake.is_lake_only or is_gone or not is_cut or split.bucket_id is None:
+            return UnionTask(split)
+        return StateSplit(split.partition_id, split.bucket_id)
 
     # ---- buckets ----
 
