@@ -14,7 +14,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import fluss
 from fluss.errors import ErrorCode, FlussError
-from tests.spark.lake_reads import lake_server, planned_read, read
+from fluss.spark.source import FlussDataSource
+from tests.spark.lake_reads import address, lake_server, planned_read, read
 from tests.support.tiering import OPTIONS, REGIONAL, LakeTable, by_id, person
 from tests.support.union_reads import EXPIRING, drop_partition, expire
 
@@ -221,6 +222,13 @@ def test_the_lake_table_itself(db: fluss.Database) -> None:
     assert read(table, "$lake", columns="id,__offset") == [{"id": n, "__offset": n} for n in range(3)]
     with pytest.raises(FlussError, match=r"the lake table of .* has no column 'x', only id"):
         planned_read(table, "$lake", columns="x")
+
+
+def test_the_lake_table_is_not_written(db: fluss.Database) -> None:
+    table = LakeTable(db)
+    source = FlussDataSource({"bootstrap.servers": address(table), "path": f"{table.name}$lake"})
+    with pytest.raises(FlussError, match="is written by tiering alone: write to the table itself"):
+        source.writer(StructType([StructField("id", LongType(), False)]), False)
 
 
 def test_a_plan_that_is_kept_sees_later_rounds_and_rows(db: fluss.Database) -> None:

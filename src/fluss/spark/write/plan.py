@@ -66,6 +66,8 @@ def plan_write(options: FlussOptions, schema: StructType, *, overwrite: bool, is
 
 def _check_supported(options: FlussOptions, *, overwrite: bool, is_stream: bool) -> None:
     table = options.table
+    if options.mode == "lake":
+        raise FlussError(f"the lake table of {table} is written by tiering alone: write to the table itself")
     if options.mode in ("changelog", "binlog"):
         raise FlussError(
             f"the {options.mode} of table {table} cannot be written: write to the table, with the option rowKindColumn "
