@@ -10,6 +10,7 @@ A `Config` is a plain value without threads or files. A connection works on a co
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar, overload
 
@@ -112,6 +113,19 @@ def _servers(key: str, value: object) -> str:
     return text
 
 
+def _properties(key: str, value: object) -> str:
+    """A map of texts, or one as JSON; kept as JSON."""
+    found = value
+    if isinstance(value, str):
+        try:
+            found = json.loads(value)
+        except ValueError:
+            found = None
+    if not isinstance(found, Mapping) or not all(isinstance(text, str) for pair in found.items() for text in pair):
+        _fail(f"{key} must be a dict of texts, or JSON of one")
+    return json.dumps(dict(found), sort_keys=True)
+
+
 def parse_addresses(servers: str) -> list[tuple[str, int]]:
     """The (host, port) pairs of a comma-separated list; `[::1]:9123` for IPv6."""
     addresses = []
@@ -180,6 +194,10 @@ class Config:
     )
     remote_file_download_thread_num = _Option(
         "remote-file.download-thread-num", 3, _whole(1), "threads that download remote segments"
+    )
+
+    lake_properties = _Option(
+        "lake.properties", "{}", _properties, "properties of lake catalogs that servers do not tell", secret=True
     )
 
     connect_timeout_ms = _Option("connect-timeout", 120000, _whole(1), "longest wait for a TCP connection")

@@ -6,6 +6,7 @@ closed with it; lake tables are loaded anew for every read, because each is one 
 
 from __future__ import annotations
 
+import json
 import threading
 import weakref
 from typing import TYPE_CHECKING
@@ -59,7 +60,8 @@ def _catalog(session: Session, properties: dict[str, str]) -> LakeFormat:
     known = catalogs.get(key)
     if known is not None:
         return known
-    opened = lake_of(properties)  # outside the lock: a catalog that does not answer holds up nobody else
+    overrides = json.loads(session.config.lake_properties)
+    opened = lake_of(properties, overrides)  # outside the lock: a catalog that does not answer holds up nobody else
     with _lock:
         kept = catalogs.setdefault(key, opened)
     if kept is not opened:  # another thread was faster

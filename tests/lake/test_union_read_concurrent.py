@@ -1,0 +1,95 @@
+"""Reads while rows are written, tiered and expire: every read shows a state that the table had meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import fluss
+from tests.support.tiering import LakeTable, person
+from tests.support.union_reads import EXPIRING, SERVER, rows_of
+
+SECONDS = 2.5
+# More than the threads that an event loop has for blocking work.
+READERS = 8
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
+    with (
+        fluss.embedded(tmp_path_factory.mktemp("server") / "data", config=SERVER) as cluster,
+        fluss.connect(cluster.bootstrap_servers) as db,
+    ):
+        yield db
+
+
+def repeat(stop: threading.Event, work: Callable[[], object]) -> int:
+    """Until `stop`; how often."""
+    count = 0
+    while not stop.is_set():
+        work()
+        count += 1
+    return count
+
+
+def run(*works: Callable[[], object]) -> list[int]:
+    """All at the same time for a while; the first error ends it."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(len(works)) as pool:
+        futures = [pool.submit(repeat, stop, work) for work in works]
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline and not any(future.done() for future in futures):
+            time.sleep(0.02)
+        stop.set()
+        return [future.result(60) for future in futures]
+
+
+def test_a_log_table_only_grows(db: fluss.Database) -> None:
+    table = LakeTable(db, bucket_count=1, properties=EXPIRING)
+    written = [0]
+
+    def write() -> None:
+        start = written[0]
+        db.append(table.name, [person(n, name="x" * 50) for n in range(start, start + 40)])
+        written[0] = start + 40
+
+    def read() -> None:
+        acknowledged = written[0]
+        ids = db.to_arrow(table.name, ["id"]).column("id").to_pylist()
+        assert ids == list(range(len(ids)))
+        assert acknowledged <= len(ids)
+
+    write()
+    counts = run(write, table.tier, *[read] * READERS)
+    assert min(counts) > 0
+    read()
+    log = db.to_arrow(table.name, ["id"], union=False).num_rows
+    assert log < written[0], "nothing has expired meanwhile: the test shows less than it says"
+
+
+def test_a_primary_key_table_is_never_half_changed(db: fluss.Database) -> None:
+    """Each batch gives all keys of the one bucket the next version, in one request: a read sees one version of all."""
+    table = LakeTable(db, bucket_count=1, primary_keys=["id"])
+    version = [0]
+    keys = range(50)
+
+    def write() -> None:
+        db.upsert(table.name, [person(n, age=version[0] + 1) for n in keys])
+        version[0] += 1
+
+    def read() -> None:
+        acknowledged = version[0]
+        for union in (None, True):
+            rows = rows_of(table, union=union)
+            assert len(rows) == len(keys)
+            ages = {row["age"] for row in rows}
+            assert len(ages) == 1
+            assert ages.pop() >= acknowledged
+
+    write()
+    counts = run(write, table.tier, *[read] * READERS)
+    assert min(counts) > 0
