@@ -15,7 +15,17 @@ from fluss.client.table_read import lake_current
 from fluss.client.table_read.lake_plan import key_part, plan_union
 from fluss.errors import ErrorCode, FlussError
 from tests.support.tiering import OPTIONS, PEOPLE, REGIONAL, LakeTable, person
-from tests.support.union_reads import SERVER, check_reads, drop_partition, ordered, planned, read_plan, rows_of
+from tests.support.union_reads import (
+    EXPIRING,
+    SERVER,
+    check_reads,
+    drop_partition,
+    expire,
+    ordered,
+    planned,
+    read_plan,
+    rows_of,
+)
 
 # Old rows of the lake are hidden instead of written anew, whatever the size.
 BY_POSITION = replace(OPTIONS, position_deletes_from_bytes=0, position_deletes_max_share=1.0, max_deleted_share=10.0)
@@ -326,3 +336,36 @@ def test_times_that_the_lake_would_cut_are_read_live(db: fluss.Database, monkeyp
     table.tier()
     assert db.to_arrow(table.name).column("at").cast(pa.int64()).to_pylist() == [1_234_567_891]
     assert db.to_arrow(table.name, union=True).column("at").cast(pa.int64()).to_pylist() == [1_234_567_000]
+
+
+def test_a_partition_that_is_created_again(db: fluss.Database) -> None:
+    """Its rows are those of the new partition, before and after its first round."""
+    table = LakeTable(db, REGIONAL, partitions=("eu", "us"), primary_keys=["region", "id"], bucket_count=1)
+    db.upsert(table.name, [person(n, region=region) for n in range(5) for region in ("eu", "us")])
+    table.tier()
+    drop_partition(table, "eu")
+    db.create_partition(table.name, {"region": "eu"})
+    db.upsert(table.name, [person(n, region="eu", name="new") for n in (4, 9)])
+    expected = [person(n, region="us") for n in range(5)] + [person(n, region="eu", name="new") for n in (4, 9)]
+    check_reads(table, expected)
+    table.tier()
+    check_reads(table, expected)
+    assert rows_of(table, read_optimized=True) == ordered(expected)
+
+
+def test_a_changelog_that_has_expired(db: fluss.Database) -> None:
+    """Everything that is tiered may expire: lake and what is left of the changelog are the table."""
+    table = LakeTable(db, primary_keys=["id"], bucket_count=1, properties=EXPIRING)
+    model: dict[int, dict[str, Any]] = {}
+
+    def write() -> None:
+        rows = [person(n, name="x" * 60, age=len(model)) for n in range(len(model) - 25, len(model) + 25) if n >= 0]
+        db.upsert(table.name, rows)
+        model.update({row["id"]: row for row in rows})
+
+    expire(table, write, 100)
+    write()
+    check_reads(table, list(model.values()))
+    (split,) = planned(table).splits
+    assert split.files
+    assert 100 < split.start < split.stop, "the changelog is read from where the lake ends"

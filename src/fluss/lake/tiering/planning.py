@@ -202,6 +202,8 @@ def _key_splits(plan: RoundPlan, ends: LogEnds) -> list[SplitWork]:
         start, earliest = plan.committed.get(bucket, 0), ends.earliest[bucket]
         split = LakeSplit(bucket, ends.names[bucket.partition_id], start, ends.latest[bucket])
         mine = tuple(files.get(places[bucket], ()))
-        splits.append(SplitWork("changes" if earliest <= start else "state", split, start, mine))
+        # Files of a bucket that was never tiered are those of an earlier partition of this name: they are replaced.
+        is_anew = bool(mine) and bucket not in plan.committed
+        splits.append(SplitWork("state" if earliest > start or is_anew else "changes", split, start, mine))
     # The largest first: what is left for the end should be small.
     return sorted(splits, key=lambda each: -each.offset_count)
