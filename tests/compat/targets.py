@@ -56,13 +56,16 @@ class Target(ABC):
     def ask(self, what: str) -> None:
         """Do what a case wants: disturb the server, or what pyfluss has no call for.
 
-        "crash", "restart", "add_column DATABASE TABLE COLUMN", "grant USER OPERATION DATABASE TABLE"
+        "crash", "restart", "add_column DATABASE TABLE COLUMN", "grant USER OPERATION DATABASE TABLE",
+        "lake_snapshot DATABASE TABLE ID OFFSET..." (a tiered table, one offset per bucket)
         """
         words = what.split()
         if words[0] == "add_column":
             _add_column(self.settings()["bootstrap"], *words[1:])
         elif words[0] == "grant":
             _grant(self.settings()["bootstrap"], *words[1:])
+        elif words[0] == "lake_snapshot":
+            _lake_snapshot(self.settings()["bootstrap"], *words[1:])
         else:
             self.disturb(what)
 
@@ -204,6 +207,26 @@ def _grant(bootstrap: str, user: str, operation: str, database: str, table: str)
     )
     with WireClient.connect(bootstrap) as client:
         client.call(ApiKey.CREATE_ACLS, request)
+
+
+def _lake_snapshot(bootstrap: str, database: str, table: str, snapshot_id: str, *offsets: str) -> None:
+    """Register a snapshot as a tiering service does."""
+    path = pb.PbTablePath(database_name=database, table_name=table)
+    with WireClient.connect(bootstrap) as client:
+        table_id = client.call(ApiKey.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path)).table_id
+        prepare = pb.PrepareLakeTableSnapshotRequest()
+        entry = prepare.bucket_offsets.add(table_id=table_id, table_path=path)
+        for bucket_id, offset in enumerate(offsets):
+            entry.bucket_offsets.add(bucket_id=bucket_id, log_end_offset=int(offset))
+        (prepared,) = client.call(ApiKey.PREPARE_LAKE_TABLE_SNAPSHOT, prepare).prepare_lake_table_resp
+        commit = pb.CommitLakeTableSnapshotRequest()
+        commit.lake_table_snapshot_metadata.add(
+            table_id=table_id,
+            snapshot_id=int(snapshot_id),
+            tiered_bucket_offsets_file_path=prepared.lake_table_offsets_path,
+        )
+        (answer,) = client.call(ApiKey.COMMIT_LAKE_TABLE_SNAPSHOT, commit).table_resp
+        assert not answer.HasField("error_code"), answer.error_message
 
 
 TARGETS: Mapping[str, type[Target]] = {

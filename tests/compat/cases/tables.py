@@ -257,3 +257,18 @@ async def no_lake_snapshot(context: Context) -> None:
     """Code 53 for a table that was never tiered."""
     path = await context.create(TWO_COLUMNS)
     await raises(53, (await context.admin()).get_latest_lake_snapshot(path), f"{context.database}.t")
+
+
+@case(peer=True)
+async def lake_snapshot(context: Context) -> None:
+    """The newest snapshot of a tiered table, with the offset of every bucket."""
+    path = await context.create(TWO_COLUMNS, bucket_count=2)
+    admin = await context.admin()
+    table_id = (await admin.get_table_info(path)).table_id
+    for number in (1, 2):
+        await context.ask(f"lake_snapshot {context.database} t {number + 40} {number * 10} {number}")
+    found = await admin.get_latest_lake_snapshot(path)
+    assert found.snapshot_id == 42
+    offsets = {(bucket.table_id, bucket.bucket_id): offset for bucket, offset in found.table_buckets_offset.items()}
+    assert offsets == {(table_id, 0): 20, (table_id, 1): 2}
+    assert found.get_bucket_offset(fluss.TableBucket(table_id, 0)) == 20
