@@ -10,6 +10,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.format import open_lake
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from tests.support.lake_tables import PEOPLE, TABLE_ID, made, people, spec_of
+from tests.support.lake_upkeep import upkeep
 from tests.support.object_store import ObjectStore
 
 
@@ -36,6 +37,17 @@ def test_a_warehouse_in_an_object_store(tmp_path: Path) -> None:
         assert len(tierer.table.committed_offsets(TABLE_ID)) == 1
         assert any(key.startswith("lake/warehouse/db/") and key.endswith(".parquet") for key in store.objects)
         assert "secret of the store" not in repr(tierer.table.target())
+
+        # Upkeep works there, too.
+        for number in range(3, 8):
+            tierer.commit(tierer.write(people(number, 1), start=number))
+        assert upkeep(tierer).compact().files_after == 1
+        assert upkeep(tierer, days_later=2, min_snapshots=1).expire().snapshot_count == 6
+        tierer.write(people(900, 1), start=8)
+        assert upkeep(tierer, days_later=2).remove_orphans().file_count == 1
+        tierer.table = tierer.table.refreshed()
+        assert tierer.rows() == people(0, 8)
+        assert len([key for key in store.objects if key.endswith(".parquet")]) == 1
 
 
 def test_a_catalog_that_cannot_be_reached_is_a_clear_error(tmp_path: Path) -> None:
