@@ -136,12 +136,25 @@ def test_u6_a_partition_that_is_dropped_meanwhile(db: fluss.Database, monkeypatc
     assert len(plans) == 2
 
 
-def test_u6_a_read_gives_up_in_the_end(db: fluss.Database) -> None:
-    """A registered snapshot that is not in the lake: three plans, then the error."""
-    table = tiered(db, 2)
+@pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
+def test_u6_a_registered_snapshot_that_has_expired(db: fluss.Database, keys: list[str] | None) -> None:
+    """Somebody has rewritten the table and let older snapshots go: the lake itself says how far it reaches."""
+    table = tiered(db, 2, **({} if keys is None else {"primary_keys": keys}))
+    (db.append if keys is None else db.upsert)(table.name, [person(20)])
     compact(table)
     expire_all_but_newest(table)
-    with pytest.raises(FlussError, match="expired snapshots cannot be read") as caught:
-        rows_of(table)
-    assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
-    assert len(rows_of(table, union=False)) == 20
+    rows = [person(n) for n in range(21)]
+    check_reads(table, rows)
+    assert len(planned(table).splits[0].files) == 1
+    assert rows_of(table, read_optimized=True) == ordered(rows[:20])
+
+
+def test_u6_a_lake_table_that_is_not_there_any_more(db: fluss.Database) -> None:
+    """What Fluss has completely can be read all the same."""
+    table = tiered(db, 2)
+    outside = table.outside()
+    outside.catalog.drop_table(outside.name())
+    check_reads(table, [person(n) for n in range(20)])
+    with pytest.raises(FlussError, match="there is no lake table") as caught:
+        rows_of(table, read_optimized=True)
+    assert caught.value.error_code == ErrorCode.TABLE_NOT_EXIST

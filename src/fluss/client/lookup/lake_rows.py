@@ -22,7 +22,7 @@ from fluss.client.lookup.keys import KeyReader, Place
 from fluss.client.metadata import ClientTable
 from fluss.client.scanner.predicates import Predicate, col
 from fluss.client.session import Session
-from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot
+from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot, snapshot_files
 from fluss.client.table_read.lake_plan import MAX_PLANS, files_by_place, lake_condition
 from fluss.client.table_read.lake_read import lake_rows
 from fluss.client.table_read.table_keys import TableKeys
@@ -38,6 +38,7 @@ MAX_KEYS_IN_FILTER = 1_000
 
 
 class _State(NamedTuple):
+    registered_id: int
     snapshot_id: int
     table: LakeTable
     places: frozenset[tuple[str | None, int | None]]
@@ -97,11 +98,11 @@ class LakeRows:
             return None
         with self._lock:
             state = self._state
-        if state is not None and state.snapshot_id == snapshot.snapshot_id:
+        if state is not None and state.registered_id == snapshot.snapshot_id:
             return state
         table = load_lake_table(self._session, self._table)
-        places = frozenset(files_by_place(table.plan_files(snapshot.snapshot_id)))
-        state = _State(snapshot.snapshot_id, table, places)
+        readable, files = snapshot_files(table, self._table, snapshot)
+        state = _State(snapshot.snapshot_id, readable.snapshot_id, table, frozenset(files_by_place(files)))
         with self._lock:
             self._state = state
         return state

@@ -18,7 +18,8 @@ from fluss.client.values import LakeSnapshot
 from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
-    from fluss.lake.tables.format import LakeFormat, LakeTable
+    from fluss.codec.predicate import Predicate
+    from fluss.lake.tables.format import LakeFile, LakeFormat, LakeTable
 
 _Catalogs = dict[tuple[tuple[str, str], ...], "LakeFormat"]
 
@@ -49,6 +50,27 @@ def load_lake_table(session: Session, table: ClientTable) -> LakeTable:
     """
     info = session.run(AdminCalls(session.cluster).get_table_info(table.path))
     return _catalog(session, info.properties).load(table.path)
+
+
+def snapshot_files(
+    lake: LakeTable, table: ClientTable, snapshot: LakeSnapshot, condition: Predicate | None = None
+) -> tuple[LakeSnapshot, list[LakeFile]]:
+    """The files of a registered snapshot; of a newer one with its offsets, if it has expired.
+
+    Somebody may have rewritten the table and let older snapshots go before the coordinator was told. The lake itself
+    knows how far it reaches. Code 53 if there is no such snapshot either.
+    """
+    try:
+        return snapshot, lake.plan_files(snapshot.snapshot_id, table.schema, condition)
+    except FlussError as error:
+        newest = lake.last_commit(table.table_id)
+        is_gone = error.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
+        if not is_gone or newest is None or newest.snapshot_id == snapshot.snapshot_id:
+            raise
+    return (
+        LakeSnapshot(newest.snapshot_id, newest.offsets),
+        lake.plan_files(newest.snapshot_id, table.schema, condition),
+    )
 
 
 def _catalog(session: Session, properties: dict[str, str]) -> LakeFormat:

@@ -20,7 +20,7 @@ from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import Everything, ScanPlan
 from fluss.client.scanner.offsets import EARLIEST, list_bucket_offsets
 from fluss.client.session import Session
-from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot
+from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot, snapshot_files
 from fluss.client.table_read.lake_plan import MAX_PLANS, files_by_place, is_needed, lake_condition, live_partitions
 from fluss.client.table_read.lake_read import Wanted, lake_rows
 from fluss.client.values import EARLIEST_OFFSET, LakeSnapshot, TableBucket
@@ -118,7 +118,8 @@ class LakeHistory:
         """`partitions` are those that are in Fluss, if the others are wanted too."""
         lake = load_lake_table(self._session, self._table)
         self._target = lake.target()
-        files = files_by_place(lake.plan_files(snapshot.snapshot_id, self._table.schema, self._condition))
+        _, found = snapshot_files(lake, self._table, snapshot, self._condition)
+        files = files_by_place(found)
         names = live_partitions(self._session, self._table) if tiered and partitions is None else partitions or {}
         if partitions is not None:
             known = set(partitions.values())

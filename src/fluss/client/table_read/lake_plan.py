@@ -20,6 +20,7 @@ Everything here blocks and belongs into a thread that is not the I/O thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from fluss.client.scanner.filters import RowFilter
 from fluss.client.scanner.offsets import EARLIEST, LATEST, list_bucket_offsets
 from fluss.client.scanner.predicates import Combination, Predicate
 from fluss.client.session import Session
-from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot
+from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot, snapshot_files
 from fluss.client.table_read.lake_options import DEFAULT_LAKE_OPTIONS, LakeOptions
 from fluss.client.values import LakeSnapshot, TableBucket
 from fluss.codec.predicate import CompoundFunction, read_predicate
@@ -38,6 +39,8 @@ from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
     from fluss.lake.tables.format import LakeFile, LakeTarget
+
+logger = logging.getLogger(__name__)
 
 # A read is planned anew so often when what it was planned on has gone: files, snapshots, partitions, the log's start.
 MAX_PLANS = 3
@@ -106,7 +109,7 @@ def plan_union(
     predicate: Predicate | None = None,
     options: LakeOptions = DEFAULT_LAKE_OPTIONS,
 ) -> UnionPlan | None:
-    """The plan of a read; None when there is nothing in the lake that is needed: read the table without it.
+    """The plan of a read; None when nothing is in the lake, or nothing that is needed and it cannot be read from here.
 
     `predicate` leaves out files and must be given to `read_union` too. Codes: 19 rows expired from the log before they
     were tiered; 36 a partition went meanwhile; 40 the lake cannot be opened from here; 53 a snapshot is not there (any
@@ -131,15 +134,16 @@ def plan_union(
         for bucket_id in range(table.bucket_count)
     ]
     earliest, latest = session.run(_ends(session, table, buckets))
+    condition = _for_files(table, predicate)
     try:
         lake = load_lake_table(session, table)
+        snapshot, found = snapshot_files(lake, table, snapshot, condition)
     except FlussError as error:
-        if error.error_code != ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION:
-            raise
         if is_needed(table, snapshot, partitions, earliest):
             raise
+        logger.info("table %s is read without its lake, which has nothing more: %s", table.path, error.message)
         return None
-    files = files_by_place(lake.plan_files(snapshot.snapshot_id, table.schema, _for_files(table, predicate)))
+    files = files_by_place(found)
     target = lake.target()
     splits = []
     for bucket in buckets:
@@ -179,18 +183,24 @@ def plan_lake_partitions(
     """
     lake = load_lake_table(session, table)
     condition = None if predicate is None else lake_condition(table, predicate)
-    files = files_by_place(lake.plan_files(snapshot.snapshot_id, table.schema, condition))
+    snapshot, found = snapshot_files(lake, table, snapshot, condition)
+    files = files_by_place(found)
     only = {place: group for place, group in files.items() if place[0] not in live_names}
     return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(_lake_splits(table, only, lake.target())))
 
 
 def _plan_lake(session: Session, table: ClientTable, predicate: Predicate | None, options: LakeOptions) -> UnionPlan:
+    # No merge comes behind it, so that any filter may leave out files.
+    condition = None if predicate is None else lake_condition(table, predicate)
     snapshot_id = options.snapshot_id
     if not options.is_time_travel:
         snapshot = registered_snapshot(session, table)
         if snapshot is None:
             return UnionPlan(table.table_id, None, ())
-        snapshot_id = snapshot.snapshot_id
+        lake = load_lake_table(session, table)
+        snapshot, found = snapshot_files(lake, table, snapshot, condition)
+        splits = _lake_splits(table, files_by_place(found), lake.target())
+        return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(splits))
     lake = load_lake_table(session, table)
     if options.timestamp_ms is not None:
         snapshot_id = lake.snapshot_at(options.timestamp_ms)
@@ -200,8 +210,6 @@ def _plan_lake(session: Session, table: ClientTable, predicate: Predicate | None
                 "younger, or snapshots of that time have expired",
                 ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
             )
-    # No merge comes behind it, so that any filter may leave out files.
-    condition = None if predicate is None else lake_condition(table, predicate)
     files = files_by_place(lake.plan_files(snapshot_id, table.schema, condition))
     return UnionPlan(table.table_id, snapshot_id, tuple(_lake_splits(table, files, lake.target())))
 
