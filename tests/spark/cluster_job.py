@@ -1,8 +1,9 @@
 """The Spark program of the cluster tests: `python -m tests.spark.cluster_job <session as JSON>`.
 
 Every line of its input is a job, every line of its output the answer to one, so that several jobs share the start of
-Spark. A job is a whole pipeline: rows are written to a log table, streamed into another log table and into a
-primary-key table, and both are read back.
+Spark. `pipeline`: rows are written to a log table, streamed into another log table and into a primary-key table, and
+all are read back. `attempts`: rows are written by tasks of which one fails once and one runs twice; every attempt
+leaves a file in the folder of the job.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,6 +25,10 @@ ROWS = 60_000
 WRITE_TASKS = 4
 ROWS_PER_BATCH = ROWS // 2
 QUERY_SECONDS = 240
+ATTEMPTED_ROWS = 60_000
+ATTEMPTED_TASKS = 3
+FAILING, SLOW = 1, 2
+SECOND_ATTEMPT_SECONDS = 90.0
 
 
 def write(spark: SparkSession, job: dict[str, Any]) -> None:
@@ -64,11 +71,43 @@ def summed(frame: DataFrame) -> DataFrame:
     return frame.mapInArrow(sums, "host string, rows long, ids long")
 
 
-def run(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
-    """The pipeline."""
+def pipeline(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
+    """The whole of it."""
     write(spark, job)
     stream(spark, job)
     return {table: read_back(spark, job, table) for table in (job["source"], *job["sinks"])}
+
+
+def attempts(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
+    """The write whose tasks misbehave."""
+    folder = Path(job["folder"])
+
+    def misbehaving(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass rows on. The first attempt of one task fails late; that of another one waits for a second attempt."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        task, attempt = context.partitionId(), context.attemptNumber()
+        (folder / f"attempt-{task}-{attempt}").touch()
+        passed = 0
+        for batch in batches:
+            yield batch
+            passed += batch.num_rows
+        if attempt == 0 and task == FAILING:
+            raise ValueError(f"fails after {passed} rows")
+        if attempt == 0 and task == SLOW:
+            deadline = time.monotonic() + SECOND_ATTEMPT_SECONDS
+            while not (folder / f"attempt-{task}-1").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+    frame = spark.range(0, ATTEMPTED_ROWS, 1, ATTEMPTED_TASKS)
+    rows = frame.mapInArrow(misbehaving, frame.schema)
+    rows.write.format("fluss").mode("append").options(**job["options"]).save(job["table"])
+    return {"written": job["table"]}
+
+
+JOBS = {"pipeline": pipeline, "attempts": attempts}
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -78,7 +117,8 @@ def main(settings: dict[str, Any]) -> None:
     spark = fluss.spark.session("cluster", settings["master"], settings["config"])
     print(json.dumps({"started": spark.version}), flush=True)
     for line in sys.stdin:
-        print(json.dumps(run(spark, json.loads(line))), flush=True)
+        job = json.loads(line)
+        print(json.dumps(JOBS[job["job"]](spark, job)), flush=True)
     spark.stop()
 
 

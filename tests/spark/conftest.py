@@ -7,8 +7,9 @@ of their own. Servers are those of `tests.support.targets`.
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,11 @@ import fluss
 import fluss.spark
 from tests.spark.read_here import Place, new_place
 from tests.support.targets import Target, running_target
+from tests.support.time_limits import TestHangsError
 
 TEST_HEAP = "1g"
 SHUFFLE_PARTITIONS = "2"
+STOP_TIMEOUT = "100s"
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.memory": TEST_HEAP,
             "spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS,
             "spark.log.level": "ERROR",
+            "spark.sql.streaming.stopTimeout": STOP_TIMEOUT,  # otherwise `query.stop()` may wait without end
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -42,6 +46,31 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A test that hung is ended in the middle of a call to Java: what it left must not be in the way of the others."""
+    try:
+        return (yield)
+    except TestHangsError:
+        running: SparkSession | None = SparkSession._instantiatedSession  # asks nobody, unlike getActiveSession()
+        if running is not None:
+            _clear_away(running)
+        raise
+
+
+def _clear_away(session: SparkSession) -> None:
+    """The connection on which an answer is still to come would give it to the next question; tasks keep their cores."""
+    context: Any = session.sparkContext
+    client = context._gateway._gateway_client
+    connection = client.get_thread_connection()
+    if connection is not None:
+        connection.close()
+    client.thread_connection = threading.local()
+    for query in session.streams.active:
+        query.stop()
+    context.cancelAllJobs()
 
 
 @dataclass(frozen=True)

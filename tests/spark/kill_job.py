@@ -1,7 +1,8 @@
 """The Spark program of the kill rounds: `python -m tests.spark.kill_job <job as JSON>`. It runs until it is killed.
 
-One table is streamed into a log table and into a primary-key table, by a query each. A query that ends by itself ends
-the program with its error.
+One table is streamed into a log table and into a primary-key table, by a query each. The queries start when a line
+comes in: starting Spark takes longer than everything else, so a program may be made ready while another one still runs.
+A query that ends by itself ends the program with its error.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ def main(job: dict[str, Any]) -> None:
     import fluss.spark
 
     spark = fluss.spark.session("kill rounds", MASTER, job["settings"])
+    if not sys.stdin.readline():  # whoever started this is gone
+        return
     for table, checkpoint in job["sinks"].items():
         rows = spark.readStream.format("fluss").option("start", "earliest").load(job["source"]).selectExpr(*COLUMNS)
         rows.writeStream.format("fluss").option("table", table).option("checkpointLocation", checkpoint).start()

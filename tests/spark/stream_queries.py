@@ -1,19 +1,23 @@
-"""Running streaming queries in tests: what each micro-batch had, and how the query stands."""
+"""Running streaming queries in tests: what each micro-batch had, and how the query stands.
+
+Waits end when a query stands still, not when it is slow: `STALL_SECONDS` begin anew with every micro-batch, which takes
+a second on a machine with nothing else to do. The limit of a whole test is that of `tests.support.time_limits`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.support.server_process import wait_until
-
-DEADLINE_SECONDS = 150.0
+STALL_SECONDS = 100.0
+POLL_SECONDS = 0.03
 
 Row = tuple[Any, ...]
 
@@ -37,6 +41,11 @@ class Seen:
         return [row for batch_id in sorted(self.batches) for row in self.batches[batch_id]]
 
     @property
+    def count(self) -> int:
+        """How many rows there are; for threads that look while batches come."""
+        return sum(len(rows) for rows in list(self.batches.values()))
+
+    @property
     def sizes(self) -> list[int]:
         """Rows of each batch."""
         return [len(self.batches[batch_id]) for batch_id in sorted(self.batches)]
@@ -50,12 +59,22 @@ def run_to_end(frame: DataFrame, checkpoint: Path, seen: Seen | None = None, **t
     """Run the query once over what is there (AvailableNow unless said otherwise)."""
     seen = seen or Seen()
     writer = frame.writeStream.foreachBatch(seen.take).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(**(trigger or {"availableNow": True})).start()
+    ended(writer.trigger(**(trigger or {"availableNow": True})).start())
+    return seen
+
+
+def ended(query: StreamingQuery) -> StreamingQuery:
+    """The query when it has ended by itself; its error if that was why."""
     try:
-        assert query.awaitTermination(int(DEADLINE_SECONDS)), "the query did not end"
+        last, since = None, time.monotonic()
+        while not query.awaitTermination(1):
+            progress = query.lastProgress
+            if progress is not None and progress["batchId"] != last:
+                last, since = progress["batchId"], time.monotonic()
+            assert time.monotonic() - since < STALL_SECONDS, f"no end, and no batch for {STALL_SECONDS} s: {progress}"
     finally:
         query.stop()
-    return seen
+    return query
 
 
 @contextlib.contextmanager
@@ -69,15 +88,21 @@ def running(frame: DataFrame, checkpoint: Path, seen: Seen, **trigger: Any) -> I
         query.stop()
 
 
-def wait_for_rows(query: StreamingQuery, seen: Seen, count: int, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+def wait_for_rows(query: StreamingQuery, seen: Seen, count: int) -> None:
     """Until the query has seen so many rows; its error if it ends before."""
+    wait_for(query, seen, lambda: seen.count >= count, f"{count} rows in the query")
 
-    def arrived() -> bool:
+
+def wait_for(query: StreamingQuery, seen: Seen, condition: Callable[[], bool], what: str) -> None:
+    """Until it holds, as long as batches come; the query's error if it ends before."""
+    last, since = 0, time.monotonic()
+    while not condition():
         error = query.exception()
         assert error is None, str(error)
-        return len(seen.rows) >= count
-
-    wait_until(arrived, f"{count} rows in the query", deadline_seconds)
+        if len(seen.runs) != last:
+            last, since = len(seen.runs), time.monotonic()
+        assert time.monotonic() - since < STALL_SECONDS, f"no batch for {STALL_SECONDS} s, still waiting: {what}"
+        time.sleep(POLL_SECONDS)
 
 
 def logged_offsets(checkpoint: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from fluss.client.table_read.snapshot_plan import latest_snapshots
 from fluss.errors import ErrorCode, FlussError
 from tests.spark.read_here import Place, new_place
 from tests.support.restartable import ALL_LOCAL, RestartableServer, restartable_server
-from tests.support.server_process import wait_until
+from tests.support.server_process import START_DEADLINE_SECONDS, wait_until
 from tests.support.targets import running_target
 
 WIDE = "x" * 1_000
@@ -82,7 +82,7 @@ def test_a_task_that_begins_while_the_server_is_away() -> None:
         try:
             assert reading.column("id") == list(range(1_000))
         finally:
-            back.join()
+            back.join(START_DEADLINE_SECONDS)
 
 
 def test_a_restart_and_changes_in_the_middle_of_a_scan() -> None:

@@ -1,7 +1,8 @@
 """The pipeline beyond one process: master, two workers, driver and server are programs of their own.
 
 They share no folder for temporary files, caches or work; only the driver uses the checkpoints. Executors have addresses
-of their own and know of the server what the driver tells them.
+of their own and know of the server what the driver tells them. What repeated and speculative tasks leave is looked at
+here too: Spark in one process has neither.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.spark.cluster_job import ROWS
+from tests.spark.cluster_job import ATTEMPTED_ROWS, ATTEMPTED_TASKS, FAILING, ROWS, SLOW
 from tests.support.spark_cluster import SparkCluster
 from tests.support.targets import Target, running_target
+from tests.support.time_limits import TEST_LIMIT_SECONDS
 
 REPOSITORY = Path(__file__).parents[2]
 # A little less than a test may take at all, so that a failure shows what Spark said.
-ANSWER_SECONDS = 0.9 * float(os.environ.get("FLUSS_TEST_LIMIT_SECONDS", "300"))
+ANSWER_SECONDS = 0.9 * TEST_LIMIT_SECONDS
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("text", pa.string()), ("rest", pa.int64())])
 CONFIG = {
@@ -35,8 +37,17 @@ CONFIG = {
     "spark.executor.memory": "700m",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # both executors take part from the beginning
     "spark.log.level": "ERROR",
+    # Both executors take part from the beginning.
+    "spark.cores.max": str(len(HOSTS)),
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",
+    # A task that takes longer than the others runs a second time beside the first.
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.3",
+    "spark.speculation.minTaskRuntime": "1s",
 }
 
 
@@ -105,6 +116,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverProgram]:
         SparkCluster(folder, hosts=HOSTS, environment=own_folders(folder / "executors")) as cluster,
         ended(DriverProgram(cluster.master, folder)) as driver,
     ):
+        cluster.wait_for_workers()
         yield driver
 
 
@@ -132,7 +144,7 @@ def test_a_pipeline_on_a_cluster(target: Target, driver: DriverProgram, tmp_path
         db.create_table(keys, SCHEMA, primary_keys=["id"], bucket_count=4)
         sinks = {copy: str(tmp_path / "copy"), keys: str(tmp_path / "keys")}
         options = {"bootstrap.servers": target.bootstrap_servers}
-        answer = driver.run({"options": options, "source": source, "sinks": sinks})
+        answer = driver.run({"job": "pipeline", "options": options, "source": source, "sinks": sinks})
         for table in (source, copy, keys):
             assert (answer[table]["rows"], answer[table]["ids"]) == (ROWS, sum(range(ROWS))), table
         assert {host for each in answer.values() for host in each["hosts"]} == set(HOSTS), "one executor did nothing"
@@ -140,3 +152,28 @@ def test_a_pipeline_on_a_cluster(target: Target, driver: DriverProgram, tmp_path
             found = db.to_arrow(table).sort_by("id")
             assert found.column("id").to_pylist() == list(range(ROWS)), table
             assert found.column("text").to_pylist() == [f"ROW {number}" for number in range(ROWS)], table
+
+
+def attempted(driver: DriverProgram, target: Target, folder: Path, **options: str) -> list[int]:
+    """What a table has after a write of which one task failed once and another one ran twice at once."""
+    table = f"fluss.attempts_{uuid.uuid4().hex[:8]}"
+    options = {"bootstrap.servers": target.bootstrap_servers, **options}
+    with fluss.connect(target.config()) as db:
+        db.create_table(table, pa.schema([SCHEMA.field("id")]), bucket_count=2)
+        driver.run({"job": "attempts", "options": options, "table": table, "folder": str(folder)})
+        tried = [int(path.name.split("-")[1]) for path in folder.glob("attempt-*")]
+        assert set(tried) == set(range(ATTEMPTED_TASKS))
+        assert tried.count(FAILING) >= 2, "the failing task was not repeated"
+        assert tried.count(SLOW) >= 2, "the slow task did not run twice"
+        return sorted(db.scan(table).column("id").to_pylist())
+
+
+def test_attempts_leave_no_row_twice(target: Target, driver: DriverProgram, tmp_path: Path) -> None:
+    assert attempted(driver, target, tmp_path) == list(range(ATTEMPTED_ROWS))
+
+
+def test_careless_attempts_leave_rows_twice(driver: DriverProgram, tmp_path: Path) -> None:
+    """So the attempts of the test above had written rows as well."""
+    ids = attempted(driver, running_target("standalone"), tmp_path, delivery="at-least-once")
+    assert len(ids) > ATTEMPTED_ROWS
+    assert set(ids) == set(range(ATTEMPTED_ROWS))

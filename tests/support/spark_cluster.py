@@ -23,7 +23,7 @@ SMALL_HEAP = "256m"
 
 
 class SparkCluster:
-    """A running master with one worker per host. Use it in a `with` block."""
+    """A running master, and one worker per host that comes a moment later. Use it in a `with` block."""
 
     def __init__(
         self,
@@ -43,17 +43,23 @@ class SparkCluster:
             **(environment or {}),
         }
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._worker_logs: list[Path] = []
         self.master = ""
         try:
             log = self._start("master", hosts[0], "master.Master", "--port", "0", "--webui-port", "0")
             self.master = self._wait_for(log, r"Starting Spark master at (spark://\S+)")
             resources = ("--cores", str(worker_cores), "--memory", worker_memory, "--webui-port", "0")
-            logs = [self._start(f"worker-{host}", host, "worker.Worker", *resources, self.master) for host in hosts]
-            for log in logs:
-                self._wait_for(log, r"(Successfully registered with master)")
+            for host in hosts:
+                log = self._start(f"worker-{host}", host, "worker.Worker", *resources, self.master)
+                self._worker_logs.append(log)
         except BaseException:
             self.stop()
             raise
+
+    def wait_for_workers(self) -> None:
+        """Until all of them are known to the master. A driver may start meanwhile."""
+        for log in self._worker_logs:
+            self._wait_for(log, r"(Successfully registered with master)")
 
     def _start(self, name: str, host: str, main_class: str, *arguments: str) -> Path:
         log = self._directory / f"{name}.log"

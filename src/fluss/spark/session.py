@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fluss.errors import FlussError
 from fluss.spark.environment import check_spark_version, prepare_environment
 from fluss.spark.java_classes import load_if_possible
+from fluss.spark.session_options import SESSION_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +94,7 @@ def _apply(spark: SparkSession, settings: Mapping[str, str], master: str | None)
     for key, value in settings.items():
         if spark.conf.get(key, None) == value:
             continue
-        if key.startswith("spark.sql.") and spark.conf.isModifiable(key):
+        if key.startswith(SESSION_PREFIX) or (key.startswith("spark.sql.") and spark.conf.isModifiable(key)):
             spark.conf.set(key, value)
         else:
             late.append(f"{key}={value}")

@@ -60,6 +60,7 @@ def test_many_threads_share_it(options: ClientOptions) -> None:
 
 def test_idle_ones_are_closed_and_leased_ones_are_not(options: ClientOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "IDLE_CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(connecting, "_sweeper", None)  # of an earlier test, with its patience
     with lease(options) as kept:
         with lease(variant(options, 1)) as idle:
             pass
