@@ -23,9 +23,8 @@ from fluss.server.storage.kv.store import (
     KvStore,
     StoreDamagedError,
     read_note,
-    readable_table_options,
-    without_log,
 )
+from fluss.server.storage.kv.store_options import readable_table_options, without_log
 
 CHECKPOINT_DIRECTORY = "checkpoint"
 ROWS_SUFFIX = ".sst"

@@ -59,6 +59,7 @@ class KvBucket:
         is_empty = log.log_end_offset == store.applied_offset == 0
         self._new_keys = KeyFilter(resources.filter_memory) if counts_rows and is_empty else None
         self._room = DiskRoom(log.committer.files, log.directory, log.options.reserved_free_bytes, store, resources)
+        self._unflushed = resources.unflushed
         self._unflushed_rows = 0
         self._unflushed_batches = 0
         log.add_high_watermark_listener(self._apply_committed)
@@ -171,18 +172,14 @@ class KvBucket:
         puts = self._pending.take_up_to(self.log.high_watermark)
         if not puts:
             return
-        entries = puts[0].entries
-        for put in puts[1:]:
-            entries.update(put.entries)
         row_count = self.row_count
         if self._counts_rows:
             row_count += sum([put.row_delta for put in puts])
         last = puts[-1].append
         assert last.segment is not None
         try:
-            self._store.write(
-                entries, Applied(last.next_offset, row_count, last.segment.base_offset, last.position + last.size)
-            )
+            applied = Applied(last.next_offset, row_count, last.segment.base_offset, last.position + last.size)
+            self._store.write_all([put.entries for put in puts], applied)
             self._flush_if_due(puts)
         except FlussError as error:
             _logger.error("%s", error.message)
@@ -191,9 +188,21 @@ class KvBucket:
         self._unflushed_batches += len(puts)
         self._unflushed_rows += sum([len(put.entries) for put in puts])
         if self._unflushed_rows >= limits.FLUSH_AFTER_ROWS or self._unflushed_batches >= limits.FLUSH_AFTER_BATCHES:
-            self._unflushed_rows = self._unflushed_batches = 0
-            self._room.steer_compaction()
-            self._store.flush()
+            self.flush()
+        else:
+            self._unflushed.wrote(self)
+
+    def flush(self) -> None:
+        """Begin to bring all rows of the store into files; FlussError 11 when the store fails."""
+        self._unflushed.flushed(self)
+        self._unflushed_rows = self._unflushed_batches = 0
+        self._room.steer_compaction()
+        self._store.flush()
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether rows are on their way into files."""
+        return self._store.is_flushing
 
     def close(self) -> None:
         """Write the store's rows into files; the log was closed before, so nothing is pending. Blocks."""
@@ -209,6 +218,7 @@ class KvBucket:
     def _forget(self) -> None:
         """Use no more of the memory that all buckets share."""
         self._pending.close()
+        self._unflushed.closed(self)
         if self._new_keys is not None:
             self._new_keys.close()
 

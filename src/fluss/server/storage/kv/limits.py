@@ -6,21 +6,25 @@ from rocksdict import Cache, WriteBufferManager
 
 from fluss.server.storage.kv.key_filter import FilterMemory
 from fluss.server.storage.kv.recent_rows import RecentRows
+from fluss.server.storage.kv.unflushed import UnflushedBuckets
 
 # Shared by all stores of the process: blocks of rows that were read, and rows that are not in files yet. (These and
 # `RECENT_ROWS_BYTES` are what the options kv.block-cache.size, kv.write-buffers.size and kv.recent-rows.size say.)
 BLOCK_CACHE_BYTES = 256 * 1024 * 1024
 WRITE_BUFFERS_BYTES = 128 * 1024 * 1024
-# Per store. A full buffer becomes a file; rows in buffers are what a start after a crash replays from the log.
-WRITE_BUFFER_BYTES = 64 * 1024 * 1024
-MAX_WRITE_BUFFERS = 6
-# The filter that tells which keys are not in a buffer, as a share of the buffer: 64 KiB for every open store.
-WRITE_BUFFER_BLOOM_RATIO = 0.001
+# Per store. A row finds its place in a small buffer, which the processor's caches hold, in half the time that a large
+# one takes. So buffers are small, and this many become one file together. Rows in buffers are also what a start after a
+# crash replays from the log.
+WRITE_BUFFER_BYTES = 4 * 1024 * 1024
+WRITE_BUFFERS_PER_FILE = 10
+MAX_WRITE_BUFFERS = 32
+# The filter that tells which keys are not in a buffer, as a share of the buffer: 80 KiB each.
+WRITE_BUFFER_BLOOM_RATIO = 0.02
 # RocksDB itself would make writers wait at these; the event loop must never meet that, so puts are refused earlier.
 SLOWDOWN_FILES = 40
 STOP_FILES = 60
 PRESSURE_FILES = 28
-PRESSURE_WRITE_BUFFERS = 4
+PRESSURE_WRITE_BUFFERS = 24
 # Compaction joins this many new files with the level below, all of which it writes anew, since keys come in no order.
 # More files and a smaller level: less is written for every row of a large table, and more files are asked for a key.
 COMPACT_FILES = 8
@@ -32,6 +36,8 @@ MAX_INFO_LOG_BYTES = 1024 * 1024
 MAX_INFO_LOGS = 2
 # One write call holds the interpreter lock from beginning to end: this many rows are a few milliseconds.
 WRITE_CHUNK_ROWS = 2000
+# Rows of larger puts are written in the order of their keys: neighbours find their places faster.
+SORTED_WRITE_MIN_ROWS = 256
 # The store is told to make files after this many rows or batches, whichever comes first, so that a replay takes a
 # second or two: rows bound large batches, and batches small ones, whose fixed cost is larger than that of their rows.
 FLUSH_AFTER_ROWS = 400_000
@@ -59,5 +65,6 @@ class KvResources:
         self.block_cache = Cache(block_cache_bytes)
         # No stalls: a put is refused when the buffers are full, nobody waits inside RocksDB.
         self.write_buffers = WriteBufferManager(write_buffers_bytes, False)
+        self.unflushed = UnflushedBuckets(write_buffers_bytes, self.write_buffers.get_usage)
         self.recent_rows = RecentRows(recent_rows_bytes)
         self.filter_memory = FilterMemory(KEY_FILTERS_BYTES)

@@ -4,7 +4,7 @@ A put is accepted before its changelog is on disk, and the next put has to see i
 changes until the changelog is durable and the rows are in the store. The newest value of every key is kept a while
 longer than that: whoever writes a key once more soon is spared a read of the store, which costs more than all the rest.
 
-Two generations of values by key. New ones go into `_young`; when that has grown to its share of the memory
+Two generations of values by key (`Generation`). New ones go into `_young`; when that has grown to its share of memory
 (`RecentRows`), it becomes `_old`, and what was old is forgotten, unless a put of that age still waits.
 
 Invariant: a key that one of `puts` changes is in a generation; what a generation says of a key, the younger first, is
@@ -16,9 +16,11 @@ Owned by the loop thread.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import repeat
 from typing import Any
 
+from fluss.server.storage.kv.generation import Generation
 from fluss.server.storage.kv.limits import PENDING_ROW_OVERHEAD_BYTES
 from fluss.server.storage.kv.recent_rows import RecentRows
 from fluss.server.storage.log.append import Append
@@ -56,8 +58,7 @@ class PreWriteBuffer:
         self.puts: deque[PendingPut] = deque()
         self.size_bytes = 0
         self._recent = recent
-        self._young: dict[bytes, bytes | None] = {}
-        self._old: dict[bytes, bytes | None] = {}
+        self._young, self._old = Generation(), Generation()
         self._young_bytes = self._old_bytes = 0
         # The number of the first put whose rows are only in the young generation.
         self._young_from = _FIRST_NUMBER
@@ -75,11 +76,11 @@ class PreWriteBuffer:
         self._next_number += 1
         self.puts.append(put)
         self.size_bytes += put.size_bytes
-        self._young.update(entries)
+        self._young.add(entries)
         self._young_bytes += put.size_bytes
         if self._young_bytes > self._recent.generation_bytes and self._old_is_applied:
             self._old, self._old_bytes = self._young, self._young_bytes
-            self._young, self._young_bytes = {}, 0
+            self._young, self._young_bytes = Generation(), 0
             self._young_from = self._next_number
         self._recent.used(self, self._young_bytes + self._old_bytes - self.size_bytes)
         return put
@@ -90,12 +91,16 @@ class PreWriteBuffer:
 
     def find(self, keys: list[bytes]) -> tuple[list[Any], list[int]]:
         """The newest values of keys, as far as they are known here, and the positions of the keys that are not."""
-        values = _known(keys, self._young, self._old)
+        found: Iterator[Any] = repeat(_NOT_KNOWN, len(keys))
+        for rows in (*self._old.parts(len(keys)), *self._young.parts(len(keys))):
+            found = map(rows.get, keys, found)
+        values = list(found)
         return values, [position for position, value in enumerate(values) if value is _NOT_KNOWN]
 
     def knows_any(self, keys: list[bytes]) -> bool:
         """Whether `find` would find something."""
-        return not (_are_strange(keys, self._young) and _are_strange(keys, self._old))
+        parts = (*self._young.parts(len(keys)), *self._old.parts(len(keys)))
+        return not all(rows.keys().isdisjoint(keys) for rows in parts)
 
     def take_up_to(self, offset: int) -> list[PendingPut]:
         """Remove the oldest puts, as far as their changelog lies below `offset`."""
@@ -116,23 +121,12 @@ class PreWriteBuffer:
 
     def forget(self) -> None:
         """Keep what waits, and nothing else."""
-        self._young, self._old, self._old_bytes = {}, {}, 0
+        self._young, self._old, self._old_bytes = Generation(), Generation(), 0
         self._young_bytes, self._young_from = self.size_bytes, _FIRST_NUMBER
         for put in self.puts:
-            self._young.update(put.entries)
+            self._young.add(put.entries)
 
     def close(self) -> None:
         """The bucket is closed."""
-        self._young, self._old = {}, {}
+        self._young, self._old = Generation(), Generation()
         self._recent.used(self, 0)
-
-
-def _are_strange(keys: list[bytes], rows: dict[bytes, bytes | None]) -> bool:
-    return not rows or rows.keys().isdisjoint(keys)
-
-
-def _known(keys: list[bytes], young: dict[bytes, bytes | None], old: dict[bytes, bytes | None]) -> list[Any]:
-    """Values, with `_NOT_KNOWN` where neither has one."""
-    if not old:
-        return list(map(young.get, keys, repeat(_NOT_KNOWN)))
-    return list(map(young.get, keys, map(old.get, keys, repeat(_NOT_KNOWN))))

@@ -19,26 +19,18 @@ import os
 import shutil
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from rocksdict import (
-    BlockBasedOptions,
-    Checkpoint,
-    ChecksumType,
-    DBCompressionType,
-    Options,
-    Rdict,
-    WriteBatch,
-    WriteOptions,
-)
+from rocksdict import Checkpoint, Rdict, WriteBatch
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.kv import limits
 from fluss.server.storage.kv.limits import KvResources
+from fluss.server.storage.kv.store_options import store_options, without_log
 
 _logger = logging.getLogger(__name__)
 
@@ -125,11 +117,18 @@ class KvStore:
 
     def write(self, entries: Mapping[bytes, bytes | None], applied: Applied) -> None:
         """Store rows (None removes) and how far they bring the store; in several calls when there are many."""
+        self.write_all((entries,), applied)
+
+    def write_all(self, groups: Sequence[Mapping[bytes, bytes | None]], applied: Applied) -> None:
+        """The same for several groups: a row of a later one wins."""
         assert applied.log_offset >= self.applied.log_offset, "the store never goes back"
         note = _NOTE.pack(_NOTE_VERSION, *applied)
-        chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, len(entries)
-        keys, values = iter(entries), iter(entries.values())
-        has_deletes = None in entries.values()
+        chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, sum(map(len, groups))
+        orders = [sorted(group) if len(group) >= limits.SORTED_WRITE_MIN_ROWS else group for group in groups]
+        keys = chain.from_iterable(orders)
+        values = chain.from_iterable([map(group.__getitem__, o) for group, o in zip(groups, orders, strict=True)])
+        # No value is empty, and this is several times faster than to look for None.
+        has_deletes = not all(all(group.values()) for group in groups)
         while True:
             batch = WriteBatch(raw_mode=True)
             if has_deletes:
@@ -195,7 +194,8 @@ class KvStore:
     @property
     def is_flushing(self) -> bool:
         """Whether rows are on their way into files."""
-        return bool(self._database.property_int_value("rocksdb.num-immutable-mem-table"))
+        number = self._database.property_int_value
+        return bool(number("rocksdb.mem-table-flush-pending") or number("rocksdb.num-running-flushes"))
 
     @property
     def identity(self) -> str:
@@ -328,52 +328,8 @@ def _create(directory: Path, resources: KvResources) -> None:
 def _open_database(directory: Path, resources: KvResources) -> Rdict:
     # Unless the options are given for the column family too, the bindings take those in the files for it, in which
     # there is no shared cache.
-    families = {"default": _options(resources)}
-    return Rdict(str(directory), _options(resources), column_families=families)
-
-
-def _options(resources: KvResources) -> Options:
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.set_write_buffer_manager(resources.write_buffers)
-    options.set_write_buffer_size(limits.WRITE_BUFFER_BYTES)
-    options.set_max_write_buffer_number(limits.MAX_WRITE_BUFFERS)
-    options.set_level_zero_file_num_compaction_trigger(limits.COMPACT_FILES)
-    options.set_max_bytes_for_level_base(limits.LEVEL_BASE_BYTES)
-    options.set_level_zero_slowdown_writes_trigger(limits.SLOWDOWN_FILES)
-    options.set_level_zero_stop_writes_trigger(limits.STOP_FILES)
-    options.set_max_background_jobs(limits.BACKGROUND_JOBS)
-    options.set_max_open_files(limits.MAX_OPEN_FILES_PER_STORE)
-    options.set_max_log_file_size(limits.MAX_INFO_LOG_BYTES)
-    options.set_keep_log_file_num(limits.MAX_INFO_LOGS)
-    options.set_stats_dump_period_sec(0)
-    options.set_stats_persist_period_sec(0)
-    options.set_memtable_prefix_bloom_ratio(limits.WRITE_BUFFER_BLOOM_RATIO)
-    options.set_memtable_whole_key_filtering(True)
-    options.set_compression_type(DBCompressionType.lz4())
-    table = readable_table_options()
-    table.set_block_cache(resources.block_cache)
-    # The filter of a large file is larger than one of the parts into which the cache is divided: it would be read from
-    # the file for every batch of keys. So filters and indexes stay with the open files, about two bytes for every key.
-    table.set_cache_index_and_filter_blocks(False)
-    table.set_bloom_filter(limits.BLOOM_BITS_PER_KEY, False)
-    options.set_block_based_table_factory(table)
-    return options
-
-
-def readable_table_options() -> BlockBasedOptions:
-    """Files that other readers of snapshots can open too: Apache Fluss 0.9.1 comes with RocksDB of 2021 (6.20)."""
-    table = BlockBasedOptions()
-    table.set_format_version(5)
-    table.set_checksum_type(ChecksumType.crc32c())
-    return table
-
-
-def without_log() -> WriteOptions:
-    """How everything is written."""
-    options: Any = WriteOptions()
-    options.disable_wal = True  # The changelog is the write-ahead log.
-    return options  # type: ignore[no-any-return]
+    families = {"default": store_options(resources)}
+    return Rdict(str(directory), store_options(resources), column_families=families)
 
 
 def read_note(note: bytes | None, directory: Path) -> Applied:

@@ -156,12 +156,17 @@ class KvSnapshotRounds:
         await self._in_worker(snapshots.collect_garbage, self._records.of_bucket(local.bucket))
 
     async def _flush(self, kv: KvBucket) -> None:
-        """Have rows written into files in RocksDB's threads: linking would do it too, but stop everything else."""
-        kv.store.flush()
-        for _ in range(round(SETTLE_SECONDS / _POLL_SECONDS)):
-            if not kv.store.is_flushing:
-                break
-            await asyncio.sleep(_POLL_SECONDS)
+        """Have rows written into files in RocksDB's threads: linking would do it too, but stop everything else.
+
+        Twice, because linking still writes the rows that came meanwhile: the second time these are few.
+        """
+        for _ in range(2):
+            kv.check_usable()
+            kv.flush()
+            for _ in range(round(SETTLE_SECONDS / _POLL_SECONDS)):
+                if not kv.is_flushing:
+                    break
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def _until_durable(self, log: BucketLog, offset: int) -> None:
         """A snapshot must not contain what a power loss could still take from the changelog."""

@@ -31,6 +31,23 @@ def test_rows_and_the_note_survive_a_clean_close(tmp_path: Path, resources: KvRe
     store.close()
 
 
+def test_of_several_groups_the_last_one_wins_in_whatever_order_their_rows_are_written(
+    tmp_path: Path, resources: KvResources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "WRITE_CHUNK_ROWS", 3)
+    monkeypatch.setattr(limits, "SORTED_WRITE_MIN_ROWS", 4)
+    store = KvStore.open(tmp_path / "db", resources)
+    groups: list[dict[bytes, bytes | None]] = [
+        {b"d": b"1", b"c": b"1", b"b": b"1", b"a": b"1", b"e": b"1"},
+        {b"c": None, b"b": b"2"},
+        {b"x": b"3", b"a": None, b"d": b"3", b"b": b"3"},
+    ]
+    store.write_all(groups, Applied(11, 4, 0, 0))
+    assert store.scan() == [(b"b", b"3"), (b"d", b"3"), (b"e", b"1"), (b"x", b"3")]
+    assert store.applied == Applied(11, 4, 0, 0)
+    store.close()
+
+
 def test_what_was_not_in_files_is_gone_after_a_crash_together_with_its_note(
     tmp_path: Path, resources: KvResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
