@@ -1,241 +1,107 @@
-"""`kill -9` of the whole server in the middle of what it does for the lake.
+"""Tables that are written and tiered all the time, while tierers and servers die: lake and log always are the model.
 
-The catalog is held locked by the test, so that the server stands exactly between its two steps (lake table made, Fluss
-table not yet; offsets file written, snapshot not yet registered) when it is killed. Repeating the call must then do the
-rest. A last test kills at random moments while snapshots are registered. `FLUSS_KILL_ROUNDS` sets the number of rounds
-of all kill tests; a tenth of it is for that one.
+Two tierers, a server with two tablets, a writer that never pauses: a log table and a primary-key table, each with and
+without partitions. In every round something dies by `kill -9`: a tierer at a random moment or at a chosen step of a
+round, the whole server, a part of it. After each death lake and log together are compared with what was acknowledged,
+while the tierers go on. Tierers do the upkeep of the tables, too.
+
+30 rounds take about a minute; `FLUSS_KILL_ROUNDS` asks for another number. `FLUSS_KILL_SEED` repeats the kinds and
+moments of a run; the seed is printed.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
-import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-import pyarrow as pa
-import pytest
-
 import fluss
-from fluss.client.lake_calls import KEEP_ALL_SNAPSHOTS, TieringCalls
-from fluss.errors import FlussError
-from fluss.model.paths import TableBucket, TablePath
+from tests.support.lake_model import LakeModel
+from tests.support.peers import free_ports
 from tests.support.server_process import ServerProcess, wait_until
+from tests.support.tier_worker import start_service
 
-ROUNDS = max(3, int(os.environ.get("FLUSS_KILL_ROUNDS", "50")) // 10)
-LAKE = {"table.datalake.enabled": "true"}
-SCHEMA = pa.schema([("id", pa.int64())])
-PATH = TablePath("fluss", "t")
-CONFIG = {"remote.log.task-interval-duration": "0 s"}
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path / "data", config=CONFIG) as server:
-        yield server
+ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS") or 30)
+KINDS = ("tierer", "tierer", "step", "step", "step", "step", "part of the server", "server")
+STEPS = ("planned", "written", "prepared", "committed", "registered")
+LONGEST_PAUSE_SECONDS = 0.6
+DEADLINE_SECONDS = 60.0
+# Tables of a tierer that died are handed out again soon; one that lives sends five heartbeats in that time.
+SERVER = {"lake.tiering.heartbeat-timeout": "1 s", "lake.tiering.check-interval": "100 ms"}
 
 
-@contextmanager
-def locked_catalog(server: ServerProcess) -> Iterator[None]:
-    """Nobody can change the metadata meanwhile."""
-    connection = sqlite3.connect(server.data / "catalog.sqlite", timeout=10, isolation_level=None)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")
-        connection.close()
+class Tierers:
+    """Two services; whoever died is started again, also one that was told at which step to die."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self.processes = [start_service(address), start_service(address)]
+
+    def kill(self, rng: random.Random) -> None:
+        number = rng.randrange(2)
+        self._end(self.processes[number])
+        self.processes[number] = start_service(self._address)
+
+    def die_at_step(self, rng: random.Random) -> str:
+        """Replace one by a service that kills itself, and wait for that."""
+        number, step = rng.randrange(2), rng.choice(STEPS)
+        self._end(self.processes[number])
+        doomed = start_service(self._address, step, rng.randint(1, 4))
+        doomed.join(DEADLINE_SECONDS)
+        doomed.kill()
+        assert doomed.exitcode == -9, f"it did not reach the step {step!r}, exit code {doomed.exitcode}"
+        self.processes[number] = start_service(self._address)
+        return step
+
+    def end(self) -> None:
+        for process in self.processes:
+            self._end(process)
+
+    def _end(self, process: BaseProcess) -> None:
+        process.kill()
+        process.join(DEADLINE_SECONDS)
 
 
-def lake_columns(server: ServerProcess) -> list[str]:
-    """The columns of the lake table, read by somebody who only knows where the lake is; none if there is no table."""
-    from pyiceberg.catalog import load_catalog
-    from pyiceberg.exceptions import NoSuchTableError
-
-    file = server.data / "lake" / "catalog.sqlite"
-    if not file.exists():
-        return []
-    catalog = load_catalog("fluss", type="sql", uri=f"sqlite:///{file}?timeout=30")
-    try:
-        return [field.name for field in catalog.load_table(("fluss", "t")).schema().fields]
-    except NoSuchTableError:
-        return []
-    finally:
-        catalog.close()
-
-
-def killed_between(
-    server: ServerProcess, call: Callable[[fluss.Database], object], lake_is_done: Callable[[], bool]
-) -> None:
-    """Begin a call, wait until its first half is done, and kill the server; it is up again afterwards."""
-    with fluss.connect(server.address) as db:
-
-        def begin() -> None:
-            with pytest.raises(FlussError):
-                call(db)
-
-        with locked_catalog(server):
-            caller = threading.Thread(target=begin)
-            caller.start()
-            wait_until(lake_is_done, "the lake is changed")
-            server.kill()
-        caller.join(30)
-        assert not caller.is_alive()
-    server.start()
-
-
-def test_between_the_lake_table_and_the_table(server: ServerProcess) -> None:
-    def create(db: fluss.Database) -> None:
-        db.create_table("fluss.t", SCHEMA, properties=LAKE)
-
-    killed_between(server, create, lambda: lake_columns(server) != [])
-    with fluss.connect(server.address) as db:
-        assert "t" not in db.tables("fluss")
-        create(db)
-        db.append("fluss.t", [{"id": 1}])
-        assert db.to_arrow("fluss.t").to_pylist() == [{"id": 1}]
-
-
-def test_between_the_lake_table_and_the_enabled_property(server: ServerProcess) -> None:
-    def enable(db: fluss.Database) -> None:
-        db.alter_table("fluss.t", set_properties=LAKE)
-
-    with fluss.connect(server.address) as db:
-        db.create_table("fluss.t", SCHEMA)
-    killed_between(server, enable, lambda: lake_columns(server) != [])
-    with fluss.connect(server.address) as db:
-        assert "table.datalake.enabled" not in db.info("fluss.t").properties
-        enable(db)
-        assert db.info("fluss.t").properties["table.datalake.format"] == "iceberg"
-
-
-def test_between_the_columns_of_the_lake_table_and_of_the_table(server: ServerProcess) -> None:
-    def add(db: fluss.Database) -> None:
-        db.alter_table("fluss.t", add_columns={"more": pa.string()})
-
-    with fluss.connect(server.address) as db:
-        db.create_table("fluss.t", SCHEMA, properties=LAKE)
-    killed_between(server, add, lambda: "more" in lake_columns(server))
-    with fluss.connect(server.address) as db:
-        assert db.info("fluss.t").get_column_names() == ["id"]
-        add(db)
-        assert db.info("fluss.t").get_column_names() == ["id", "more"]
-    assert lake_columns(server) == ["id", "more", "__bucket", "__offset", "__timestamp"]
-
-
-@contextmanager
-def tiering(server: ServerProcess) -> Iterator[TieringCalls]:
-    config = fluss.Config({"bootstrap.servers": server.address})
-    with fluss.FlussConnection.open(config) as connection:
-        yield TieringCalls.of(connection)
-
-
-def end_of(calls: TieringCalls) -> tuple[int, int]:
-    """Id of the newest snapshot and the end of bucket 0 in it; zeros if there is none."""
-    found = calls.snapshot(PATH)
-    if found is None:
-        return 0, 0
-    return found[1].snapshot_id, found[1].get_bucket_offset(fluss.TableBucket(found[0], 0)) or 0
-
-
-def test_a_commit_that_was_never_answered_can_be_repeated(server: ServerProcess) -> None:
-    with fluss.connect(server.address) as db:
-        db.create_table("fluss.t", SCHEMA, properties=LAKE)
-        table_id = db.info("fluss.t").table_id
-    bucket = TableBucket(table_id, None, 0)
-    with tiering(server) as calls:
-        calls.commit(table_id, 1, calls.prepare(table_id, PATH, {bucket: 5}))
-        path = calls.prepare(table_id, PATH, {bucket: 9})
-        with locked_catalog(server):
-            caller = threading.Thread(target=lambda: _fails(lambda: calls.commit(table_id, 2, path)))
-            caller.start()
-            time.sleep(0.3)  # the coordinator waits for the catalog now, or will
-            server.kill()
-        caller.join(30)
-        assert not caller.is_alive()
-    server.start()
-    with tiering(server) as calls:
-        assert end_of(calls) == (1, 5)
-        calls.commit(table_id, 2, path)
-        assert end_of(calls) == (2, 9)
-
-
-def _fails(call: Callable[[], object]) -> None:
-    with pytest.raises(FlussError):
-        call()
-
-
-def test_epochs_of_before_a_crash_are_never_used_again(server: ServerProcess) -> None:
-    with fluss.connect(server.address) as db:
-        db.create_table("fluss.t", SCHEMA, properties={**LAKE, "table.datalake.freshness": "1 ms"})
-    seen = []
-    for _ in range(3):
-        with tiering(server) as calls:
-            found = []
-            wait_until(lambda: found.append(calls.heartbeat(request_table=True).table) or found[-1], "a table")
-            table = found[-1]
-            assert table is not None
-            for old in seen:
-                assert calls.heartbeat(tiering=[old]).errors[old].error_code == 23
-            seen.append(table)
+def strike(kind: str, rng: random.Random, server: ServerProcess, tierers: Tierers) -> str:
+    """One death; what died is started again unless somebody else does that."""
+    if kind == "step":
+        return tierers.die_at_step(rng)
+    time.sleep(rng.uniform(0, LONGEST_PAUSE_SECONDS))
+    if kind == "tierer":
+        tierers.kill(rng)
+    elif kind == "server":
         server.kill()
         server.start()
-    assert [table.tiering_epoch for table in seen] == sorted({table.tiering_epoch for table in seen})
-    assert len({table.coordinator_epoch for table in seen}) == 3
+    else:
+        server.kill_child(rng.randrange(3))
+    return kind
 
 
-class Registering(threading.Thread):
-    """Registers snapshot n with offset n, one after the other, and goes on where the server knows to be."""
-
-    def __init__(self, server: ServerProcess, table_id: int) -> None:
-        super().__init__(daemon=True)
-        self._address = server.address
-        self._bucket = TableBucket(table_id, None, 0)
-        self.sent = self.acknowledged = 0
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        config = fluss.Config({"bootstrap.servers": self._address})
+def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
+    seed = int(os.environ.get("FLUSS_KILL_SEED") or random.randrange(2**32))
+    print(f"FLUSS_KILL_SEED={seed}")
+    rng = random.Random(seed)
+    struck: Counter[str] = Counter()
+    (port,) = free_ports(1)
+    with (
+        ServerProcess(tmp_path / "data", bind=f"127.0.0.1:{port}", tablets=2, config=SERVER) as server,
+        fluss.connect(server.address) as db,
+    ):
+        model = LakeModel(db, seed)
+        tierers = Tierers(server.address)
         try:
-            with fluss.FlussConnection.open(config) as connection:
-                calls = TieringCalls.of(connection)
-                start, _ = end_of(calls)
-                for number in itertools.count(start + 1):
-                    path = calls.prepare(self._bucket.table_id, PATH, {self._bucket: number})
-                    self.sent = number
-                    keep = KEEP_ALL_SNAPSHOTS if number % 5 else None
-                    calls.commit(self._bucket.table_id, number, path, earliest_snapshot_id=keep)
-                    self.acknowledged = number
-        except FlussError:
-            return  # the server was killed
-        except BaseException as error:
-            self.error = error
-            raise
-
-
-def test_kills_while_snapshots_are_registered(server: ServerProcess) -> None:
-    generator = random.Random(11)
-    with fluss.connect(server.address) as db:
-        db.create_table("fluss.t", SCHEMA, properties=LAKE)
-        table_id = db.info("fluss.t").table_id
-    last = 0
-    for _ in range(ROUNDS):
-        service = Registering(server, table_id)
-        service.start()
-        wait_until(lambda service=service: service.acknowledged > last or not service.is_alive(), "progress")
-        time.sleep(generator.uniform(0.0, 0.2))  # the crash comes at a random moment; nothing waits for it
-        server.kill()
-        service.join(30)
-        assert service.error is None
-        assert service.acknowledged > last
-        server.start()
-        with tiering(server) as calls:
-            snapshot_id, offset = end_of(calls)
-        assert snapshot_id == offset, "a snapshot with the offsets of another one"
-        assert service.acknowledged <= offset <= service.sent
-        last = offset
+            kinds: list[str] = []
+            while sum(struck.values()) < ROUNDS:
+                kinds = kinds or rng.sample(KINDS, len(KINDS))
+                struck[strike(kinds.pop(), rng, server, tierers)] += 1
+                model.check()
+            # Nothing is stuck after all that: everything gets into the lake.
+            model.end()
+            wanted = sum(sum(table.rows.values()) + len(table.by_key) for table in model.tables)
+            wait_until(lambda: model.check() == wanted, "everything is in the lake", DEADLINE_SECONDS)
+        finally:
+            tierers.end()
+    print(f"{dict(struck)}, {wanted} rows")
