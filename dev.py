@@ -7,7 +7,7 @@
     format   let ruff format and repair what it can
     bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
              client and pyfluss on both servers, with --spark Spark with our tables and with Parquet,
-             with --memory the memory of server and client
+             with --lake tiering and union reads, with --memory the memory of server and client
     soak     kill, fuzz and property tests with many more rounds; takes an hour or more
     lock     resolve requirements.lock anew
     setup    only set up .venv

@@ -1,10 +1,11 @@
-"""`python -m bench [--client | --kv | --spark | --growth | --memory] ...`: one part of the benchmarks."""
+"""`python -m bench [--client | --kv | --spark | --lake | --growth | --memory] ...`: one part of the benchmarks."""
 
 import sys
 
 import bench.client
 import bench.growth
 import bench.kv
+import bench.lake
 import bench.memory
 import bench.run
 import bench.spark
@@ -16,6 +17,7 @@ def main(arguments: list[str]) -> None:
         "--client": bench.client.main,
         "--kv": bench.kv.main,
         "--spark": bench.spark.main,
+        "--lake": bench.lake.main,
         "--growth": bench.growth.main,
         "--memory": bench.memory.main,
     }

@@ -1,4 +1,4 @@
-"""From the figures of the Spark benchmark to its table: every line with its floor of the same run and its goals."""
+"""From the figures of a benchmark to its table: every line with its floor of the same run and its goals."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def line(measure: Measure, rounds: Rounds) -> str | None:
     return f"| {measure.title} | {measure.unit} | {figures} | {'; '.join(goals)} |"
 
 
-def markdown(rounds: Rounds, title: str) -> str:
+def markdown(rounds: Rounds, title: str, measures: Sequence[Measure] = MEASURES) -> str:
     """The table as Markdown."""
     head = [title.strip(), "", "| | unit | fluss | compared with | ratio | goal |", "|---|---|---|---|---|---|"]
-    return "\n".join(head + [text for measure in MEASURES if (text := line(measure, rounds)) is not None])
+    return "\n".join(head + [text for measure in measures if (text := line(measure, rounds)) is not None])

@@ -29,6 +29,20 @@ def test_the_pipeline(tmp_path: Path) -> None:
     assert (tmp_path / "drawn.png").read_bytes().startswith(PNG_START)
 
 
+def test_the_lakehouse(tmp_path: Path) -> None:
+    assert run_example(tmp_path, "lakehouse.py").splitlines() == [
+        "in the lake, by duckdb:",
+        "  Oslo: 500 orders, 62500.00",
+        "  Paris: 500 orders, 62375.00",
+        "lake and log: 1010 orders",
+        "  of them in the lake: 1000",
+        "  bob is in Rome",
+        "in the lake, after another round:",
+        "  Paris: 505 orders, 63630.00",
+        "  Rome: 505 orders, 63756.25",
+    ]
+
+
 def test_the_declarative_pipeline(tmp_path: Path) -> None:
     first, second = run_example(tmp_path, "declarative_pipeline.py").split("run 2\n")
     assert first.splitlines() == [

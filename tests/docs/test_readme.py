@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fluss
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS, Block, python_blocks
+from tests.support.server_process import ServerProcess, run_command
 from tests.support.targets import Target
 
 EXPECTED = "{'name': ['Ada', 'Bob', 'Cy'], 'score': [4.5, 1.5, 9.0]}"
@@ -62,6 +63,16 @@ def test_the_program_for_pyfluss_with_its_import_changed(target: Target, tmp_pat
     changed = code.replace("import fluss\n", "import fluss.aio as fluss\n")
     assert changed != code
     assert run_program(tmp_path, changed, target.bootstrap_servers) == EXPECTED
+
+
+def test_the_lakehouse(tmp_path: Path) -> None:
+    first, second = blocks_under("Lakehouse")
+    with ServerProcess(tmp_path / "my-data") as server:
+        run_program(tmp_path, first.code.replace(DOCUMENTED_ADDRESS, server.address))
+        tiered = run_command(["tier", "--bootstrap", server.address, "--once", "--local"], PROGRAM_SECONDS)
+        assert tiered.returncode == 0, tiered.stderr
+        printed = run_program(tmp_path, second.code.replace(DOCUMENTED_ADDRESS, server.address))
+    assert printed.splitlines() == ["[('ada', 62375.0), ('bob', 62500.0)]", "1001"]
 
 
 def test_changing_the_address() -> None:
