@@ -13,10 +13,15 @@ import pytest
 
 import fluss
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.maintenance.options import MaintenanceOptions
+from fluss.lake.maintenance.service import TableMaintenance
+from fluss.lake.tables.opening import lake_of
 from fluss.spark.stream.offsets import LakeProgress, StreamOffsets
 from tests.spark.lake_reads import lake_server, streaming
 from tests.support.tiering import REGIONAL, LakeTable, person
 from tests.support.union_reads import EXPIRING, drop_partition, expire
+
+EAGER = MaintenanceOptions(compaction_min_files=2)
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +175,23 @@ def test_a_snapshot_that_expired_is_said(db: fluss.Database) -> None:
     ):
         query.next_rows()
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
+
+
+def test_a_registered_snapshot_that_is_gone_is_replaced_by_the_newest(db: fluss.Database) -> None:
+    """Somebody rewrote the lake table and let older snapshots go before the coordinator was told."""
+    table = three_rounds(db)
+    lake = lake_of(table.properties)
+    try:
+        compacted = TableMaintenance(lake.load(table.path), db.info(table.name).table_id, options=EAGER).compact()
+    finally:
+        lake.close()
+    outside = table.outside()
+    for snapshot in list(outside.metadata.snapshots):
+        if snapshot.snapshot_id != compacted.snapshot_id:
+            table.outside().maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    with streaming(table) as query:
+        assert query.begin()["lake"] == {"files": 2, "read": 0, "snapshot": compacted.snapshot_id}
+        assert ids(query.all_rows()) == list(range(35))
 
 
 @pytest.mark.parametrize("option", [{"snapshot_id": 1}, {"as_of": 5}, {"mode": "lake"}])

@@ -8,6 +8,7 @@ with open_maintenance(session, TablePath("shop", "orders")) as upkeep:
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -180,9 +181,12 @@ def open_maintenance(
     lake_overrides: Mapping[str, str] | None = None,
     clock_ms: Callable[[], int] = wall_clock_ms,
 ) -> Iterator[TableMaintenance]:
-    """The upkeep of a table of a cluster, for the `with` block. Code 40 if the table has no lake."""
+    """The upkeep of a table of a cluster, for the `with` block. Code 40 if the table has no lake.
+
+    `lake_overrides` win over the client option `lake.properties`: what the server does not tell, such as secrets.
+    """
     info = session.run(AdminCalls(session.cluster).get_table_info(path))
-    lake = lake_of(info.properties, lake_overrides)
+    lake = lake_of(info.properties, {**json.loads(session.config.lake_properties), **(lake_overrides or {})})
     try:
         registry = CoordinatorRegistry(TieringCalls(session), info.table_id, path)
         yield TableMaintenance(lake.load(path), info.table_id, runner=runner, registry=registry, clock_ms=clock_ms)

@@ -11,9 +11,9 @@ all of it was read ends the query, with an error that says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot
+from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot, snapshot_files
 from fluss.client.table_read.lake_plan import is_needed
 from fluss.client.values import LakeSnapshot, TableBucket
 from fluss.errors import ErrorCode, FlussError
@@ -36,18 +36,21 @@ def lake_start(options: FlussOptions, watch: TableWatch) -> StreamOffsets | None
     if snapshot is None:
         return None
     earliest = watch.earliest()
+    table = opened.table._table
     try:
-        return _offsets_behind(snapshot, watch, earliest)
-    except FlussError as error:
-        # The lake cannot be reached from here, or its packages are not installed: perhaps it is not needed.
+        snapshot, files = snapshot_files(load_lake_table(opened.session, table), table, snapshot)
+    except FlussError:
+        # It cannot be reached from here, or its packages are not installed: perhaps it is not needed.
         buckets = {TableBucket.with_partition(watch.table_id, *key): offset for key, offset in earliest.items()}
-        is_unreachable = error.error_code == ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION
-        if not is_unreachable or is_needed(opened.table._table, snapshot, watch.partitions, buckets):
+        if is_needed(table, snapshot, watch.partitions, buckets):
             raise
         return None
+    return _offsets_behind(snapshot, files, watch, earliest)
 
 
-def _offsets_behind(snapshot: LakeSnapshot, watch: TableWatch, earliest: Mapping[BucketKey, int]) -> StreamOffsets:
+def _offsets_behind(
+    snapshot: LakeSnapshot, files: Sequence[LakeFile], watch: TableWatch, earliest: Mapping[BucketKey, int]
+) -> StreamOffsets:
     has_primary_key = watch.opened.info.has_primary_key()
     latest = watch.latest()
     positions: dict[BucketKey, int] = {}
@@ -71,7 +74,7 @@ def _offsets_behind(snapshot: LakeSnapshot, watch: TableWatch, earliest: Mapping
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
     without = frozenset((watch.partitions[partition_id], bucket) for partition_id, bucket in pending)
-    count = len(_files_of(SnapshotFiles(watch).all_files(snapshot.snapshot_id), without))
+    count = len(_files_of(files, without))
     return StreamOffsets(
         watch.table_id,
         positions,
@@ -107,10 +110,6 @@ class SnapshotFiles:
     def sizes(self, lake: LakeProgress) -> list[tuple[int, int]]:
         """Rows and bytes of each file."""
         return [(file.row_count - file.deleted_rows, file.size_bytes) for file in self.of(lake)[0]]
-
-    def all_files(self, snapshot_id: int) -> list[LakeFile]:
-        """Of the whole snapshot."""
-        return self._load(snapshot_id)[0]
 
     def _load(self, snapshot_id: int) -> tuple[list[LakeFile], LakeTarget]:
         opened = self._watch.opened
