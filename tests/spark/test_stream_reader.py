@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import fluss
 from fluss.errors import FlussError
 from fluss.spark.stream import task_read
+from fluss.spark.stream.planner import MAX_IDLE_PAUSE_SECONDS
 from tests.spark.reader_calls import ReaderTables, new_database
 from tests.support.targets import running_target
 
@@ -297,3 +298,21 @@ def test_a_table_without_rows_and_one_without_partitions(ours: ReaderTables) -> 
             query.begin()
             assert query.next_end() == query.offset
             assert query.report()["lag_rows"] == 0
+
+
+def test_servers_are_asked_less_and_less_while_nothing_comes(ours: ReaderTables) -> None:
+    """Spark's default trigger asks again as soon as it has an answer."""
+    ours.create()
+    ours.append(0, 5)
+    with ours.reading() as query:
+        assert len(query.next_rows()) == 5
+        began = time.monotonic()
+        while time.monotonic() - began < 1.2:
+            assert query.next_rows() == []
+        began, questions = time.monotonic(), 5
+        for _ in range(questions):
+            assert query.next_rows() == []
+        assert time.monotonic() - began > 0.9 * questions * MAX_IDLE_PAUSE_SECONDS
+        ours.append(5, 5)
+        assert len(query.next_rows()) == 5
+        assert query.reader.planner._idle_since is None  # type: ignore[attr-defined]

@@ -73,6 +73,8 @@ class _Entry:
 
 _lock = threading.Lock()
 _entries: dict[ClientOptions, _Entry] = {}
+_answered: set[str] = set()
+"""Addresses of clusters that this process, or the one that it was forked from, was connected to."""
 _owner_pid = os.getpid()
 _sweeper: threading.Timer | None = None
 
@@ -96,6 +98,11 @@ def lease(options: ClientOptions) -> Iterator[FlussConnection]:
         yield entry.connection
     finally:
         _give_back(entry)
+
+
+def has_answered(options: ClientOptions) -> bool:
+    """Whether the address is right: a server has answered there, now or earlier."""
+    return options.bootstrap_servers in _answered
 
 
 def close_all() -> None:
@@ -132,11 +139,13 @@ def _connect(options: ClientOptions) -> FlussConnection:
     if "connect_timeout_ms" not in config.explicit():
         config.connect_timeout_ms = CONNECT_TIMEOUT_MS
     try:
-        return FlussConnection.open(config)
+        connection = FlussConnection.open(config)
     except FlussError as error:
         raise FlussError(
             f"no connection to {options.bootstrap_servers} from this Spark process: {error.message}", error.error_code
         ) from error
+    _answered.add(options.bootstrap_servers)
+    return connection
 
 
 def _give_back(entry: _Entry) -> None:

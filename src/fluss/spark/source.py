@@ -34,13 +34,21 @@ class FlussDataSource(DataSource):
         return "fluss"
 
     def schema(self) -> StructType:
-        """The columns of the table, or of the option `columns`, and those about changes if the mode has such."""
+        """The columns of the table, or of the option `columns`, and those about changes if the mode has such.
+
+        This is the first that a program asks for; a server that is just restarting is waited for.
+        """
         from fluss.spark.connecting import open_table
+        from fluss.spark.stream.patience import patiently, start_patience_seconds
         from fluss.spark.types import source_schema
 
         options = self._parsed()
-        with open_table(options) as opened:
-            return source_schema(opened.info, options)
+
+        def found() -> StructType:
+            with open_table(options) as opened:
+                return source_schema(opened.info, options)
+
+        return patiently(found, start_patience_seconds(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""

@@ -1,4 +1,8 @@
-"""Waiting for servers that are away: a restart must not end a query that runs for months."""
+"""Waiting for servers that are away: a restart must not end a query that runs for months.
+
+An address at which nobody has answered this process yet may be wrong as well, so it is waited for less long
+(`start_patience_seconds`), and the error says so.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.spark.connecting import has_answered
 from fluss.spark.options import FlussOptions
 
 FIRST_PAUSE_SECONDS = 0.05
@@ -32,6 +37,13 @@ def patience_seconds(options: FlussOptions) -> float:
     return STREAM_PATIENCE_FACTOR * options.read.poll_timeout_ms / 1000
 
 
+def start_patience_seconds(options: FlussOptions) -> float:
+    """How long something that begins waits for them: as a query if they are known here, else `scan.poll.timeout`."""
+    if has_answered(options.client):
+        return patience_seconds(options)
+    return options.read.poll_timeout_ms / 1000
+
+
 def patiently(call: Callable[[], T], seconds: float) -> T:
     """The result of a call, repeated while servers are away, for at most so long."""
     deadline = time.monotonic() + seconds
@@ -44,9 +56,11 @@ def patiently(call: Callable[[], T], seconds: float) -> T:
                 raise
             if time.monotonic() + pause > deadline:
                 raise FlussError(
-                    f"the servers have not answered for {seconds:.0f} s, see scan.poll.timeout; last: {error.message}",
+                    f"the servers have not answered for {seconds:.0f} s: is the address right, and do they run? How "
+                    f"long to wait is the option scan.poll.timeout. Last: {error.message}",
                     error.error_code,
                 ) from error
-            logger.info("servers are away, asking again: %s", error)
+            if pause == FIRST_PAUSE_SECONDS:
+                logger.warning("servers are away, asking again for up to %.0f s: %s", seconds, error)
         time.sleep(pause)
         pause = min(pause * 2, LAST_PAUSE_SECONDS)

@@ -8,6 +8,7 @@ over a restart is in the offsets that it returns. What it keeps besides are cach
     _last_seen   where logs ended when last seen, also of partitions that were dropped since
     _view, _end  the last answers of the servers and the last end, for the progress report
     _away_since  since when servers have not answered, None while they do
+    _idle_since  since when there has been nothing new, None while there is
 
 Servers that are away: a query that has already run gets its start back, "nothing new", and asks again with the next
 trigger, so that it can be stopped meanwhile. A query that begins, and an AvailableNow run, which would end, wait.
@@ -42,6 +43,9 @@ RECEDED_GRACE_SECONDS = 60.0
 """A log that ends before the reached place may still be recovering: it counts as lost only after this long."""
 ROW_BYTES_SECONDS = 30.0
 """How long a measured size of rows is used."""
+IDLE_PAUSE_SHARE = 0.1
+MAX_IDLE_PAUSE_SECONDS = 0.1
+"""While nothing comes, servers are asked again after this share of the idle time, at most after so long."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +66,8 @@ class StreamPlanner:
         self._view: TableView | None = None
         self._end: StreamOffsets | None = None
         self._away_since: float | None = None
+        self._idle_since: float | None = None
+        self._asked_at = float("-inf")
         self._expiry_checked_at = float("-inf")
         self._earliest: dict[BucketKey, int] = {}
         self._receded_since: dict[BucketKey, float] = {}
@@ -106,7 +112,10 @@ class StreamPlanner:
         if must_wait:
             end = patiently(lambda: self._next_end(start, limits), self._patience_seconds)
         else:
+            self._rest()
             end = self._next_end_unless_away(start, limits)
+        self._asked_at = time.monotonic()
+        self._idle_since = (self._idle_since or self._asked_at) if end == start else None
         self._end = end
         return end.to_json()
 
@@ -146,6 +155,13 @@ class StreamPlanner:
         return opened
 
     # ---- one batch ----
+
+    def _rest(self) -> None:
+        """Spark's default trigger asks a hundred times a second, whether something comes or not."""
+        if self._idle_since is not None:
+            now = time.monotonic()
+            pause = min(IDLE_PAUSE_SHARE * (now - self._idle_since), MAX_IDLE_PAUSE_SECONDS)
+            time.sleep(max(0.0, self._asked_at + pause - now))
 
     def _next_end_unless_away(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
         try:

@@ -23,7 +23,7 @@ from fluss.errors import FlussError
 from fluss.spark.arrow import check_types, spark_arrow_schema
 from fluss.spark.connecting import OpenTable, open_table
 from fluss.spark.options import ClientOptions, FlussOptions
-from fluss.spark.stream.patience import patience_seconds, patiently
+from fluss.spark.stream.patience import patiently, start_patience_seconds
 from fluss.spark.write.delivery import Way, choose_way
 
 CREATE_PARTITIONS_OPTION = "client.writer.dynamic-create-partition.enabled"
@@ -61,7 +61,7 @@ def plan_write(options: FlussOptions, schema: StructType, *, overwrite: bool, is
 
     # Every micro-batch is planned anew: a server that restarts at that moment must not end the query.
     is_batch_of_query = is_stream or options.write.transaction_batch is not None
-    return patiently(planned, patience_seconds(options)) if is_batch_of_query else planned()
+    return patiently(planned, start_patience_seconds(options)) if is_batch_of_query else planned()
 
 
 def _check_supported(options: FlussOptions, *, overwrite: bool, is_stream: bool) -> None:
