@@ -219,6 +219,9 @@ class LakeFormat(Protocol):
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
         """Nullable columns behind those of the user; columns that are there already with this type are left alone."""
 
+    def change_properties(self, before: LakeTableSpec, after: LakeTableSpec) -> None:
+        """Change what users want of the format (`iceberg.*`) from one state of the Fluss table to another."""
+
     def load(self, path: TablePath) -> LakeTable:
         """The table as it is now; code 7 if there is none."""
 

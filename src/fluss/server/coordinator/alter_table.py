@@ -141,8 +141,22 @@ class AlterTableApi:
         if altered == descriptor:
             return None
         check_table(altered, TableLimits(self._environment.config.max_bucket_num, defaults))
-        lake_step = partial(self._lake.enable, entry.path, entry.table_id, altered) if enables else None
-        return _Change(entry, altered, new_schema=False, lake_step=lake_step)
+        return _Change(entry, altered, new_schema=False, lake_step=self._lake_step(entry, altered, enables))
+
+    def _lake_step(
+        self, entry: TableEntry, altered: TableDescriptor, enables: bool
+    ) -> Callable[[], Awaitable[None]] | None:
+        """What changed properties mean for the lake. Disabling it must work without one, so that does nothing."""
+        if enables:
+            return partial(self._lake.enable, entry.path, entry.table_id, altered)
+        lake_format = typed(altered.properties, keys.DATALAKE_FORMAT)
+        before, after = (
+            {key: value for key, value in each.custom_properties.items() if key.startswith(f"{lake_format}.")}
+            for each in (entry.descriptor, altered)
+        )
+        if before == after or not typed(altered.properties, keys.DATALAKE_ENABLED):
+            return None
+        return partial(self._lake.change_properties, entry.path, entry.descriptor, altered)
 
     # Columns
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import DatabaseDescriptor, database_descriptor_from_json
 from fluss.model.names import DEFAULT_DATABASE, check_database_name
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import database_exists, database_missing
 from fluss.server.coordinator.config_changes import apply_changes
+from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
 from fluss.server.security.authorizer import CLUSTER, Operation, database_resource
@@ -18,8 +21,9 @@ from fluss.server.security.authorizer import CLUSTER, Operation, database_resour
 class DatabaseApis:
     """Changes of databases; each is on disk when it is answered."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, lake_files: OffsetsFiles) -> None:
         self._environment = environment
+        self._lake_files = lake_files
 
     def create_database(self, context: RequestContext, request: pb.CreateDatabaseRequest) -> pb.CreateDatabaseResponse:
         environment = self._environment
@@ -60,7 +64,9 @@ class DatabaseApis:
             environment.catalog.store.alter_database(name, descriptor, environment.clock())
         return pb.AlterDatabaseResponse()
 
-    def drop_database(self, context: RequestContext, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
+    def drop_database(
+        self, context: RequestContext, request: pb.DropDatabaseRequest
+    ) -> pb.DropDatabaseResponse | Awaitable[pb.DropDatabaseResponse]:
         environment = self._environment
         environment.catalog.refresh()
         name = request.database_name
@@ -72,5 +78,12 @@ class DatabaseApis:
             )
         if environment.catalog.database(name) is None and request.ignore_if_not_exists:
             return pb.DropDatabaseResponse()
+        lake = environment.catalog.store.lake
+        tiered = [entry for entry in environment.catalog.tables_of(name) if lake.latest(entry.table_id) is not None]
         environment.catalog.store.drop_database(name, cascade=request.cascade)
+        return self._remove_lake_files(tiered) if tiered else pb.DropDatabaseResponse()
+
+    async def _remove_lake_files(self, tiered: Iterable[TableEntry]) -> pb.DropDatabaseResponse:
+        for entry in tiered:
+            await self._lake_files.remove_all(entry)
         return pb.DropDatabaseResponse()

@@ -70,7 +70,7 @@ class CoordinatorService:
     def apis(self) -> Mapping[int, Handler]:
         """The handlers by API key."""
         environment = self._shared.environment
-        databases = DatabaseApis(environment)
+        databases = DatabaseApis(environment, self._lake_files)
         tables = TableApis(environment, self.auto_partitioner, self._lake_tables, self._lake_files)
         partitions = PartitionApis(environment)
         acls = AclApis(environment)

@@ -253,6 +253,20 @@ def test_files_of_dead_rounds_go_when_they_are_old(coordinator: CoordinatorHarne
     assert [file.exists() for file in (dead, young, used)] == [False, True, True]
 
 
+def test_a_dropped_database_takes_all_files_along(coordinator: CoordinatorHarness) -> None:
+    coordinator.call(ApiKey.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name="shop", ignore_if_exists=False))
+    document = table_document(properties=LAKE)
+    coordinator.create_table("t", document, database="shop")
+    request = pb.CommitLakeTableSnapshotRequest()
+    request.tables_req.add(table_id=1, snapshot_id=1).buckets_req.add(bucket_id=0, log_end_offset=4)
+    coordinator.call(ApiKey.COMMIT_LAKE_TABLE_SNAPSHOT, request)
+    directory = Path(coordinator.config.remote_data_dir, "lake", "shop")
+    assert list(directory.rglob("*.offsets"))
+    drop = pb.DropDatabaseRequest(database_name="shop", ignore_if_not_exists=False, cascade=True)
+    coordinator.call(ApiKey.DROP_DATABASE, drop)
+    assert not directory.exists()
+
+
 def test_a_dropped_table_takes_its_snapshots_along(coordinator: CoordinatorHarness) -> None:
     file = Path(prepared(coordinator, {0: 10}))
     commit(coordinator, 1, str(file))

@@ -118,6 +118,44 @@ def test_enabling_begins_with_what_is_in_the_lake(make_coordinator: Make) -> Non
     lake.close()
 
 
+def lake_property(coordinator: CoordinatorHarness, key: str) -> str | None:
+    lake = lake_of_table(coordinator)
+    try:
+        found = lake.catalog.load_table(("fluss", "t")).properties.get(key)  # type: ignore[attr-defined]
+        return None if found is None else str(found)
+    finally:
+        lake.close()
+
+
+def test_wishes_about_the_lake_table_can_be_altered(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    document = table_document(properties=LAKE, custom_properties={"iceberg.read.split.target-size": "1"})
+    coordinator.create_table("t", document)
+    size, split = "write.target-file-size-bytes", "read.split.target-size"
+    default = lake_property(coordinator, size)
+    assert default is not None
+    change: dict[str, str | None] = {f"iceberg.{size}": "1000", f"iceberg.{split}": None, "owner": "me"}
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", change))
+    assert (lake_property(coordinator, size), lake_property(coordinator, split)) == ("1000", None)
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {f"iceberg.{size}": None}))
+    assert lake_property(coordinator, size) == default
+    fixed: dict[str, str | None] = {"iceberg.format-version": "3"}
+    assert "format-version" in coordinator.refuses(15, ApiKey.ALTER_TABLE, alter_properties("t", fixed))
+    assert coordinator.table_node("t")["custom_properties"] == {"owner": "me"}
+
+
+def test_wishes_that_were_altered_without_a_lake_count_when_it_is_enabled_again(make_coordinator: Make) -> None:
+    coordinator = make_coordinator()
+    coordinator.create_table("t", DOCUMENT)
+    lake = lake_of_table(coordinator)
+    lake.load(PATH).commit(0, [], {TableBucket(0, None, 0): 3})
+    lake.close()
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.enabled": "false"}))
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"iceberg.write.target-file-size-bytes": "1000"}))
+    coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", LAKE))
+    assert lake_property(coordinator, "write.target-file-size-bytes") == "1000"
+
+
 def begun(coordinator: CoordinatorHarness, key: ApiKey, request: Any) -> asyncio.Task[Any]:
     """A request that has begun to wait for the lake."""
     answer = coordinator.service.apis()[key](RequestContext(key), request)

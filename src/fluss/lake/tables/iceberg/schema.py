@@ -182,6 +182,11 @@ def user_properties(spec: LakeTableSpec) -> dict[str, str]:
     return wanted
 
 
+def lake_user_properties(spec: LakeTableSpec) -> dict[str, str]:
+    """What a user can change of a lake table that is there: wishes, and the defaults of the rest."""
+    return {**DEFAULT_PROPERTIES, **user_properties(spec)}
+
+
 def lake_properties(spec: LakeTableSpec) -> dict[str, str]:
     """`iceberg.x` becomes `x`, everything else `fluss.x`; what makes the layout ours cannot be overridden."""
     given = {**spec.descriptor.properties, **spec.descriptor.custom_properties}
@@ -190,4 +195,4 @@ def lake_properties(spec: LakeTableSpec) -> dict[str, str]:
         for key, value in given.items()
         if not key.startswith(ICEBERG_PROPERTY_PREFIX)
     }
-    return {**DEFAULT_PROPERTIES, **kept, **user_properties(spec), **fixed_properties(spec)}
+    return {**kept, **lake_user_properties(spec), **fixed_properties(spec)}

@@ -25,6 +25,7 @@ from fluss.lake.tables.iceberg.schema import (
     fixed_properties,
     lake_properties,
     lake_schema,
+    lake_user_properties,
     partition_spec,
     sort_order,
     user_properties,
@@ -99,6 +100,27 @@ class IcebergFormat:
                 try:
                     _add_missing(self._load(path), fields)
                 except CommitFailedException:  # a tierer commits at the same time; this change bothers it as little
+                    if not attempts_left:
+                        raise
+                else:
+                    return
+
+    def change_properties(self, before: LakeTableSpec, after: LakeTableSpec) -> None:
+        """Set and remove `iceberg.*` properties; one that is removed has its default again. Doing it twice is fine."""
+        old, new = lake_user_properties(before), lake_user_properties(after)
+        removed = old.keys() - new.keys()
+        with catalog_errors(f"changing properties of the lake table {after.path}"):
+            for attempts_left in reversed(range(CHANGE_ATTEMPTS)):
+                table = self._load(after.path)
+                wanted = {key: value for key, value in new.items() if table.properties.get(key) != value}
+                gone = [key for key in removed if key in table.properties]
+                try:
+                    with table.transaction() as transaction:
+                        if wanted:
+                            transaction.set_properties(wanted)
+                        if gone:
+                            transaction.remove_properties(*gone)
+                except CommitFailedException:  # a tierer commits at the same time
                     if not attempts_left:
                         raise
                 else:

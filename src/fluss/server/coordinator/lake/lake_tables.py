@@ -11,6 +11,7 @@ import asyncio
 import weakref
 from collections.abc import Mapping, Sequence
 
+from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.format import OFFSETS_PATH_PROPERTY, LakeCommit, LakeFormat, LakeTableSpec, open_lake
 from fluss.lake.tables.offsets import dump_offsets
 from fluss.model.descriptor import TableDescriptor
@@ -58,10 +59,10 @@ class LakeTables:
 
         def enable() -> LakeCommit | None:
             lake = self._open(lake_format, options)
-            lake.create_table(spec, must_be_empty=False)
-            last = lake.load(path).last_commit(table_id)
-            if last is None:
-                lake.check_compatible(spec, must_be_empty=True)
+            last = _last_commit(lake, path, table_id)
+            if last is not None:  # its own from before; what users want of it may have changed meanwhile
+                lake.change_properties(spec, spec)
+            lake.create_table(spec, must_be_empty=last is None)
             return last
 
         last = await self._work.run(f"creating the lake table {path}", enable)
@@ -82,6 +83,15 @@ class LakeTables:
             lambda: self._open(lake_format, options).add_columns(path, columns),
         )
 
+    async def change_properties(self, path: TablePath, before: TableDescriptor, after: TableDescriptor) -> None:
+        """Change the `iceberg.*` properties of the lake table of a Fluss table that will have them next."""
+        lake_format, options = self._lake(after)
+        specs = (LakeTableSpec(path, before), LakeTableSpec(path, after))
+        await self._work.run(
+            f"changing properties of the lake table {path}",
+            lambda: self._open(lake_format, options).change_properties(*specs),
+        )
+
     def _lake(self, descriptor: TableDescriptor) -> tuple[str, Mapping[str, str]]:
         lake_format = property_value(descriptor.properties, DATALAKE_FORMAT)
         assert lake_format is not None, "a table with a lake has a format: the rules have seen to it"
@@ -98,3 +108,13 @@ class LakeTables:
         lake = open_lake(lake_format, options, self._environment.config.data_dir)
         self._opened = (wanted, lake)
         return lake
+
+
+def _last_commit(lake: LakeFormat, path: TablePath, table_id: int) -> LakeCommit | None:
+    """The newest snapshot of this very table, None if there is none, or no lake table."""
+    try:
+        return lake.load(path).last_commit(table_id)
+    except FlussError as error:
+        if error.error_code != ErrorCode.TABLE_NOT_EXIST:
+            raise
+        return None
