@@ -12,6 +12,7 @@ import pytest
 
 import fluss
 from tests.support.apache_fluss import USERS, jaas_config
+from tests.support.peers import free_ports
 from tests.support.server_process import COMMAND, ServerProcess, wait_until
 from tests.support.tiering import LakeTable, person
 
@@ -82,6 +83,22 @@ def test_a_service_ends_with_the_signal(server: ServerProcess, db: fluss.Databas
             process.kill()
             process.wait()
     assert "ending after the rounds that run" in (tmp_path / "log").read_text()
+
+
+def test_a_service_waits_for_its_server_and_a_single_run_does_not() -> None:
+    (port,) = free_ports(1)
+    nowhere = ("--local", "--bootstrap", f"127.0.0.1:{port}")
+    assert tier("--once", *nowhere).returncode == 1
+    process = subprocess.Popen([*COMMAND, "tier", *nowhere], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        assert "it is tried again" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
 
 
 def test_what_is_wrong_is_said_in_one_line(server: ServerProcess, db: fluss.Database) -> None:

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.context import ForkServerContext
@@ -41,8 +42,20 @@ def tier_for_ever(bootstrap: str, die_at: str | None, after: int) -> None:
 
     watching = Watching({} if die_at is None else {die_at: die})
     options = replace(OPTIONS, maintenance=True, min_round_seconds=1.0)
-    with fluss.connect(bootstrap) as db, tierer(db, options, watching) as service:
+    with _connected(bootstrap) as db, tierer(db, options, watching) as service:
         service.run_until(threading.Event(), EVERY_SECONDS)
+
+
+def _connected(bootstrap: str) -> fluss.Database:
+    """Servers come and go: waits for one."""
+    deadline = time.monotonic() + WORKER_SECONDS
+    while True:
+        try:
+            return fluss.connect(bootstrap)
+        except fluss.FlussError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(EVERY_SECONDS)
 
 
 def start_service(bootstrap: str, die_at: str | None = None, after: int = 1) -> BaseProcess:

@@ -16,11 +16,13 @@ from fluss.cli.client_flags import add_client_flags, client_settings, lake_setti
 from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
+    from fluss.client.connection import FlussConnection
     from fluss.lake.tiering.options import TieringOptions
     from fluss.lake.tiering.service import TieringService
 
 EXIT_FAILED = 1
 DEFAULT_EVERY = "30s"
+RECONNECT_SECONDS = 5.0
 
 
 def add_parser(commands: Any) -> None:
@@ -64,7 +66,9 @@ def run(options: argparse.Namespace) -> int:
     every_seconds = _every_seconds(options)
     client = client_settings(options)
     stop = threading.Event()
-    with _service(options, client) as service, _stopping(stop):
+    with _stopping(stop), _service(options, client, stop) as service:
+        if service is None:
+            return 0
         if not options.once:
             service.run_until(stop, every_seconds)
             return 0
@@ -95,16 +99,20 @@ def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
 
 
 @contextlib.contextmanager
-def _service(options: argparse.Namespace, client: dict[str, str]) -> Iterator[TieringService]:
-    from fluss.client.connection import FlussConnection
-    from fluss.config import Config
+def _service(
+    options: argparse.Namespace, client: dict[str, str], stop: threading.Event
+) -> Iterator[TieringService | None]:
+    """None: it was stopped before there was a server."""
     from fluss.lake.tiering.progress import Progress
     from fluss.lake.tiering.service import TieringService
     from fluss.model.paths import TablePath
 
     tables = None if options.tables is None else [TablePath(*table_name(name)) for name in options.tables]
     with contextlib.ExitStack() as closing:
-        connection = FlussConnection.open(Config(client))
+        connection = _connection(client, None if options.once else stop)
+        if connection is None:
+            yield None
+            return
         closing.callback(connection._close_blocking)
         runner, upkeep, cores = _engine(options, client, connection, closing)
         closing.callback(runner.close)
@@ -113,6 +121,23 @@ def _service(options: argparse.Namespace, client: dict[str, str]) -> Iterator[Ti
         service = TieringService(connection._session, runner, watcher, limits, tables, upkeep)
         closing.callback(service.close)
         yield service
+
+
+def _connection(client: dict[str, str], stop: threading.Event | None) -> FlussConnection | None:
+    """With `stop`, waits for a server that is not there yet: a service may be started before it."""
+    from fluss.client.connection import FlussConnection
+    from fluss.config import Config
+
+    config = Config(client)
+    while True:
+        try:
+            return FlussConnection.open(config)
+        except FlussError as error:
+            if stop is None or error.error_code != ErrorCode.NETWORK_EXCEPTION:
+                raise
+            print(f"fluss tier: {error.message}; it is tried again", file=sys.stderr)
+            if stop.wait(RECONNECT_SECONDS):
+                return None
 
 
 def _engine(

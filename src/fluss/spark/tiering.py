@@ -63,8 +63,11 @@ class _SplitTask:
     work: TableWork
 
     def __call__(self, split: SplitWork) -> SplitResult:
-        with lease(self.client) as connection:
-            return tier_split(connection._session, self.work, split)
+        try:
+            with lease(self.client) as connection:
+                return tier_split(connection._session, self.work, split)
+        except FlussError as error:  # no connection: as a result, so that the files of other tasks are known
+            return SplitResult(split.split, error=error)
 
 
 def tier(

@@ -35,8 +35,8 @@ ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
 DEFAULT_TARGET_FILE_BYTES = 128 << 20
 DEFAULT_COMPRESSION = "zstd"
-# Columns with more different values than fit give up their dictionary early: trying for longer (the usual 1 MiB) takes a
-# third of the time of writing, and the files are hardly smaller.
+# Columns with more different values than fit give up their dictionary early: trying for longer (the usual 1 MiB) takes
+# a third of the time of writing, and the files are hardly smaller.
 DEFAULT_DICTIONARY_BYTES = 128 << 10
 
 # Ids that the Iceberg specification reserves for position-delete files.
