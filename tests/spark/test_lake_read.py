@@ -224,6 +224,30 @@ def test_the_lake_table_itself(db: fluss.Database) -> None:
         planned_read(table, "$lake", columns="x")
 
 
+def test_what_the_lake_table_is_made_of(db: fluss.Database) -> None:
+    table = LakeTable(db, REGIONAL, partitions=("eu",), bucket_count=1)
+    made = []
+    for first in (0, 5):
+        db.append(table.name, [person(number, region="eu") for number in range(first, first + 5)])
+        made.append(table.tier().snapshot_id)
+    snapshots = planned_read(table, "$lake$snapshots").rows()
+    assert [row["snapshot_id"] for row in snapshots] == made[::-1], "the newest first"
+    assert snapshots[0]["superseded_at"] is None
+    assert snapshots[1]["superseded_at"] == snapshots[0]["committed_at"]
+    assert all(row["is_tiered"] for row in snapshots)
+    assert dict(snapshots[0]["properties"])["total-records"] == "10"
+    files = planned_read(table, "$lake$files").rows("first_offset")
+    assert [(row["partition"], row["bucket"], row["rows"], row["last_offset"]) for row in files] == [
+        ("eu", 0, 5, 4),
+        ("eu", 0, 5, 9),
+    ]
+    (old,) = planned_read(table, "$lake$files", snapshot_id=made[0], columns="path,size_bytes").rows()
+    assert old["path"] == files[0]["path"]
+    assert old["size_bytes"] > 0
+    with pytest.raises(FlussError, match=r"\$lake\$files has no column 'x', only path"):
+        planned_read(table, "$lake$files", columns="x")
+
+
 def test_the_lake_table_is_not_written(db: fluss.Database) -> None:
     table = LakeTable(db)
     source = FlussDataSource({"bootstrap.servers": address(table), "path": f"{table.name}$lake"})

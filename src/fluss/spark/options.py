@@ -36,6 +36,8 @@ Delivery = Literal["exactly-once", "at-least-once"]
 NanosAs = Literal["microseconds", "bigint"]
 # What the name of a table may end with, and the mode that it means.
 MODE_SUFFIXES: dict[str, Mode] = {"$changelog": "changelog", "$binlog": "binlog", "$lake": "lake"}
+# What may stand behind `$lake`.
+LAKE_VIEWS = ("snapshots", "files")
 
 T = TypeVar("T")
 
@@ -108,6 +110,8 @@ class FlussOptions:
     limit: int | None = None
     mode: Mode | None = None
     """None: the current state of a primary-key table, the rows of a log table. Lake: the lake table as it is there."""
+    lake_view: str | None = None
+    """One of `LAKE_VIEWS`, with mode lake."""
     nanos_as: NanosAs = "microseconds"
     own_scan: bool = False
     """The reader serves one query; said by our Java classes, not by users (`fluss.spark.java_classes`)."""
@@ -163,7 +167,7 @@ def parse_options(options: Mapping[str, str]) -> FlussOptions:
     """
     given = _Given({**inherited_options(), **{key.lower(): value for key, value in options.items()}})
     given.check_names()
-    table, suffix = _table(given)
+    table, suffix, view = _table(given)
     mode = cast("Mode | None", given.take(_one_of("state", "changelog", "binlog", "lake"), "mode"))
     if suffix is not None and mode not in (None, MODE_SUFFIXES[suffix]):
         raise FlussError(f"option mode is {mode!r}, but the table name ends with {suffix}: leave one of them")
@@ -173,6 +177,7 @@ def parse_options(options: Mapping[str, str]) -> FlussOptions:
         columns=given.take(_names, "columns"),
         limit=given.take(_whole(0), "limit"),
         mode=mode if suffix is None else MODE_SUFFIXES[suffix],
+        lake_view=view,
         nanos_as=cast(NanosAs, given.take(_one_of("microseconds", "bigint"), "nanosAs") or "microseconds"),
         own_scan=OWN_SCAN_OPTION in given.values,
         read=_read(given),
@@ -212,20 +217,22 @@ class _Given:
         return parse(*found[0])
 
 
-def _table(given: _Given) -> tuple[TablePath, str | None]:
-    """The table, and the ending of its name that says the mode."""
+def _table(given: _Given) -> tuple[TablePath, str | None, str | None]:
+    """The table, the ending of its name that says the mode, and what follows on `$lake`."""
     name = given.take(_text, "table", "path")
     if name is None:
         raise FlussError(
             "format 'fluss' needs a table: .option('table', 'database.table') or .load('database.table'). Options of "
             "CREATE TABLE ... USING do not reach it: use CREATE TEMPORARY VIEW ... USING, or fluss.spark.attach"
         )
+    view = next((each for each in LAKE_VIEWS if name.endswith(f"$lake${each}")), None)
+    name = name if view is None else name.removesuffix(f"${view}")
     suffix = next((each for each in MODE_SUFFIXES if name.endswith(each)), None)
     name = name.removesuffix(suffix or "")
     parts = name.split(".")
     if len(parts) > 2 or not all(parts):
         raise FlussError(f"option table must be 'database.table' or 'table', got {name!r}")
-    return TablePath(parts[0] if len(parts) == 2 else DEFAULT_DATABASE, parts[-1]), suffix
+    return TablePath(parts[0] if len(parts) == 2 else DEFAULT_DATABASE, parts[-1]), suffix, view
 
 
 def client_options(options: Mapping[str, str]) -> ClientOptions:

@@ -153,6 +153,10 @@ def source_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
 
 def _lake_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
     """The columns of the lake table: those of the table, and the three that say where a row was in the log."""
+    if options.lake_view is not None:
+        from fluss.spark.read.lake_views import view_schema
+
+        return view_schema(options.lake_view, options.columns)
     known = {field.name: field for field in (*to_spark_schema(info, None, options.nanos_as).fields, *LAKE_FIELDS)}
     for name in options.columns or ():
         if name not in known:

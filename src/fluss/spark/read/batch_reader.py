@@ -25,7 +25,8 @@ from fluss.spark.read import partition_pruning
 from fluss.spark.read.batches import limited, sized
 from fluss.spark.read.binlog import binlog_columns, read_binlog
 from fluss.spark.read.key_access import looked_up
-from fluss.spark.read.lake_planner import LateUnionTask, UnionTask, read_lake_task
+from fluss.spark.read.lake_planner import LateUnionTask, UnionTask, lake_options_of, read_lake_task
+from fluss.spark.read.lake_views import ViewSplit, view_split
 from fluss.spark.read.later import LaterSplit
 from fluss.spark.read.log_reader import cheapest_column, read_log
 from fluss.spark.read.plan import LimitedSplit, LogSplit, LookupSplit, StateSplit, Task, WindowSplit
@@ -100,6 +101,10 @@ class FlussBatchReader(DataSourceReader):
     def _planned(self) -> list[InputPartition]:
         with open_table(self._options) as opened:
             check_schema(opened.info, self._options, self._schema)
+            if self._options.lake_view is not None:
+                lake_options_of(self._options, opened.info)  # an error for a table without lake
+                split = view_split(opened, self._options.lake_view, self._options.read.snapshot_id)
+                return [Task(opened.info.table_id, split)]
             planner = Planner(opened, self._options, self._table_columns, self._pushed)
             splits = planner.splits()
             if not self._options.own_scan:  # another query may use this plan later
@@ -132,6 +137,8 @@ class FlussBatchReader(DataSourceReader):
         if isinstance(split, LaterSplit):
             later = Planner(opened, self._options, self._table_columns, self._pushed).later_splits(split)
             return (batch for each in later for batch in self._rows(opened, each))
+        if isinstance(split, ViewSplit):
+            return iter([split.batch])
         if isinstance(split, LateUnionTask):
             late = Planner(opened, self._options, self._table_columns, self._pushed).late_splits(split)
             return (batch for each in late for batch in self._rows(opened, each))

@@ -35,6 +35,8 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
     """
     given = table_options(spark, table, **(options or {}))
     parsed = parse_options(given)
+    if parsed.lake_view is not None:
+        return spark.read.format("fluss").options(**given).load().count()
     if parsed.read.start_is_for_streams:
         parsed = replace(parsed, read=replace(parsed.read, start=None))
     with open_table(parsed) as opened:

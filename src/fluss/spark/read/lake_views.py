@@ -1,0 +1,102 @@
+"""`table$lake$snapshots` and `table$lake$files`: what a lake table is made of, for people who look after it.
+
+The driver asks the lake when the read is planned; the rows travel with the only task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.datasource import InputPartition
+
+from fluss.client.table_read.lake_access import load_lake_table
+from fluss.errors import FlussError
+from fluss.lake.tables.format import COMMIT_USER, COMMIT_USER_PROPERTY, LakeTable
+from fluss.spark.arrow import spark_arrow_schema
+from fluss.spark.connecting import OpenTable
+
+VIEW_SCHEMAS: dict[str, spark.StructType] = {
+    "snapshots": spark.StructType(
+        [
+            spark.StructField("snapshot_id", spark.LongType(), False),
+            spark.StructField("committed_at", spark.TimestampType(), False),
+            spark.StructField("superseded_at", spark.TimestampType(), True),
+            spark.StructField("is_tiered", spark.BooleanType(), False),
+            spark.StructField("properties", spark.MapType(spark.StringType(), spark.StringType(), False), False),
+        ]
+    ),
+    "files": spark.StructType(
+        [
+            spark.StructField("path", spark.StringType(), False),
+            spark.StructField("partition", spark.StringType(), True),
+            spark.StructField("bucket", spark.IntegerType(), True),
+            spark.StructField("rows", spark.LongType(), False),
+            spark.StructField("deleted_rows", spark.LongType(), False),
+            spark.StructField("delete_files", spark.IntegerType(), False),
+            spark.StructField("size_bytes", spark.LongType(), False),
+            spark.StructField("first_offset", spark.LongType(), True),
+            spark.StructField("last_offset", spark.LongType(), True),
+        ]
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ViewSplit(InputPartition):
+    """All rows of a view."""
+
+    batch: Any
+
+
+def view_schema(view: str, columns: tuple[str, ...] | None) -> spark.StructType:
+    """The columns of a view, or some of them in their order."""
+    known = {field.name: field for field in VIEW_SCHEMAS[view].fields}
+    for name in columns or ():
+        if name not in known:
+            raise FlussError(f"$lake${view} has no column {name!r}, only {', '.join(known)}")
+    return spark.StructType([known[name] for name in columns or known])
+
+
+def view_split(opened: OpenTable, view: str, snapshot_id: int | None) -> ViewSplit:
+    """The rows of now; files of a snapshot if the user names one."""
+    table = load_lake_table(opened.session, opened.table._table)
+    rows = _snapshots(table) if view == "snapshots" else _files(table, snapshot_id)
+    return ViewSplit(pa.RecordBatch.from_pylist(rows, spark_arrow_schema(VIEW_SCHEMAS[view])))
+
+
+def _snapshots(table: LakeTable) -> list[dict[str, Any]]:
+    """The newest first."""
+    return [
+        {
+            "snapshot_id": entry.snapshot_id,
+            "committed_at": _microseconds(entry.timestamp_ms),
+            "superseded_at": _microseconds(entry.superseded_ms),
+            "is_tiered": entry.properties.get(COMMIT_USER_PROPERTY) == COMMIT_USER,
+            "properties": sorted(entry.properties.items()),
+        }
+        for entry in table.history()
+    ]
+
+
+def _files(table: LakeTable, snapshot_id: int | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": file.path,
+            "partition": file.partition_name,
+            "bucket": file.bucket_id,
+            "rows": file.row_count - file.deleted_rows,
+            "deleted_rows": file.deleted_rows,
+            "delete_files": file.delete_file_count,
+            "size_bytes": file.size_bytes,
+            "first_offset": file.first_offset,
+            "last_offset": file.last_offset,
+        }
+        for file in table.plan_files(snapshot_id)
+    ]
+
+
+def _microseconds(timestamp_ms: int | None) -> int | None:
+    return None if timestamp_ms is None else timestamp_ms * 1000
