@@ -135,17 +135,19 @@ def test_a_partition_that_is_created_again(db: fluss.Database) -> None:
     check_reads(table, people(0, 8, region="eu"))
 
 
-def test_time_travel(db: fluss.Database) -> None:
-    table = LakeTable(db)
+@pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
+def test_time_travel(db: fluss.Database, keys: list[str] | None) -> None:
+    table = LakeTable(db, primary_keys=keys)
+    write = db.append if keys is None else db.upsert
     seen: list[tuple[int, int, Rows]] = []
     for start in (0, 10, 20):
-        db.append(table.name, people(start, start + 10))
+        write(table.name, people(start, start + 10))
         report = table.tier()
         assert report.snapshot_id is not None
         time.sleep(0.01)  # times of snapshots are told in milliseconds
         seen.append((report.snapshot_id, int(time.time() * 1000), people(0, start + 10)))
         time.sleep(0.01)
-    db.append(table.name, people(30, 40))
+    write(table.name, people(5, 40, name="later"))
     for snapshot_id, at, rows in seen:
         assert rows_of(table, lake_snapshot=snapshot_id) == ordered(rows)
         assert rows_of(table, as_of=at) == ordered(rows)
