@@ -6,6 +6,7 @@ Nothing happens in the background here: decided work is found when APPLY asks fo
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,9 @@ class StagedTablet(TabletHarness):
 
     def staged_files(self) -> list[Path]:
         """All staged files below the data directory."""
-        return sorted(self.directory.rglob("*.staged"))
+        # Unlike rglob, walk does not mind directories that vanish meanwhile.
+        walked = ((Path(folder), names) for folder, _, names in os.walk(self.directory))
+        return sorted(folder / name for folder, names in walked for name in names if name.endswith(".staged"))
 
 
 def run_tablet(directory: Path, scenario: Callable[[StagedTablet], Awaitable[None]], **options: Any) -> None:
