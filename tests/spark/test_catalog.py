@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import fluss.spark
 from fluss import FlussError
 from tests.spark.conftest import Tables
+from tests.spark.stream_queries import ended
 
 NAME = "fl"
 
@@ -83,8 +85,7 @@ def test_streams_from_and_into_tables(tables: Tables, catalog: str, tmp_path: Pa
     spark.sql(f"INSERT INTO {catalog}.source VALUES (1, 'a'), (2, 'b')")
     stream = spark.readStream.option("start", "earliest").table(f"{catalog}.source")
     writer = stream.writeStream.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
-    query = writer.toTable(f"{catalog}.target")
-    query.awaitTermination(120)
+    ended(writer.toTable(f"{catalog}.target"))
     assert rows(spark, f"SELECT * FROM {catalog}.target") == [(1, "a"), (2, "b")]
 
 
@@ -148,3 +149,10 @@ def test_names_of_other_catalogs_are_left_alone(spark: SparkSession) -> None:
         spark.conf.unset("spark.sql.catalog.taken")
     with pytest.raises(FlussError, match="letters, digits"):
         fluss.spark.catalog.register(spark, "a.b", "localhost:1")
+
+
+def test_registering_again_changes_the_address(tables: Tables) -> None:
+    tables.create("t", pa.schema([("id", pa.int64())]))
+    fluss.spark.catalog.register(tables.spark, "moved", "127.0.0.1:1")
+    fluss.spark.catalog.register(tables.spark, "moved", tables.target.bootstrap_servers)
+    assert rows(tables.spark, f"SHOW TABLES IN moved.{tables.name}") == [(tables.name, "t", False)]

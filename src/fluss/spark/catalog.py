@@ -79,7 +79,16 @@ def _answer(spark: SparkSession, name: str) -> None:
     start: Any = java_gateway.ensure_callback_server_started
     start(spark.sparkContext._gateway)
     session: Any = spark._jsparkSession
-    session.sessionState().catalogManager().catalog(name).answerWith(_Answers(spark))
+    jvm: Any = spark._jvm
+    prefix = f"spark.sql.catalog.{name}."
+    options = jvm.java.util.HashMap()
+    for key, value in spark.conf.getAll.items():
+        if key.startswith(prefix):
+            options.put(key[len(prefix) :], value)
+    catalog = session.sessionState().catalogManager().catalog(name)
+    # Spark keeps a catalog with the options of its first use: one that is registered again gets the new ones.
+    catalog.initialize(name, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options))
+    catalog.answerWith(_Answers(spark))
 
 
 class _Answers:

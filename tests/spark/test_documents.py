@@ -1,0 +1,79 @@
+"""The code about Spark in the documents runs as written; only addresses and folders are replaced."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import fluss
+import fluss.spark
+from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS, python_blocks
+from tests.spark.stream_queries import ended
+from tests.support.server_process import wait_until
+from tests.support.targets import running_target
+
+SETTING = "spark.sql.fluss.bootstrap.servers"
+
+
+@pytest.fixture
+def address(spark: SparkSession) -> Iterator[str]:
+    """The server of the other tests, as if it were new; the session is left without its address."""
+    address = running_target("standalone").bootstrap_servers
+    options = {"bootstrap.servers": address}
+    for table in ("events", "event_counts"):
+        fluss.spark.drop_table(spark, table, ignore_if_not_exists=True, options=options)
+    fluss.spark.drop_database(spark, "shop", ignore_if_not_exists=True, cascade=True, options=options)
+    yield address
+    spark.conf.unset(SETTING)
+
+
+@pytest.fixture
+def db(address: str) -> Iterator[fluss.Database]:
+    with fluss.connect(address) as db:
+        yield db
+
+
+def run_blocks(document: str, heading: str | None, address: str, folder: Path) -> dict[str, Any]:
+    """Run the code of a document, or what stands under one of its headings; the names that it leaves."""
+    text = (CHECKOUT / document).read_text(encoding="utf-8")
+    blocks = [block.code for block in python_blocks(text) if heading in (None, block.heading)]
+    assert blocks, f"{document} has no code under {heading}"
+    program = ModuleType("program")
+    sys.modules["program"] = program  # functions that go to workers are looked up there
+    try:
+        code = "\n".join(blocks).replace(DOCUMENTED_ADDRESS, address).replace('"checkpoints', f'"{folder}/checkpoints')
+        exec(code, program.__dict__)
+    finally:
+        del sys.modules["program"]
+    return program.__dict__
+
+
+def test_the_readme(address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path) -> None:
+    db.create_table("events", pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    db.append("events", [{"id": number, "name": name} for number, name in enumerate(("Alice", "Bob", "Bob"))])
+    names = run_blocks("README.md", "Spark", address, tmp_path)
+    assert names["spark"] is spark
+    (query,) = spark.streams.active
+    try:
+        wait_until(lambda: query.exception() or db.to_arrow("event_counts").num_rows == 2, "the counts", 100)
+    finally:
+        query.stop()
+    assert sorted(map(tuple, (row.values() for row in db.to_arrow("event_counts").to_pylist()))) == [
+        ("Alice", 1),
+        ("Bob", 2),
+    ]
+
+
+def test_the_page_about_spark(address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path) -> None:
+    names = run_blocks("docs/spark.md", None, address, tmp_path)
+    assert names["spark"] is spark
+    ended(names["query"])
+    assert db.to_arrow("shop.orders").num_rows == 5
+    assert sorted(row["id"] for row in db.to_arrow("shop.dear").to_pylist()) == [1, 2]
