@@ -7,6 +7,7 @@ import inspect
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from fluss.server.network.service import RequestContext
 from tests.support.coordinator import (
     CoordinatorHarness,
     alter_properties,
+    config_change,
     int_column,
     path,
     table_document,
@@ -154,6 +156,38 @@ def test_wishes_that_were_altered_without_a_lake_count_when_it_is_enabled_again(
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"iceberg.write.target-file-size-bytes": "1000"}))
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", LAKE))
     assert lake_property(coordinator, "write.target-file-size-bytes") == "1000"
+
+
+def test_the_lake_can_be_another_one_from_now_on(make_coordinator: Make, tmp_path: Path) -> None:
+    coordinator = make_coordinator()
+    coordinator.create_table("t", DOCUMENT)
+    elsewhere = {
+        "datalake.iceberg.type": "sql",
+        "datalake.iceberg.uri": f"sqlite:///{tmp_path}/other.sqlite",
+        "datalake.iceberg.warehouse": f"file://{tmp_path}/other",
+    }
+
+    def alter(changes: dict[str, str | None]) -> None:
+        request = pb.AlterClusterConfigsRequest(alter_configs=[config_change(*change) for change in changes.items()])
+        coordinator.call(ApiKey.ALTER_CLUSTER_CONFIGS, request)
+
+    def names(table: str) -> list[str]:
+        lake = lake_of(coordinator.table_node(table)["properties"])
+        try:
+            return sorted(name for _, name in lake.catalog.list_tables("fluss"))  # type: ignore[attr-defined]
+        finally:
+            lake.close()
+
+    alter({**elsewhere})
+    coordinator.create_table("u", DOCUMENT)
+    assert names("u") == ["u"]
+    alter(dict.fromkeys(elsewhere))
+    coordinator.create_table("v", DOCUMENT)
+    assert names("v") == ["t", "v"]
+    alter({"datalake.enabled": "false"})
+    assert "datalake.enabled" in coordinator.refuses(
+        15, ApiKey.CREATE_TABLE, coordinator.create_table_request("w", DOCUMENT)
+    )
 
 
 def begun(coordinator: CoordinatorHarness, key: ApiKey, request: Any) -> asyncio.Task[Any]:
