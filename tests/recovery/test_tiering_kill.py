@@ -100,7 +100,7 @@ def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
                 model.check()
             # Nothing is stuck after all that: everything gets into the lake.
             model.end()
-            wanted = sum(sum(table.rows.values()) + len(table.by_key) for table in model.tables)
+            wanted = model.row_count
             wait_until(lambda: model.check() == wanted, "everything is in the lake", DEADLINE_SECONDS)
         finally:
             tierers.end()

@@ -46,6 +46,8 @@ class ModelTable:
             properties={"table.datalake.freshness": freshness},
             **options,
         )
+        info = db.info(self.table.name)
+        self.table_id, self.properties = info.table_id, info.properties
         self.db, self.has_key = db, has_key
         self.rows: Counter[tuple[Any, ...]] = Counter()
         self.by_key: dict[Key, str] = {}
@@ -70,16 +72,23 @@ class ModelTable:
             self.by_key.pop(key, None)
         self.written += len(keys)
 
+    def lake_offsets(self) -> int:
+        """The offsets of all its buckets that are in the lake."""
+        lake = lake_of(self.properties)
+        try:
+            return sum(lake.load(self.table.path).committed_offsets(self.table_id).values())
+        finally:
+            lake.close()
+
     def check(self) -> int:
         """Compare; the number of rows that came from the lake. The caller sees to it that nobody writes."""
-        info = self.db.info(self.table.name)
-        lake = lake_of(info.properties)
+        lake = lake_of(self.properties)
         try:
-            last = lake.load(self.table.path).last_commit(info.table_id)
+            last = lake.load(self.table.path).last_commit(self.table_id)
         finally:
             lake.close()
         offsets = {} if last is None else dict(last.offsets)
-        in_lake = [] if last is None else _lake_rows(self.table.outside(), last.snapshot_id)
+        in_lake = [] if last is None else _lake_rows(self.table.outside(self.properties), last.snapshot_id)
         places = [(row["region"], row["__bucket"], row["__offset"]) for row in in_lake]
         rows = [(row["region"], row["id"], row["text"]) for row in in_lake]
         changes = self._log_behind(offsets)
@@ -158,9 +167,14 @@ class LakeModel:
         with self.paused():
             return sum(table.check() for table in self.tables)
 
-    def progress(self) -> int:
-        """Snapshots so far, of all tables."""
-        return sum(len(table.table.outside().metadata.snapshots) for table in self.tables)
+    @property
+    def row_count(self) -> int:
+        """Rows of all tables that were acknowledged and not deleted since."""
+        return sum(sum(table.rows.values()) + len(table.by_key) for table in self.tables)
+
+    def offsets(self) -> list[int]:
+        """How far each table has got into the lake: its offsets together."""
+        return [table.lake_offsets() for table in self.tables]
 
     def end(self) -> None:
         """Everything that was begun is written when this returns."""

@@ -84,9 +84,9 @@ class LakeTable:
     def properties(self) -> dict[str, str]:
         return self.db.info(self.name).properties
 
-    def outside(self) -> Table:
+    def outside(self, properties: Mapping[str, str] | None = None) -> Table:
         """The lake table for somebody who knows nothing of us, only where the catalog is."""
-        _, shown = lake_properties_of(self.properties)
+        _, shown = lake_properties_of(properties or self.properties)
         return load_catalog("fluss", **shown).load_table((self.path.database_name, self.path.table_name))
 
     def seen_by_all(self) -> dict[str, Rows]:

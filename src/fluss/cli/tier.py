@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 DEFAULT_EVERY = "30s"
+DEFAULT_HEARTBEAT = "30s"
 RECONNECT_SECONDS = 5.0
 
 
@@ -50,6 +51,13 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--tables-at-once", metavar="N", type=int, default=2, help="by default 2")
     parser.add_argument("--cores", metavar="N", type=int, help="splits at once with --local; by default all cores")
     parser.add_argument(
+        "--heartbeat",
+        metavar="TIME",
+        default=DEFAULT_HEARTBEAT,
+        help="how often to tell the server that a round goes on, less than a third of its "
+        f"lake.tiering.heartbeat-timeout; by default {DEFAULT_HEARTBEAT}",
+    )
+    parser.add_argument(
         "--on-data-loss",
         choices=("fail", "skip"),
         default="fail",
@@ -63,7 +71,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Connect, choose the engine, tier."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    every_seconds = _every_seconds(options)
+    every_seconds = _seconds("--every", options.every or DEFAULT_EVERY)
     client = client_settings(options)
     stop = threading.Event()
     with _stopping(stop), _service(options, client, stop) as service:
@@ -77,13 +85,13 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_FAILED if failed else 0
 
 
-def _every_seconds(options: argparse.Namespace) -> float:
+def _seconds(flag: str, text: str) -> float:
     from fluss.model.option_values import parse_duration_ms
 
     try:
-        return parse_duration_ms(options.every or DEFAULT_EVERY) / 1000
+        return parse_duration_ms(text) / 1000
     except ValueError as error:
-        raise FlussError(f"--every: {error}", ErrorCode.INVALID_CONFIG_EXCEPTION) from None
+        raise FlussError(f"{flag}: {error}", ErrorCode.INVALID_CONFIG_EXCEPTION) from None
 
 
 def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
@@ -92,6 +100,7 @@ def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
     return TieringOptions(
         cores=cores,
         tables_at_once=options.tables_at_once,
+        heartbeat_seconds=_seconds("--heartbeat", options.heartbeat),
         on_data_loss=options.on_data_loss,
         lake_overrides=lake_settings(options),
         maintenance=not options.no_maintenance,
