@@ -24,6 +24,7 @@ from pyiceberg.partitioning import PartitionKey
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
+from fluss.codec.arrow_nulls import without_hidden_nulls
 from fluss.errors import FlussError
 from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tables.iceberg.catalog import catalog_errors
@@ -90,7 +91,7 @@ class _SplitFiles:
         """Take rows; writes when a row group is full."""
         if not batch.num_rows:
             return
-        self._pending.append(batch)
+        self._pending.append(_without_hidden_nulls(batch))
         self._pending_bytes += batch.nbytes
         self._pending_rows += batch.num_rows
         if self._pending_bytes >= ROW_GROUP_BYTES or self._pending_rows >= ROW_GROUP_ROWS:
@@ -131,6 +132,13 @@ class _SplitFiles:
         facts = statistics.to_serialized_dict()
         self._written.append(_data_file(self._target, self._open.path, self._partition, DataFileContent.DATA, facts))
         self._open = None
+
+
+def _without_hidden_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Nested columns as Parquet wants them, whether they come from a key-value batch or from a file of the lake."""
+    if not any(pa.types.is_nested(field.type) for field in batch.schema):
+        return batch
+    return pa.RecordBatch.from_arrays([without_hidden_nulls(column) for column in batch.columns], schema=batch.schema)
 
 
 class _OpenFile:

@@ -1,0 +1,69 @@
+"""Nulls that nobody sees: a NOT NULL field of a row that is null as a whole.
+
+Rows that were decoded from key-value batches have nulls there, and Parquet refuses them. Validity bits are left out,
+values stay where they are: no copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def without_hidden_nulls(array: Any) -> Any:
+    """The same values, with no nulls in fields that are NOT NULL; those that are seen were checked before.
+
+    >>> rows = pa.StructArray.from_arrays([pa.array([1, None])], ["a"], mask=pa.array([False, True]))
+    >>> strict = pa.StructArray.from_arrays(
+    ...     [rows.field(0)], fields=[pa.field("a", pa.int64(), False)], mask=pa.array([False, True])
+    ... )
+    >>> without_hidden_nulls(strict).field(0).null_count
+    0
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return _struct(array)
+    if pa.types.is_list(kind):
+        values = _fit(array.values, kind.value_field)
+        return array if values is array.values else _list_of(array, values)
+    if pa.types.is_map(kind):
+        items = _fit(array.items, kind.item_field)
+        keys = _fit(array.keys, kind.key_field)
+        return _list_of(array, pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field]))
+    return array
+
+
+def _fit(array: Any, field: pa.Field) -> Any:
+    fitting = without_hidden_nulls(array)
+    return fitting if field.nullable or not fitting.null_count else _without_validity(fitting)
+
+
+def _struct(array: Any) -> Any:
+    fields = [array.type.field(index) for index in range(array.type.num_fields)]
+    children = [_fit(array.field(index), field) for index, field in enumerate(fields)]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _list_of(array: Any, values: Any) -> Any:
+    validity, offsets = array.buffers()[:2]
+    return pa.Array.from_buffers(array.type, len(array), [validity, offsets], offset=array.offset, children=[values])
+
+
+def _without_validity(array: Any) -> Any:
+    """What lies under a null is a value like any other: zeros, an empty text, no elements."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays([array.field(index) for index in range(len(fields))], fields=fields)
+    buffers = array.buffers()
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        values = array.values
+        if pa.types.is_map(kind):
+            values = pa.StructArray.from_arrays([array.keys, array.items], fields=[kind.key_field, kind.item_field])
+        return pa.Array.from_buffers(
+            kind, len(array), [None, buffers[1]], null_count=0, offset=array.offset, children=[values]
+        )
+    own = 3 if pa.types.is_string(kind) or pa.types.is_binary(kind) else 2
+    return pa.Array.from_buffers(kind, len(array), [None, *buffers[1:own]], null_count=0, offset=array.offset)
