@@ -15,7 +15,9 @@ from tests.lake.test_expiry import files_on_disk, snapshot_ids
 from tests.lake.test_readers import check_all_see
 from tests.lake.test_rounds import FAR_FUTURE_MS
 from tests.support.lake_tables import TABLE_ID, Tierer, local_lake, people
-from tests.support.lake_upkeep import ROUNDS, keyed_table, log_table, upkeep
+from tests.support.lake_upkeep import keyed_table, log_table, upkeep
+
+ROUNDS = 3
 
 # Imports once, then one child per step; the children die, the parent tells how.
 PARENT = """
@@ -42,7 +44,7 @@ def one_file_then_die(self, split, files):
 def work(directory, spec, step):
     jobs = upkeep(
         Tierer(local_lake(directory), spec), days_later=2, min_snapshots=2, compaction_max_delete_files=1,
-        registry=Registry(),
+        compaction_min_files=2, registry=Registry(),
     )
     if step == "in a rewrite":
         target.IcebergTarget.rewrite_files = one_file_then_die
@@ -94,7 +96,7 @@ def lake(data: Path) -> Iterator[IcebergFormat]:
 def test_killed_at_every_step(lake: IcebergFormat, data: Path) -> None:
     tables = {}
     for number, step in enumerate(STEPS):
-        tierer, rows = (log_table, keyed_table)[number % 2](lake)
+        tierer, rows = (log_table, keyed_table)[number % 2](lake, rounds=ROUNDS)
         tierer.write(people(900, 1), start=10**6)  # a dead round's file
         tables[step] = tierer, rows, snapshot_ids(tierer)
     specs = {step: tierer.spec for step, (tierer, _, _) in tables.items()}
@@ -112,7 +114,7 @@ def check_finished_by_the_next_run(
     offsets = dict(tierer.table.committed_offsets(TABLE_ID))
     is_committed = snapshot_ids(tierer)[0] != ids[0]
     assert is_committed == (step == "after the commit"), step
-    jobs = upkeep(tierer, days_later=2, min_snapshots=2, compaction_max_delete_files=1)
+    jobs = upkeep(tierer, days_later=2, min_snapshots=2, compaction_max_delete_files=1, compaction_min_files=2)
     assert bool(jobs.compact().snapshot_id) != is_committed, step
     jobs.expire()
     jobs.remove_orphans()
