@@ -98,7 +98,9 @@ def test_rows_that_expired_from_the_log_are_found(db: fluss.Database) -> None:
     expire(table, write, 40)
     db.append(table.name, people(range(10**6, 10**6 + 3)))
     assert read(table) == [*written, *people(range(10**6, 10**6 + 3))]
+    assert read(table, start="earliest", end="latest") == read(table)
     assert len(read(table, union="false")) < len(written), "the log alone has lost some"
+    assert read(table, start="latest") == []
 
 
 def test_keys_are_merged_and_the_newest_wins(db: fluss.Database) -> None:

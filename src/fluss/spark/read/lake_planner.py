@@ -6,6 +6,8 @@
 | read.optimized, snapshot_id, as_of, `$lake` | tasks for files | the same |
 | union=false, a start, an end, a time range, changes | the log alone, as without a lake | live rows, changelog |
 
+`start=earliest`, `start=full` and `end=latest` are the whole table, so they are none of these.
+
 Rows are the same as without the lake, and those of expired log and expired partitions besides. A partition that a
 filter leaves out is left out of both. Runs on the driver and blocks.
 """
@@ -34,6 +36,7 @@ from fluss.spark.options import FlussOptions
 from fluss.spark.read import partition_pruning
 from fluss.spark.read.plan import TARGET_SPLIT_BYTES, BucketRange
 from fluss.spark.read.pushdown import Pushed
+from fluss.spark.read.ranges import has_start
 
 # Digits of a second that the lake keeps.
 LAKE_TIME_PRECISION = 6
@@ -77,8 +80,8 @@ def lake_options_of(options: FlussOptions, info: TableInfo) -> LakeOptions | Non
         return None
     if read.read_optimized:
         return LakeOptions(read_optimized=True)
-    is_whole = read.start is None or read.start.kind == "full"
-    if not is_whole or read.end is not None or read.incremental_start_ms is not None:
+    has_end = read.end is not None and read.end.kind != "latest"
+    if has_start(read) or has_end:
         return None  # a part of the log
     return LakeOptions(union=True)
 
