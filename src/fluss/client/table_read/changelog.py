@@ -94,14 +94,24 @@ class BucketMerge:
         (batch,) = joined.to_batches() or [self._batches[0]]
         if self._unmerged:
             columns = [batch.column(position) for position in self._positions]
-            keys = encode_keys(columns, self._types, self._encoding, batch.num_rows).dictionary_encode()
-            last = np.zeros(len(keys.dictionary), np.int64)
-            last[np.asarray(keys.indices)] = np.arange(batch.num_rows)  # of equal keys the last one stays
-            last.sort()
+            last = last_of_each(encode_keys(columns, self._types, self._encoding, batch.num_rows))
             deleted = np.concatenate(self._deletes)
             batch = batch.take(pa.array(last[~deleted[last]]))
         self._batches, self._deletes, self._unmerged = [batch], [np.zeros(batch.num_rows, np.bool_)], 0
         return batch
+
+
+def last_of_each(keys: Any) -> Any:
+    """Where the last one of each different key is, ascending.
+
+    >>> last_of_each(pa.array([b"a", b"b", b"a"])).tolist()
+    [1, 2]
+    """
+    encoded = keys.dictionary_encode()
+    last = np.zeros(len(encoded.dictionary), np.int64)
+    last[np.asarray(encoded.indices)] = np.arange(len(keys))  # written in order, so that the last one stays
+    last.sort()
+    return last
 
 
 def newest_images(rows: LogRows) -> tuple[Any, Any]:

@@ -13,19 +13,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fluss.client.lookup.keys import table_key_plan
 from fluss.client.metadata import ClientTable
 from fluss.client.scanner.log_rows import LogRows
-from fluss.client.table_read.changelog import newest_images
+from fluss.client.table_read.changed_keys import ChangedKeys
+from fluss.client.table_read.changelog import last_of_each, newest_images
 from fluss.codec.keys import KeyEncoding, encode_keys
 
 # Changes that are collected before equal keys are thrown out.
 MAX_UNMERGED_ROWS = 500_000
-# Rows of the lake that are compared at a time: each comparison hashes the keys of the tail once.
-MAX_COMPARED_ROWS = 1 << 20
-MAX_COMPARED_BYTES = 64 * 1024 * 1024
 
 # Equal values are equal keys, and Arrow hashes them as they are.
 _PLAIN_ROOTS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "CHAR", "STRING", "BINARY", "BYTES", "DATE"})
@@ -64,6 +61,8 @@ class Tail:
     def add(self, rows: LogRows) -> None:
         """The next changes."""
         batch, deleted = newest_images(rows)
+        if not batch.num_rows:
+            return  # old images only; the new ones follow
         self._batches.append(batch)
         self._deleted.append(deleted)
         self._unmerged += batch.num_rows
@@ -76,10 +75,7 @@ class Tail:
         if not self._unmerged:
             return
         (batch,) = pa.Table.from_batches(self._batches, self._schema).combine_chunks().to_batches()
-        encoded = self._keys.of(batch).dictionary_encode()
-        last = np.zeros(len(encoded.dictionary), np.int64)
-        last[np.asarray(encoded.indices)] = np.arange(batch.num_rows)  # of equal keys the last one stays
-        last.sort()
+        last = last_of_each(self._keys.of(batch))
         self._batches = [batch.take(pa.array(last))]
         self._deleted = [np.concatenate(self._deleted)[last]]
         self._unmerged = 0
@@ -91,34 +87,15 @@ class Tail:
         if not self._batches:
             yield from batches
             return
-        changed = self._keys.of(self._batches[0])
-        for group in _groups(batches, min(len(changed), MAX_COMPARED_ROWS)):
-            keys = pa.chunked_array([self._keys.of(batch) for batch in group])
-            kept = pc.invert(pc.is_in(keys, value_set=changed)).combine_chunks()
-            start = 0
-            for batch in group:
-                mask = kept.slice(start, batch.num_rows)
-                start += batch.num_rows
+        changed = ChangedKeys(self._keys.of(self._batches[0]))
+        for group in changed.groups(batches):
+            masks = changed.unchanged([self._keys.of(batch) for batch in group])
+            for batch, mask in zip(group, masks, strict=True):
                 count = mask.true_count
                 if count:
                     yield batch if count == batch.num_rows else batch.filter(mask)
-        there = self._batches[0].filter(pa.array(~self._deleted[0]))
+        (there,), (deleted,) = self._batches, self._deleted
+        if deleted.any():
+            there = there.filter(pa.array(~deleted))
         if there.num_rows:
             yield there
-
-
-def _groups(batches: Iterable[Any], rows: int) -> Iterator[list[Any]]:
-    """So many batches at a time that hashing the changed keys anew for each group costs less than the group itself."""
-    group: list[Any] = []
-    count = size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        group.append(batch)
-        count += batch.num_rows
-        size += batch.get_total_buffer_size()
-        if count >= rows or size >= MAX_COMPARED_BYTES:
-            yield group
-            group, count, size = [], 0, 0
-    if group:
-        yield group

@@ -1,7 +1,8 @@
 """The last image of every key that changed in a piece of changelog, deleted keys among them.
 
-A `ChangeFold` is used by one thread. Its memory is what the changes of different keys take, and `MAX_UNMERGED_ROWS`
-more; whoever feeds it stops when `size_bytes` is enough.
+A `ChangeFold` is used by one thread. Changes are merged by key when there are as many new ones as merged ones, and
+`MIN_UNMERGED_ROWS` at least: then every row is merged about twice, however many come. Memory is at most double of what
+the changes of different keys take; whoever feeds it stops when it `is_full`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import pyarrow as pa
 from fluss.client.lookup.keys import table_key_plan
 from fluss.client.metadata import ClientTable
 from fluss.client.scanner.log_rows import LogRows
+from fluss.client.table_read.changelog import last_of_each
 from fluss.codec.keys import encode_keys
 from fluss.lake.tiering.log_reading import with_lake_columns
 from fluss.model.paths import ChangeType
 
-MAX_UNMERGED_ROWS = 200_000
+MIN_UNMERGED_ROWS = 200_000
 
 
 class RowKeys:
@@ -49,12 +51,17 @@ class ChangeFold:
         self._keys = keys
         self._batches: list[Any] = []
         self._deleted: list[Any] = []
-        self._unmerged = 0
+        self._merged = self._unmerged = 0
         self._merged_keys: Any = pa.array([], pa.binary())
 
-    @property
-    def size_bytes(self) -> int:
-        """What the rows hold in memory."""
+    def is_full(self, max_bytes: int) -> bool:
+        """Whether the changes of different keys take half of this; only then more of them could not be merged."""
+        if self._size_bytes() <= max_bytes:
+            return False
+        self._merge()
+        return self._size_bytes() > max_bytes // 2
+
+    def _size_bytes(self) -> int:
         return sum(int(batch.get_total_buffer_size()) for batch in self._batches)
 
     def add(self, rows: LogRows) -> None:
@@ -70,7 +77,7 @@ class ChangeFold:
         self._batches.append(batch)
         self._deleted.append(deleted)
         self._unmerged += batch.num_rows
-        if self._unmerged >= MAX_UNMERGED_ROWS:
+        if self._unmerged >= max(MIN_UNMERGED_ROWS, self._merged):
             self._merge()
 
     def _merge(self) -> None:
@@ -82,12 +89,9 @@ class ChangeFold:
         (batch,) = joined
         deleted = np.concatenate(self._deleted)
         keys = self._keys.of(batch)
-        encoded = keys.dictionary_encode()
-        last = np.zeros(len(encoded.dictionary), np.int64)
-        last[np.asarray(encoded.indices)] = np.arange(batch.num_rows)
-        last.sort()
+        last = last_of_each(keys)
         picked = pa.array(last)
-        self._batches, self._deleted = [batch.take(picked)], [deleted[last]]
+        self._batches, self._deleted, self._merged = [batch.take(picked)], [deleted[last]], len(last)
         self._merged_keys = keys.take(picked)
 
     def changes(self) -> Changes:
