@@ -92,7 +92,7 @@ def changelog(base: int, *entries: tuple[ChangeType, int, str]) -> LogRows:
 
 @pytest.mark.parametrize("limit", [1, 1_000], ids=["merged all the time", "merged at the end"])
 def test_the_last_image_of_every_key(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(changes, "MAX_UNMERGED_ROWS", limit)
+    monkeypatch.setattr(changes, "MIN_UNMERGED_ROWS", limit)
     columns = (Column("id", BigIntType().not_null()), Column("text", StringType()))
     descriptor = TableDescriptor(Schema(columns, ("id",)).numbered(), bucket_keys=("id",), bucket_count=1)
     keys = RowKeys(ClientTable(TablePath("db", "t"), 1, 1, descriptor, 0, 0))
@@ -115,6 +115,18 @@ def test_the_last_image_of_every_key(monkeypatch: pytest.MonkeyPatch, limit: int
         {"id": 1, "text": "A", "__offset": 4},
         {"id": 3, "text": "C", "__offset": 7},
     ]
+
+
+def test_full_is_what_cannot_be_merged() -> None:
+    columns = (Column("id", BigIntType().not_null()), Column("text", StringType()))
+    descriptor = TableDescriptor(Schema(columns, ("id",)).numbered(), bucket_keys=("id",), bucket_count=1)
+    fold = ChangeFold(RowKeys(ClientTable(TablePath("db", "t"), 1, 1, descriptor, 0, 0)))
+    for number in range(100):
+        fold.add(changelog(number, (ChangeType.INSERT, 1, "x" * 100)))
+    assert not fold.is_full(2_000), "a hundred rows of one key are one row"
+    for number in range(100):
+        fold.add(changelog(number, (ChangeType.INSERT, number, "x" * 100)))
+    assert fold.is_full(2_000)
 
 
 def test_no_changes() -> None:

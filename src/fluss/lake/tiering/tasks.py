@@ -50,7 +50,7 @@ def _tier_changes(session: Session, work: TableWork, split: SplitWork) -> SplitR
     log = SplitLog(session, work, split)
     for rows in log:
         fold.add(rows)
-        if fold.size_bytes > work.options.max_changes_bytes:
+        if fold.is_full(work.options.max_changes_bytes):
             log.stop()
     ended = replace(split.split, end_offset=log.reached)
     message = write_changes(work, ended, split.files, fold.changes(), keys)
