@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import fluss
 import fluss.spark
+from fluss.spark.write.foreach_batch import STOPPED_TEXT
 from tests.spark.conftest import Tables
 from tests.spark.stream_queries import ended
 from tests.support.server_process import wait_until
@@ -29,6 +31,7 @@ from tests.support.server_process import wait_until
 EVENTS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SPARK_SCHEMA = "id bigint, name string"
 FIRST_FILE_SECONDS = 1_700_000_000
+SLOW_SECONDS = 100.0
 
 
 class Input:
@@ -205,6 +208,38 @@ def test_only_the_latest_row_of_a_key_counts(tables: Tables, spark: SparkSession
     rows = [("a", 3), ("a", 5), ("a", 4), ("b", 8), ("b", 9), ("c", 1)]
     sink(spark.createDataFrame(rows, "name string, total bigint").repartition(4), 0)
     assert {row["name"]: row["total"] for row in tables.rows("totals")} == {"a": 5, "c": 1}
+
+
+def test_a_query_that_is_stopped_in_the_middle_of_a_batch(tables: Tables, source: Input, tmp_path: Path) -> None:
+    """Spark's pattern for the error that the sink gets then would overflow the stack on the text of Java's error."""
+    tables.create("events", EVENTS)
+    source.add([1])
+    started = tmp_path / "started"
+    raised: list[str] = []
+
+    def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        started.touch()
+        time.sleep(SLOW_SECONDS)
+        yield from batches
+
+    rows = source.frame().mapInArrow(slow, source.frame().schema)
+    sink = fluss.spark.foreach_batch(tables.path("events"), options=tables.options())
+
+    def noted(frame: DataFrame, batch_id: int) -> None:
+        try:
+            sink(frame, batch_id)
+        except Exception as error:
+            raised.append(str(error))
+            raise
+
+    query = rows.writeStream.foreachBatch(noted).option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        wait_until(started.exists, "the batch runs", SLOW_SECONDS)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert [text.startswith(STOPPED_TEXT) for text in raised] == [True], raised
+    assert ids(tables) == []
 
 
 def test_mistakes_are_found_before_the_first_batch() -> None:

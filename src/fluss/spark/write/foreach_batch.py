@@ -1,4 +1,9 @@
-"""`fluss.spark.foreach_batch`: the sink for queries in update mode, which Spark refuses to Python sinks."""
+"""`fluss.spark.foreach_batch`: the sink for queries in update mode, which Spark refuses to Python sinks.
+
+Errors of Java are passed on without their stacks. Spark looks into the text of what a `foreachBatch` function raised,
+to see whether the query was only being stopped, with a pattern that needs stack frames for every character: on the
+usual text it ends in a StackOverflowError, which then hides what had happened.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,10 @@ if TYPE_CHECKING:
 
 ROW_KIND_COLUMN = "_fluss_row_kind"
 RANK_COLUMN = "_fluss_rank"
+SIGNS_OF_STOPPING = ("InterruptedException", "ClosedByInterruptException", "InterruptedIOException", "JOB_CANCELLED")
+STOPPED_TEXT = "py4j.protocol.Py4JJavaError: An error occurred while calling save: java.lang.InterruptedException"
+"""What Spark takes for the end of a query that is being stopped, in as few characters as that can be said."""
+MAX_REASON_CHARACTERS = 4000
 
 BatchFunction = Callable[["DataFrame", int], None]
 
@@ -56,12 +65,27 @@ def foreach_batch(
             for table in tables:
                 target = {**settings, "table": table, "transactionBatch": str(batch_id)}
                 rows = frame if latest_by is None else _latest(frame, _primary_key(target), latest_by)
-                rows.write.format("fluss").mode("append").options(**target).save()
+                _save(rows, target, batch_id)
         finally:
             if len(tables) > 1:
                 frame.unpersist()
 
     return write_batch
+
+
+def _save(rows: DataFrame, target: Mapping[str, str], batch_id: int) -> None:
+    try:
+        rows.write.format("fluss").mode("append").options(**target).save()
+    except Exception as error:
+        from_java = getattr(error, "java_exception", None)  # of Py4J, which clients of Spark Connect do not have
+        if from_java is None:
+            raise
+        reason = str(from_java.toString())
+        if any(sign in reason for sign in SIGNS_OF_STOPPING):
+            raise FlussError(STOPPED_TEXT) from None
+        lines = [line for line in reason.splitlines() if not line.startswith("\tat ")]
+        text = "\n".join(lines)[:MAX_REASON_CHARACTERS]
+        raise FlussError(f"batch {batch_id} could not be written to table {target['table']}: {text}") from None
 
 
 def _primary_key(settings: Mapping[str, str]) -> list[str]:
