@@ -68,6 +68,8 @@ def _clear_away(session: SparkSession) -> None:
     if connection is not None:
         connection.close()
     client.thread_connection = threading.local()
+    sessions: Any = SparkSession._get_j_spark_session_class(session._jvm)
+    sessions.setActiveSession(session._jsparkSession)  # the new connection has a new thread of Java
     for query in session.streams.active:
         query.stop()
     context.cancelAllJobs()

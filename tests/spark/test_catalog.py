@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +152,9 @@ def test_names_of_other_catalogs_are_left_alone(spark: SparkSession) -> None:
         fluss.spark.catalog.register(spark, "a.b", "localhost:1")
 
 
-def test_registering_again_changes_the_address(tables: Tables) -> None:
+def test_registering_again_and_in_another_thread_changes_the_address(tables: Tables) -> None:
     tables.create("t", pa.schema([("id", pa.int64())]))
     fluss.spark.catalog.register(tables.spark, "moved", "127.0.0.1:1")
-    fluss.spark.catalog.register(tables.spark, "moved", tables.target.bootstrap_servers)
+    with ThreadPoolExecutor(1) as other:
+        other.submit(fluss.spark.catalog.register, tables.spark, "moved", tables.target.bootstrap_servers).result(100)
     assert rows(tables.spark, f"SHOW TABLES IN moved.{tables.name}") == [(tables.name, "t", False)]

@@ -75,7 +75,11 @@ def _check_session(spark: SparkSession, name: str, allow_untested: bool) -> None
 
 def _answer(spark: SparkSession, name: str) -> None:
     from pyspark import java_gateway
+    from pyspark.sql import SparkSession
 
+    # Spark looks for the settings of a catalog in the session of the calling thread; a new thread has none.
+    sessions: Any = SparkSession._get_j_spark_session_class(spark._jvm)
+    sessions.setActiveSession(spark._jsparkSession)
     start: Any = java_gateway.ensure_callback_server_started
     start(spark.sparkContext._gateway)
     session: Any = spark._jsparkSession
