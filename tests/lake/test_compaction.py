@@ -273,13 +273,14 @@ def test_tiering_and_upkeep_at_the_same_time_lose_nothing(lake: IcebergFormat) -
 
     with ThreadPoolExecutor(1) as pool:
         tiering = pool.submit(tier)
-        compacted = 0
+        reports = []
         while not rounds_done.is_set():
-            report = maintain_if_due(tierer.table, TABLE_ID, {}, registry=Registry())
-            assert report.errors == ()
-            compacted += report.compaction is not None and report.compaction.snapshot_id is not None
+            reports.append(maintain_if_due(tierer.table, TABLE_ID, {}, registry=Registry()))
         added = tiering.result(60)
-    assert compacted
+    # On a busy machine rounds may have been faster every time: then it is done when they are over.
+    reports.append(maintain_if_due(tierer.table, TABLE_ID, {}, registry=Registry()))
+    assert [report.errors for report in reports] == [()] * len(reports)
+    assert any(report.compaction is not None and report.compaction.snapshot_id is not None for report in reports)
     tierer.table = tierer.table.refreshed()
     check_all_see(lake, tierer, [*rows, *added])
     assert tierer.table.committed_offsets(TABLE_ID) == {bucket(0): 15}
