@@ -12,47 +12,31 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.lookup.keys import table_key_plan
-from fluss.client.metadata import ClientTable
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.table_read.changelog import last_of_each
-from fluss.codec.keys import encode_keys
+from fluss.client.table_read.lake_merge import MergeKeys
 from fluss.lake.tiering.log_reading import with_lake_columns
 from fluss.model.paths import ChangeType
 
 MIN_UNMERGED_ROWS = 200_000
 
 
-class RowKeys:
-    """The primary keys of rows as bytes, as the server stores them; columns are found by name."""
-
-    def __init__(self, table: ClientTable) -> None:
-        plan = table_key_plan(table)
-        self.names = tuple(plan.primary_columns)
-        self._types = [table.schema.data_types[table.schema.position(name)] for name in self.names]
-        self._encoding = plan.primary_encoding
-
-    def of(self, batch: Any) -> Any:
-        """A binary array with the key of each row."""
-        return encode_keys([batch.column(name) for name in self.names], self._types, self._encoding, batch.num_rows)
-
-
 class Changes(NamedTuple):
-    """Keys that changed, and the rows of those that are still there, in the order of their offsets."""
+    """Keys that changed, and the rows of those that are still there, in the order of their offsets; None: no such."""
 
-    keys: Any
+    keys: Any | None
     rows: Any | None
 
 
 class ChangeFold:
     """Add changes in the order of the log, then take `changes` once."""
 
-    def __init__(self, keys: RowKeys) -> None:
+    def __init__(self, keys: MergeKeys) -> None:
         self._keys = keys
         self._batches: list[Any] = []
         self._deleted: list[Any] = []
         self._merged = self._unmerged = 0
-        self._merged_keys: Any = pa.array([], pa.binary())
+        self._merged_keys: Any = None
 
     def is_full(self, max_bytes: int) -> bool:
         """Whether the changes of different keys take half of this; only then more of them could not be merged."""
@@ -74,6 +58,8 @@ class ChangeFold:
             kept = np.flatnonzero(types != ChangeType.UPDATE_BEFORE)
             batch = batch if len(kept) == len(types) else batch.take(pa.array(kept))
             deleted = types[kept] == ChangeType.DELETE
+        if not batch.num_rows:
+            return
         self._batches.append(batch)
         self._deleted.append(deleted)
         self._unmerged += batch.num_rows

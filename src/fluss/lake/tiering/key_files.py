@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss.client.table_read.changed_keys import ChangedKeys
+from fluss.client.table_read.lake_merge import MergeKeys
 from fluss.lake.tables.format import SYSTEM_COLUMNS, CommitMessage, LakeFile, LakeSplit
-from fluss.lake.tiering.changes import Changes, RowKeys
+from fluss.lake.tiering.changes import Changes
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.work import TableWork
 
@@ -41,12 +43,12 @@ def uses_position_deletes(files: Sequence[LakeFile], changed_keys: int, options:
 
 
 def write_changes(
-    work: TableWork, split: LakeSplit, files: Sequence[LakeFile], changes: Changes, keys: RowKeys
+    work: TableWork, split: LakeSplit, files: Sequence[LakeFile], changes: Changes, keys: MergeKeys
 ) -> CommitMessage:
     """The files of one split."""
     target = work.target
     new_rows = [] if changes.rows is None else [changes.rows]
-    if not len(changes.keys):
+    if changes.keys is None:
         return CommitMessage(split, 0)
     if not files:
         return target.write_split(split, new_rows)
@@ -61,26 +63,29 @@ def write_changes(
 
 
 def _rewritten(
-    work: TableWork, files: Sequence[LakeFile], changed: Any, keys: RowKeys, new_rows: Sequence[Any]
+    work: TableWork, files: Sequence[LakeFile], changed: Any, keys: MergeKeys, new_rows: Sequence[Any]
 ) -> Iterator[Any]:
     names = [*work.table.schema.column_names, *SYSTEM_COLUMNS]
-    for batch in work.target.read_files(files, work.table.schema, names):
-        stale = pc.is_in(keys.of(batch), value_set=changed)
-        kept = batch if not stale.true_count else batch.filter(pc.invert(stale))
-        if kept.num_rows:
-            yield kept
+    changed_keys = ChangedKeys(changed)
+    for group in changed_keys.groups(work.target.read_files(files, work.table.schema, names)):
+        masks = changed_keys.unchanged([keys.of(batch) for batch in group])
+        for batch, mask in zip(group, masks, strict=True):
+            if mask.true_count:
+                yield batch if mask.true_count == batch.num_rows else batch.filter(mask)
     yield from new_rows
 
 
-def _hidden(work: TableWork, files: Sequence[LakeFile], changed: Any, keys: RowKeys) -> Mapping[LakeFile, Any]:
+def _hidden(work: TableWork, files: Sequence[LakeFile], changed: Any, keys: MergeKeys) -> Mapping[LakeFile, Any]:
     """Per file the positions of the rows whose keys changed."""
     found: dict[LakeFile, Any] = {}
+    changed_keys = ChangedKeys(changed)
     for file in files:
         positions = []
-        for batch in work.target.read_positions(file, work.table.schema, keys.names):
-            stale = pc.is_in(keys.of(batch), value_set=changed)
-            if stale.true_count:
-                positions.append(batch.column(batch.num_columns - 1).filter(stale).to_numpy())
+        for group in changed_keys.groups(work.target.read_positions(file, work.table.schema, keys.names)):
+            masks = changed_keys.unchanged([keys.of(batch) for batch in group])
+            for batch, mask in zip(group, masks, strict=True):
+                if mask.true_count < batch.num_rows:
+                    positions.append(batch.column(batch.num_columns - 1).filter(pc.invert(mask)).to_numpy())
         if positions:
             found[file] = pa.array(np.concatenate(positions))
     return found

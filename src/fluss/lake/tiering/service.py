@@ -223,8 +223,6 @@ class TieringService:
         try:
             lake = self._lake_of(path)
             report = TableRound(self._session, path, lake, self._runner, self._options, self._watcher, fence).run()
-            if self._options.maintenance and report.snapshot_id is not None and fence() is None:
-                self._maintain(report, lake)
         except FlussError as error:
             if tell_fenced or error.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION:
                 self._watcher.failed(path, error)
@@ -235,15 +233,19 @@ class TieringService:
             self._watcher.failed(path, unexpected)
             return unexpected
         self._watcher.finished(report)
+        if self._options.maintenance and report.snapshot_id is not None and fence() is None:
+            self._maintain(report, lake)
         return report
 
     def _maintain(self, report: RoundReport, lake: LakeFormat) -> None:
-        """Errors of upkeep are in its report: the rows of the round are safe."""
-        properties = self._session.run(self._calls.get_table_info(report.path)).properties
+        """Errors of upkeep do not count as errors of the round: its rows are safe."""
         registry = CoordinatorRegistry(TieringCalls(self._session), report.table_id, report.path)
-        done = maintain_if_due(
-            lake.load(report.path), report.table_id, properties, runner=self._upkeep, registry=registry
-        )
+        try:
+            properties = self._session.run(self._calls.get_table_info(report.path)).properties
+            table = lake.load(report.path)
+            done = maintain_if_due(table, report.table_id, properties, runner=self._upkeep, registry=registry)
+        except FlussError as error:
+            done = MaintenanceReport(errors=(f"upkeep could not begin: {error.message}",))
         self._watcher.maintained(report.path, done)
 
     def _lake_of(self, path: TablePath) -> LakeFormat:

@@ -13,9 +13,10 @@ from typing import Any
 
 from fluss.client.session import Session
 from fluss.client.table_read.bucket_state import BucketState
+from fluss.client.table_read.lake_merge import MergeKeys
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.format import CommitMessage
-from fluss.lake.tiering.changes import ChangeFold, RowKeys
+from fluss.lake.tiering.changes import ChangeFold
 from fluss.lake.tiering.key_files import write_changes
 from fluss.lake.tiering.log_reading import SplitLog, lake_batch, same_moment, with_lake_columns
 from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
@@ -45,7 +46,7 @@ def _tier_log(session: Session, work: TableWork, split: SplitWork) -> SplitResul
 
 
 def _tier_changes(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
-    keys = RowKeys(work.table)
+    keys = MergeKeys(work.table)
     fold = ChangeFold(keys)
     log = SplitLog(session, work, split)
     for rows in log:
