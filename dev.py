@@ -36,7 +36,8 @@ PYTHON = BIN / "python"
 PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
-SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec", "tests/spark/test_kill_rounds.py"]
+SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]
+SOAKED_FOLDERS += ["tests/spark/test_kill_rounds.py", "tests/spark/test_tier_kill.py"]
 # Many tests wait for processes to start and stop. Tests of a file share servers and stay together; the many short ones
 # come last (by name: tests/unit), so that both processes have work until the end.
 IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20"]
