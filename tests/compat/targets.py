@@ -65,7 +65,7 @@ class Target(ABC):
         elif words[0] == "grant":
             _grant(self.settings()["bootstrap"], *words[1:])
         elif words[0] == "lake_snapshot":
-            _lake_snapshot(self.settings()["bootstrap"], *words[1:])
+            lake_snapshot(self.settings()["bootstrap"], *words[1:])
         else:
             self.disturb(what)
 
@@ -209,7 +209,7 @@ def _grant(bootstrap: str, user: str, operation: str, database: str, table: str)
         client.call(ApiKey.CREATE_ACLS, request)
 
 
-def _lake_snapshot(bootstrap: str, database: str, table: str, snapshot_id: str, *offsets: str) -> None:
+def lake_snapshot(bootstrap: str, database: str, table: str, snapshot_id: str, *offsets: str) -> None:
     """Register a snapshot as a tiering service does."""
     path = pb.PbTablePath(database_name=database, table_name=table)
     with WireClient.connect(bootstrap) as client:

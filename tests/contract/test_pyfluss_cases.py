@@ -20,6 +20,7 @@ import fluss.aio
 from tests.compat import cases as case_package
 from tests.compat.cases import kit
 from tests.compat.cases.kit import Case, Context, registered
+from tests.compat.targets import lake_snapshot
 from tests.support.targets import Target
 
 CASE_DEADLINE_SECONDS = 60.0
@@ -87,8 +88,12 @@ def test_case(case: Case, target: Target) -> None:
     }
 
     async def ask(what: str) -> None:
-        verb, database, table, column = what.split()
+        verb, database, table, *rest = what.split()
+        if verb == "lake_snapshot":
+            lake_snapshot(target.bootstrap_servers, database, table, *rest)
+            return
         assert verb == "add_column", what
+        (column,) = rest
         async with await fluss.aio.FlussConnection.create(target.config()) as connection:
             path = fluss.TablePath(database, table)
             await connection.get_admin().alter_table(path, add_columns={column: pa.string()})
