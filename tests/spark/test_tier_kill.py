@@ -21,7 +21,7 @@ from tests.support.lake_model import LakeModel
 from tests.support.peers import free_ports
 from tests.support.server_process import COMMAND, ServerProcess, wait_until
 
-KINDS = ("worker", "driver", "worker", "server")
+KINDS = ("driver", "worker", "server")
 ROUNDS = max(len(KINDS), int(os.environ.get("FLUSS_KILL_ROUNDS") or 0) // 10)
 LONGEST_PAUSE_SECONDS = 0.6
 PROGRESS_SECONDS = 120.0
