@@ -60,14 +60,17 @@ def lake_columns(server: ServerProcess, name: str) -> list[str]:
     """The columns of the lake table, read by somebody who only knows where the lake is; none if there is no table."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError
+    from sqlalchemy.exc import OperationalError
 
     file = server.data / "lake" / "catalog.sqlite"
     if not file.exists():
         return []
-    catalog = load_catalog("fluss", type="sql", uri=f"sqlite:///{file}?timeout=30")
+    # Only the server makes the tables of the catalog; until it has done so, there is no lake table.
+    options = {"type": "sql", "uri": f"sqlite:///{file}?timeout=30", "init_catalog_tables": "false"}
+    catalog = load_catalog("fluss", **options)
     try:
         return [field.name for field in catalog.load_table(tuple(name.split("."))).schema().fields]
-    except NoSuchTableError:
+    except (NoSuchTableError, OperationalError):
         return []
     finally:
         catalog.close()

@@ -65,9 +65,13 @@ class LogBench:
         self.loop = TestLoop()
         self.committer = Committer(self.loop.post, self.files, flush, **committer_options)
         self.releases = 0
+        self._logs: list[BucketLog] = []
 
     def open(self, name: str = "log-0", options: LogOptions | None = None) -> BucketLog:
-        return BucketLog.open(self.directory / name, options or self.options, self.committer, self.files, now_ms=1000)
+        options = options or self.options
+        log = BucketLog.open(self.directory / name, options, self.committer, self.files, now_ms=1000)
+        self._logs.append(log)
+        return log
 
     def append(self, log: BucketLog, batch: bytes, now_ms: int = 1000) -> Append:
         """Hand in records in a buffer of their own and return at once."""
@@ -91,7 +95,13 @@ class LogBench:
             self.committer.drain()
 
     def close(self) -> None:
+        """Finish what is queued and give back the files of logs that were not closed, without their checkpoints: that
+        is how a process ends that dies."""
         self.committer.close()
+        for log in self._logs:
+            log.writer.close()
+            for segment in log.segments:
+                self.committer.open_segments.drop(segment)
 
     def _count_release(self) -> None:
         self.releases += 1

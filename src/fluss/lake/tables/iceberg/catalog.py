@@ -21,6 +21,9 @@ from fluss.lake.tables.iceberg.settings import (
     not_configured,
 )
 
+# A SQL catalog has two tables, and each may be made by another program while this one looks.
+OPENING_RACES = 4
+
 
 def open_catalog(properties: Mapping[str, str], directory: Path | None) -> Catalog:
     """The catalog; makes the default one's directory."""
@@ -29,10 +32,22 @@ def open_catalog(properties: Mapping[str, str], directory: Path | None) -> Catal
         (directory.absolute() / LAKE_DIRECTORY).mkdir(parents=True, exist_ok=True)
     name = given.pop("name", DEFAULT_CATALOG_NAME)
     try:
-        return load_catalog(name, **given)
+        return _load(name, given)
     except Exception as error:  # whatever the catalog's own client raises: the user must know which setting it is about
         shown = given.get("uri", given.get("type", ""))
         raise not_configured(f"the Iceberg catalog {shown!r} cannot be opened: {error}") from error
+
+
+def _load(name: str, given: Mapping[str, str]) -> Catalog:
+    """pyiceberg looks whether a new SQL catalog has its tables and makes them after that; of two programs that open it
+    at the same moment, one then fails over the table of the other, and finds it there when it looks again."""
+    for _ in range(OPENING_RACES):
+        try:
+            return load_catalog(name, **given)
+        except Exception as error:  # sqlalchemy's, a library that only SQL catalogs have
+            if "already exists" not in str(error):
+                raise
+    return load_catalog(name, **given)
 
 
 @contextmanager

@@ -224,7 +224,8 @@ class BucketSnapshots:
 
 def destroy_remote(store: RemoteStore, record: SnapshotRecord) -> None:
     """Delete all snapshots of a bucket; in the store of today, a copied data directory must not delete another's."""
-    if record.objects:
+    # Also when no object is left: an object store may hold markers of directories that were used.
+    if record.next_snapshot_id > 0:
         directory = store.tablet_directory(record.path, record.bucket, record.partition_name, REMOTE_KIND)
         store.delete_directory(directory)
         store.remove_empty_parents(directory)

@@ -60,12 +60,13 @@ def test_full_buffers_that_wait_for_others_of_their_store_are_bounded(tmp_path: 
         _StoreBucket(KvStore.open(tmp_path / str(number), resources), resources.unflushed) for number in range(3)
     ]
     value, highest = b"x" * 1000, 0
-    for offset in range(1, 121):
+    for offset in range(1, 481):
         bucket = buckets[offset % 3]
         bucket.store.write({b"%d %d" % (offset, row): value for row in range(200)}, Applied(offset, 0, 0, 0))
         resources.unflushed.wrote(bucket)
         highest = max(highest, resources.write_buffers.get_usage())
-    assert 4 << 20 < highest < 10 << 20, "24 MB were written"
+    # RocksDB's own threads may be behind by some buffers, but not by all that was written.
+    assert 4 << 20 < highest < 32 << 20, "96 MB were written"
     for bucket in buckets:
-        assert len(bucket.store.scan()) == 40 * 200
+        assert len(bucket.store.scan()) == 160 * 200
         bucket.store.close()
