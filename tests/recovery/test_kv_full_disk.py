@@ -7,6 +7,9 @@ import os
 import random
 from pathlib import Path
 
+import pytest
+
+import fluss
 from fluss.codec.compacted_row import encode_compacted_row
 from fluss.codec.keys import KeyEncoding, encode_key
 from fluss.codec.kv_batch import encode_kv_batch
@@ -120,6 +123,21 @@ def test_the_reserve_of_the_disk_holds_for_rows_and_new_tables(disk: Path) -> No
             create_table(server.address, name, 1)
             wait_until(lambda: _is_taken(client, table_id, puts), "a put after room was made")
         assert "Traceback" not in server.log_text()
+
+
+def test_a_bucket_that_has_no_room_to_be_opened_says_so_and_opens_when_there_is_room(disk: Path) -> None:
+    with ServerProcess(disk) as server:
+        table_id = create_table(server.address, "t", 1)
+        fill(disk / "filler")
+        with WireClient(*leaders(server.address, "t")[0]) as client:
+            _, error = _put_until_refused(client, table_id, 0)
+            assert error.error_code == ErrorCode.DISK_WRITE_LOCKED
+            assert "no space left on the disk, make room" in error.message
+            with fluss.connect(server.address) as db, pytest.raises(FlussError, match=r"\(error code 70\)"):
+                db.upsert("t", [{"id": 1, "number": 1, "text": "a client, which says so at once"}])
+            (disk / "filler").unlink()
+            wait_until(lambda: _is_taken(client, table_id, 0), "a put after room was made")
+            assert _row_count(client, table_id, ROWS_PER_PUT) == ROWS_PER_PUT
 
 
 def _is_taken(client: WireClient, table_id: int, put_number: int) -> bool:

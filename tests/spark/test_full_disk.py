@@ -57,6 +57,10 @@ def test_jobs_fail_with_the_reason_and_succeed_when_there_is_room(
 
         with pytest.raises(StreamingQueryException, match=REASON):
             copy()
+        fill(disk / "rest")
+        with pytest.raises(PySparkException, match=r"\(error code 70\)"):
+            write("fluss.keys")
+        (disk / "rest").unlink()
         assert db.to_arrow("fluss.log").num_rows == 0
         assert db.to_arrow("fluss.keys").num_rows == 0
 

@@ -35,6 +35,7 @@ _RETRY = frozenset(
         ErrorCode.LOG_STORAGE_EXCEPTION,
         ErrorCode.KV_STORAGE_EXCEPTION,
         ErrorCode.STORAGE_EXCEPTION,
+        ErrorCode.DISK_WRITE_LOCKED,  # a bucket that cannot be opened for want of room
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )

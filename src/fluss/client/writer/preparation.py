@@ -24,6 +24,11 @@ PARTITION_WAIT_SECONDS = 30.0
 PARTITION_PAUSE_SECONDS = 0.01
 
 
+def may_pass(error: FlussError) -> bool:
+    """Whether a writer tries again by itself. That the disk is full it says at once: somebody has to make room."""
+    return error.is_retriable and error.error_code != ErrorCode.DISK_WRITE_LOCKED
+
+
 class WriterIds:
     """The writer id of a connection: asked for once, shared by all buckets, dropped when a server forgot it."""
 
@@ -65,7 +70,7 @@ class WriterIds:
                 answer = await connection.call(ApiKey.INIT_WRITER, request)
                 return int(answer.writer_id)
             except FlussError as error:
-                if self._cluster.closed or not error.is_retriable or loop.time() + pause > deadline:
+                if self._cluster.closed or not may_pass(error) or loop.time() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_INIT_PAUSE_SECONDS)

@@ -24,7 +24,7 @@ from fluss.client.rpc import RpcConnection
 from fluss.client.writer.bucket_queue import BucketQueue, EncodingFailedError, Piece, WriteBatch
 from fluss.client.writer.handles import Chunk, PendingResult
 from fluss.client.writer.memory import MemoryBudget
-from fluss.client.writer.preparation import WriterIds, prepare_bucket
+from fluss.client.writer.preparation import WriterIds, may_pass, prepare_bucket
 from fluss.client.writer.reactions import DOUBTFUL_CODES, STALE_METADATA_CODES, Reaction, react
 from fluss.client.writer.requests import (
     ACKS,
@@ -210,7 +210,7 @@ class Sender:
             await prepare_bucket(self.cluster, queue, self.config.writer_dynamic_create_partition_enabled)
             queue.failed_preparations = 0
         except FlussError as error:
-            if not error.is_retriable or self.cluster.closed:
+            if not may_pass(error) or self.cluster.closed:
                 raise
             queue.failed_preparations += 1
             if queue.failed_preparations > self.config.writer_retries:

@@ -24,7 +24,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.network.service import Reply
 from fluss.server.placement import leader_of
-from fluss.server.storage.files import FileSystem
+from fluss.server.storage.files import FileSystem, is_disk_full
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.log.bucket_log import BucketLog
@@ -258,10 +258,7 @@ class BucketRegistry:
             local.becomes_open(*done.result())
         else:
             logger.error("%s cannot be opened and is not served: %s", local.name, error)
-            reason = error if isinstance(error, FlussError) else None
-            text = f"{local.name} cannot be opened: {reason.message if reason else error}; see the server's log"
-            retry_at_ms = self._clock() + BROKEN_RETRY_MS
-            local.becomes_broken(FlussError(text, ErrorCode.STORAGE_EXCEPTION), retry_at_ms)
+            local.becomes_broken(_opening_error(local.name, error), self._clock() + BROKEN_RETRY_MS)
 
     def _close_failed(self, local: LocalBucket, kv: KvBucket) -> None:
         """The store of a bucket has failed: close the bucket, so that a later request opens and replays it."""
@@ -346,6 +343,16 @@ def unknown_bucket(bucket: TableBucket) -> FlussError:
         f"there is no bucket {bucket.bucket_id} of table id {bucket.table_id}{partition}",
         ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
     )
+
+
+def _opening_error(name: str, error: BaseException | None) -> FlussError:
+    """What requests of a bucket that cannot be opened get; that there is no room passes, and users can do something."""
+    reason = error.message if isinstance(error, FlussError) else str(error)
+    is_full = isinstance(error, FlussError) and error.error_code == ErrorCode.DISK_WRITE_LOCKED
+    if is_full or (isinstance(error, OSError) and is_disk_full(error)):
+        text = f"{name} cannot be opened: {reason}; no space left on the disk, make room and it goes on"
+        return FlussError(text, ErrorCode.DISK_WRITE_LOCKED)
+    return FlussError(f"{name} cannot be opened: {reason}; see the server's log", ErrorCode.STORAGE_EXCEPTION)
 
 
 def _close_log(log: BucketLog, name: str) -> None:

@@ -3,7 +3,7 @@
 States and moves (only in the event loop's thread):
 
     OPENING -> OPEN       the log was recovered; everything that waited runs at once, in the order it came
-    OPENING -> BROKEN     the log cannot be opened: requests get `error` (26) until a later try succeeds
+    OPENING -> BROKEN     it cannot be opened: requests get `error` (26; 70 on a full disk) until a later try succeeds
     BROKEN  -> OPENING    somebody asked again after `BROKEN_RETRY_MS`
     OPEN    -> BROKEN     the store of a primary-key table has failed: it is closed, to be opened again
     any     -> GONE       table or partition was dropped, or the tablet stops: requests get `error`

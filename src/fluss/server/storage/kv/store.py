@@ -100,7 +100,7 @@ class KvStore:
             if _is_damage(error):
                 raise StoreDamagedError(f"{directory}: {error}") from error
             text = f"cannot open the key-value store in {directory}: {error}; nothing was removed, check the disk"
-            raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION) from error
+            raise FlussError(text, _code(error)) from error
         return cls(database, directory, read_note(note, directory))
 
     @property
@@ -255,7 +255,7 @@ class KvStore:
             raise
         except Exception as error:  # RocksDB's bindings raise plain Exception
             text = f"the key-value store in {self.directory} failed: {error}; check the disk"
-            self.failure = FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
+            self.failure = FlussError(text, _code(error))
             if _is_damage(error):
                 _mark_damaged(self.directory)
             raise self.failure from error
@@ -300,6 +300,11 @@ def _is_damage(error: Exception) -> bool:
     return "Corruption" in text or "No such file" in text
 
 
+def _code(error: Exception) -> ErrorCode:
+    """Writers are told at once that the disk is full; everything else they try again."""
+    return ErrorCode.DISK_WRITE_LOCKED if "No space left" in str(error) else ErrorCode.KV_STORAGE_EXCEPTION
+
+
 def _marker(directory: Path) -> Path:
     return directory.with_name(directory.name + _MARKER_SUFFIX)
 
@@ -322,7 +327,7 @@ def _create(directory: Path, resources: KvResources) -> None:
         os.replace(creating, directory)
     except Exception as error:  # RocksDB's bindings raise plain Exception
         text = f"cannot create a key-value store in {directory}: {error}; check the disk"
-        raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION) from error
+        raise FlussError(text, _code(error)) from error
 
 
 def _open_database(directory: Path, resources: KvResources) -> Rdict:
