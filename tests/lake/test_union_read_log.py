@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pytest
 
 import fluss
 from fluss import aio, col
+from fluss.client.scanner.base_scanner import BaseLogScanner
 from fluss.client.scanner.log_scanner import LogScanner
 from fluss.errors import ErrorCode, FlussError
 from tests.support.tiering import PEOPLE, REGIONAL, LakeTable, Rows, person
@@ -186,6 +187,14 @@ def test_options_that_make_no_sense(db: fluss.Database) -> None:
 @pytest.fixture(scope="module")
 def expired(db: fluss.Database) -> tuple[LakeTable, Rows]:
     """A table whose log begins behind offset 100; everything is tiered but its newest rows."""
+    table, rows, write = expiring(db)
+    expire(table, write, 100)
+    write()
+    return table, rows
+
+
+def expiring(db: fluss.Database) -> tuple[LakeTable, Rows, Callable[[], None]]:
+    """A table whose tiered rows expire after a second, the rows that were written to it, and what writes some more."""
     table = LakeTable(db, bucket_count=1, properties=EXPIRING)
     rows: Rows = []
 
@@ -194,9 +203,18 @@ def expired(db: fluss.Database) -> tuple[LakeTable, Rows]:
         db.append(table.name, more)
         rows.extend(more)
 
-    expire(table, write, 100)
     write()
-    return table, rows
+    return table, rows, write
+
+
+async def awaited(table: LakeTable, subscribe: Callable[[BaseLogScanner], None]) -> Any:
+    """What a scanner of coroutines reads."""
+    config = fluss.Config({"bootstrap.servers": table.db.connection._session.config.bootstrap_servers})
+    async with await aio.FlussConnection.create(config) as connection:
+        scan = (await connection.get_table(table.name)).new_scan()
+        scanner = await scan.create_record_batch_log_scanner()
+        subscribe(scanner)
+        return await scanner.to_arrow()
 
 
 def scanner_of(table: LakeTable, columns: list[str] | None = None) -> LogScanner:
@@ -230,16 +248,41 @@ def test_bounded_scans_find_what_has_expired(expired: tuple[LakeTable, Rows]) ->
         reader = scanner.to_arrow_batch_reader()
         assert reader.read_all().column("id").to_pylist() == ids
         assert scanner.get_subscribed_buckets()[0][1] == len(rows)
+    found = asyncio.run(awaited(table, lambda scanner: scanner.subscribe_all()))
+    assert found.column("id").to_pylist() == ids
 
-    async def awaited() -> Any:
-        config = fluss.Config({"bootstrap.servers": table.db.connection._session.config.bootstrap_servers})
-        async with await aio.FlussConnection.create(config) as connection:
-            scan = (await connection.get_table(table.name)).new_scan()
-            scanner = await scan.create_record_batch_log_scanner()
-            scanner.subscribe_all()
-            return await scanner.to_arrow()
 
-    assert asyncio.run(awaited()).column("id").to_pylist() == ids
+@pytest.mark.parametrize("start", [fluss.EARLIEST_OFFSET, 20])
+def test_what_expires_while_a_bounded_scan_begins_comes_from_the_lake(db: fluss.Database, start: int) -> None:
+    """The log begins later when its rows are fetched than when the scan asked where it begins."""
+    table, rows, write = expiring(db)
+    if start >= 0:
+        expire(table, write, start)
+
+    def expires_in_between(scanner: BaseLogScanner) -> None:
+        go_on_at = scanner._go_on_at
+
+        def late(moves: Mapping[fluss.TableBucket, int]) -> None:
+            scanner._go_on_at = go_on_at  # type: ignore[method-assign]
+            expire(table, write, max(moves.values()))
+            go_on_at(moves)
+
+        scanner._go_on_at = late  # type: ignore[method-assign]
+        scanner.subscribe(0, start)
+
+    def blocking(read: Callable[[LogScanner], Any]) -> Any:
+        with scanner_of(table) as scanner:
+            expires_in_between(scanner)
+            return read(scanner)
+
+    for found in (
+        blocking(LogScanner.to_arrow),
+        blocking(lambda scanner: scanner.to_arrow_batch_reader().read_all()),
+        asyncio.run(awaited(table, expires_in_between)),
+    ):
+        ids = found.column("id").to_pylist()
+        assert ids == list(range(max(start, 0), ids[-1] + 1))
+    assert ids[-1] == len(rows) - 1
 
 
 def test_scans_from_a_time_that_has_expired(expired: tuple[LakeTable, Rows]) -> None:

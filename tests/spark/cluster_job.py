@@ -9,7 +9,6 @@ leaves a file in the folder of the job.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -51,11 +50,10 @@ def stream(spark: SparkSession, job: dict[str, Any]) -> None:
 
 
 def read_back(spark: SparkSession, job: dict[str, Any], table: str) -> dict[str, Any]:
-    """What a batch read of the table has, and the hosts of the executors that read it."""
+    """What a batch read of the table has."""
     frame = spark.read.format("fluss").options(**job["options"]).load(table)
-    parts = [row.asDict() for row in summed(frame).collect()]
-    hosts = sorted({part["host"] for part in parts if part["rows"]})
-    return {"rows": sum(part["rows"] for part in parts), "ids": sum(part["ids"] for part in parts), "hosts": hosts}
+    parts = summed(frame).collect()
+    return {"rows": sum(part["rows"] for part in parts), "ids": sum(part["ids"] for part in parts)}
 
 
 def summed(frame: DataFrame) -> DataFrame:
@@ -66,16 +64,24 @@ def summed(frame: DataFrame) -> DataFrame:
         for batch in batches:
             rows += batch.num_rows
             ids += sum(batch.column("id").to_pylist())
-        yield pa.RecordBatch.from_pylist([{"host": os.environ["SPARK_LOCAL_IP"], "rows": rows, "ids": ids}])
+        yield pa.RecordBatch.from_pylist([{"rows": rows, "ids": ids}])
 
-    return frame.mapInArrow(sums, "host string, rows long, ids long")
+    return frame.mapInArrow(sums, "rows long, ids long")
+
+
+def busy_hosts(spark: SparkSession) -> list[str]:
+    """The hosts of executors that have done tasks of this program."""
+    executors: Any = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    found = [executors.apply(index) for index in range(executors.size())]
+    return sorted({each.hostPort().rpartition(":")[0] for each in found if each.completedTasks() > 0})
 
 
 def pipeline(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
     """The whole of it."""
     write(spark, job)
     stream(spark, job)
-    return {table: read_back(spark, job, table) for table in (job["source"], *job["sinks"])}
+    found = {table: read_back(spark, job, table) for table in (job["source"], *job["sinks"])}
+    return {**found, "hosts": busy_hosts(spark)}
 
 
 def attempts(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:

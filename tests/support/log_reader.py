@@ -16,7 +16,7 @@ from fluss.codec.arrow_types import to_arrow_schema
 from fluss.codec.log_batch import BatchHeader, check_crc, iter_batches
 from fluss.codec.row_columns import RowFormat
 from fluss.codec.row_log_batch import decode_row_batch
-from fluss.errors import ErrorCode
+from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 
@@ -86,7 +86,13 @@ async def stored_batches(
             fetch_offset=offset,
             max_fetch_bytes=MAX_FETCH_BYTES,
         )
-        answer = await server.fetch(request)
+        try:
+            answer = await server.fetch(request)
+        except FlussError as error:
+            if error.error_code != ErrorCode.NETWORK_EXCEPTION:
+                raise
+            server = await cluster.leader(bucket, table.path)  # it was killed, and this connection had not heard of it
+            continue
         result = answer.message.tables_resp[0].buckets_resp[0]
         if result.error_code in NOT_YET_LEADING:
             await asyncio.sleep(0.05)  # bounded by the deadline of the whole reading

@@ -12,6 +12,7 @@ from fluss.client.scanner.limit_scan import BaseBatchScanner
 from fluss.client.scanner.log_scanner import ITERATION_POLL_MS
 from fluss.client.scanner.materialize import ScanRecord
 from fluss.client.scanner.records import RecordBatch, ScanRecords
+from fluss.errors import FlussError
 
 
 class AioLogScanner(BaseLogScanner):
@@ -34,7 +35,7 @@ class AioLogScanner(BaseLogScanner):
     async def poll_arrow(self, timeout_ms: int) -> Any:
         """A `pyarrow.Table` of what is there; without rows when none come within `timeout_ms`."""
         self._need_batches("poll_arrow")
-        return self._table_of(await self._core.poll_async(None, timeout_ms))
+        return self._table_of([rows.rows for rows in await self._core.poll_async(None, timeout_ms)])
 
     async def to_arrow(self) -> Any:
         """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
@@ -43,15 +44,17 @@ class AioLogScanner(BaseLogScanner):
         """
         self._need_batches("to_arrow")
         loop = asyncio.get_running_loop()
-        older = await loop.run_in_executor(None, self._older) if self._reads_lake else ()
-        subscriptions = await self._core.session.awaitable(self._begin_bounded())
-        rows = []
-        try:
-            while (taken := await self._core.next_bounded_async(subscriptions)) is not None:
-                rows += taken
-        finally:
-            self._core.end_bounded(subscriptions)
-        return self._table_of(rows, older)
+        batches: list[Any] = await loop.run_in_executor(None, self._older) if self._reads_lake else []
+        while True:
+            subscriptions = await self._core.session.awaitable(self._begin_bounded())
+            try:
+                while (taken := await self._core.next_bounded_async(subscriptions)) is not None:
+                    batches += [rows.rows for rows in taken]
+                return self._table_of(batches)
+            except FlussError as error:
+                batches += await loop.run_in_executor(None, self._expired_meanwhile, error)
+            finally:
+                self._core.end_bounded(subscriptions)
 
     async def to_pandas(self) -> Any:
         """The same as a `pandas.DataFrame`."""

@@ -15,11 +15,10 @@ from fluss.client.blocks import EndsWithAnyBlock
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import Everything, ScanPlan
 from fluss.client.scanner.core import ScannerCore
-from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.subscription import Subscription
 from fluss.client.session import Session
 from fluss.client.values import EARLIEST_OFFSET, TableBucket
-from fluss.errors import FlussError
+from fluss.errors import ErrorCode, FlussError
 
 
 class BaseLogScanner(EndsWithAnyBlock):
@@ -115,14 +114,19 @@ class BaseLogScanner(EndsWithAnyBlock):
         subscriptions = self._core.session.run(self._begin_bounded())
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self._bounded_batches(older, subscriptions))
 
-    def _bounded_batches(self, older: Iterable[Any], subscriptions: Any) -> Iterator[Any]:
-        try:
-            yield from older
-            while (taken := self._core.next_bounded(subscriptions)) is not None:
-                for rows in taken:
-                    yield rows.rows
-        finally:
-            self._core.end_bounded(subscriptions)
+    def _bounded_batches(self, older: Iterable[Any], subscriptions: list[Subscription]) -> Iterator[Any]:
+        while True:
+            try:
+                yield from older
+                while (taken := self._core.next_bounded(subscriptions)) is not None:
+                    for rows in taken:
+                        yield rows.rows
+                return
+            except FlussError as error:
+                older = self._expired_meanwhile(error)
+            finally:
+                self._core.end_bounded(subscriptions)
+            subscriptions = self._core.session.run(self._begin_bounded())
 
     def _older(self) -> list[Any]:
         """Batches of what has expired from the log and is in the lake; the log is then read from there on. Blocks."""
@@ -135,6 +139,16 @@ class BaseLogScanner(EndsWithAnyBlock):
         self._go_on_at(moves)
         return batches
 
+    def _expired_meanwhile(self, error: FlussError) -> list[Any]:
+        """Batches of what has expired since the log's beginning was looked up; `error` if they are not in the lake."""
+        if not self._reads_lake or error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
+            raise error
+        before = self._core.positions()
+        older = self._older()
+        if self._core.positions() == before:
+            raise error
+        return older
+
     def _go_on_at(self, moves: Mapping[TableBucket, int]) -> None:
         if moves:
             self._core.subscribe(moves)
@@ -146,9 +160,8 @@ class BaseLogScanner(EndsWithAnyBlock):
             return []
         return await self._core.begin_bounded()
 
-    def _table_of(self, taken: Sequence[LogRows], older: Sequence[Any] = ()) -> Any:
+    def _table_of(self, batches: Sequence[Any]) -> Any:
         """One table; rows that kept the columns they were written with are filled up with nulls."""
-        batches = [*older, *(rows.rows for rows in taken)]
         schema = self.arrow_schema
         if all(batch.schema.equals(schema) for batch in batches):
             return pa.Table.from_batches(batches, schema)

@@ -33,7 +33,7 @@ class LogScanner(BaseLogScanner):
     def poll_arrow(self, timeout_ms: int) -> Any:
         """A `pyarrow.Table` of what is there; without rows when none come within `timeout_ms`."""
         self._need_batches("poll_arrow")
-        return self._table_of(self._core.poll(None, timeout_ms))
+        return self._table_of([rows.rows for rows in self._core.poll(None, timeout_ms)])
 
     def to_arrow(self) -> Any:
         """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
@@ -43,13 +43,7 @@ class LogScanner(BaseLogScanner):
         self._need_batches("to_arrow")
         older = self._older()
         subscriptions = self._core.session.run(self._begin_bounded())
-        rows = []
-        try:
-            while (taken := self._core.next_bounded(subscriptions)) is not None:
-                rows += taken
-        finally:
-            self._core.end_bounded(subscriptions)
-        return self._table_of(rows, older)
+        return self._table_of(list(self._bounded_batches(older, subscriptions)))
 
     def to_pandas(self) -> Any:
         """The same as a `pandas.DataFrame`."""

@@ -77,6 +77,8 @@ class LakeHistory:
         session, table = self._session, self._table
         partitions = live_partitions(session, table) if is_everything else {}
         begins = session.run(list_bucket_offsets(session.cluster, table.path, list(positions), EARLIEST))
+        # Where the log begins now: rows that expire before they are fetched are missed, not passed over.
+        self.moves = {bucket: begins[bucket] for bucket in positions if positions[bucket] == EARLIEST_OFFSET}
         expired = {
             bucket: begins[bucket] for bucket in positions if self._is_expired(positions[bucket], begins[bucket])
         }
