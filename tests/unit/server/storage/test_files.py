@@ -6,12 +6,14 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from fluss.codec.buffers import ReadableBuffer
 from fluss.server.storage.files import (
     MAX_BUFFERS_PER_WRITE,
+    MAX_BYTES_PER_WRITE,
     FileSystem,
     is_disk_full,
     make_directories,
@@ -91,3 +93,21 @@ def test_holes_are_found(tmp_path: Path) -> None:
 
 def test_free_bytes_of_a_directory_that_does_not_exist_yet(tmp_path: Path) -> None:
     assert FileSystem().free_bytes(str(tmp_path / "x" / "y")) > 0
+
+
+def test_large_writes_are_made_of_calls_of_limited_size(tmp_path: Path) -> None:
+    class Counting(FileSystem):
+        sizes: ClassVar[list[int]] = []
+
+        def pwritev(self, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
+            self.sizes.append(sum(map(len, buffers)))
+            return super().pwritev(descriptor, buffers, position)
+
+    files = Counting()
+    descriptor = files.open_write(str(tmp_path / "file"))
+    buffers = [bytes([number]) * size for number, size in enumerate((10, 700_000, 0, 5, 250_000, 20_000))]
+    assert write_all(files, descriptor, buffers, 3) == 970_018
+    files.close(descriptor)
+    assert (tmp_path / "file").read_bytes()[3:] == b"".join(buffers)
+    assert max(files.sizes) <= MAX_BYTES_PER_WRITE
+    assert len(files.sizes) == 5, "small buffers share a call"
