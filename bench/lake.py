@@ -224,8 +224,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench --lake", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds; one more is thrown away, but for 0")
-    parser.add_argument("--rows", type=int, default=400_000, help="rows of sixteen columns")
-    parser.add_argument("--key-rows", type=int, default=1_000_000, help="rows of five columns of primary-key tables")
+    parser.add_argument("--rows", type=int, default=1_200_000, help="rows of sixteen columns")
+    parser.add_argument("--key-rows", type=int, default=4_000_000, help="rows of five columns of primary-key tables")
     parser.add_argument("--engines", nargs="+", choices=("local", "spark"), default=["local", "spark"])
     parser.add_argument("--cores", type=int, default=2, help="splits at the same time")
     parser.add_argument("--buckets", type=int, default=2)
