@@ -33,7 +33,8 @@ LOCK = ROOT / "requirements.lock"
 BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 
-PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+# Most modules of the packages are never imported: Python compiles those that are.
+PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
@@ -15,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fluss
 import fluss.spark
+from fluss.spark.connecting import open_table
+from fluss.spark.options import parse_options
 from tests.spark.conftest import Tables
 from tests.support.restartable import restartable_server
 
@@ -208,3 +211,17 @@ def test_a_job_outlives_a_restart_of_the_server(spark: SparkSession) -> None:
         server.comes_back()
         reading.join(120)
         assert [tuple(row) for row in found] == [(rows, rows * (rows - 1) // 2)]
+
+
+def test_only_workers_keep_their_modules_from_the_garbage_collector(tables: Tables, spark: SparkSession) -> None:
+    options = parse_options(tables.options(table=tables.create("t", pa.schema([("id", pa.int64())]))))
+
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            with open_table(options):
+                yield pa.RecordBatch.from_pydict({"id": [gc.get_freeze_count()]})
+
+    assert all(row.id > 10_000 for row in spark.range(0, 2, 1, 2).mapInArrow(frozen, "id long").collect())
+    before = gc.get_freeze_count()
+    with open_table(options):
+        assert gc.get_freeze_count() == before

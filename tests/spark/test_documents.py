@@ -24,7 +24,10 @@ SETTING = "spark.sql.fluss.bootstrap.servers"
 
 @pytest.fixture
 def address(spark: SparkSession) -> Iterator[str]:
-    """The server of the other tests, as if it were new; the session is left without its address."""
+    """The server and the session of the other tests, as if they were new; the session is left without the address."""
+    for view in spark.catalog.listTables():
+        if view.isTemporary:
+            spark.catalog.dropTempView(view.name)
     address = running_target("standalone").bootstrap_servers
     options = {"bootstrap.servers": address}
     for table in ("events", "event_counts"):

@@ -255,7 +255,7 @@ class KvStore:
             raise
         except Exception as error:  # RocksDB's bindings raise plain Exception
             text = f"the key-value store in {self.directory} failed: {error}; check the disk"
-            self.failure = FlussError(text, _code(error))
+            self.failure = FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
             if _is_damage(error):
                 _mark_damaged(self.directory)
             raise self.failure from error
@@ -301,7 +301,10 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _code(error: Exception) -> ErrorCode:
-    """Writers are told at once that the disk is full; everything else they try again."""
+    """Of a store that cannot be opened: writers are told at once that the disk is full, all else they try again.
+
+    Not for a store that fails later: rows that are in the changelog already must be sent again.
+    """
     return ErrorCode.DISK_WRITE_LOCKED if "No space left" in str(error) else ErrorCode.KV_STORAGE_EXCEPTION
 
 
