@@ -1,4 +1,4 @@
-"""A warehouse in an object store, by configuration alone."""
+"""A warehouse in an object store and a REST catalog, by configuration alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fluss.lake.tables.iceberg.tables import IcebergFormat
 from tests.support.lake_tables import PEOPLE, TABLE_ID, made, people, spec_of
 from tests.support.lake_upkeep import upkeep
 from tests.support.object_store import ObjectStore
+from tests.support.rest_catalog import RestCatalogServer
 
 
 def test_a_warehouse_in_an_object_store(tmp_path: Path) -> None:
@@ -48,6 +49,30 @@ def test_a_warehouse_in_an_object_store(tmp_path: Path) -> None:
         tierer.table = tierer.table.refreshed()
         assert tierer.rows() == people(0, 8)
         assert len([key for key in store.objects if key.endswith(".parquet")]) == 1
+
+
+def test_a_rest_catalog(tmp_path: Path) -> None:
+    """Tables are made, tiered into from two places, kept up and read through it; its file has them all."""
+    with RestCatalogServer(tmp_path) as rest:
+        properties = {"type": "rest", "uri": rest.uri}
+        lake = open_lake("iceberg", properties, tmp_path / "unused")
+        assert isinstance(lake, IcebergFormat)
+        tierer = made(lake, spec_of(PEOPLE))
+        tierer.commit(tierer.write(people(0, 3)))
+        other = open_lake("iceberg", properties, tmp_path / "unused").load(tierer.spec.path)
+        for number in range(3, 8):
+            tierer.commit(tierer.write(people(number, 1), start=number))
+        with pytest.raises(FlussError, match="another commit was faster"):
+            other.commit(TABLE_ID, [tierer.write(people(3, 1), start=3)])
+        assert tierer.rows() == people(0, 8)
+        assert upkeep(tierer).compact().files_after == 1
+        assert upkeep(tierer, days_later=2, min_snapshots=1).expire().snapshot_count == 6
+        tierer.table = tierer.table.refreshed()
+        assert tierer.rows() == people(0, 8)
+        behind = rest.catalog.load_table(rest.catalog.list_tables("db")[0])
+        assert behind.scan().to_arrow().num_rows == 8
+        assert any(line.startswith("POST /v1/namespaces/db/tables/") for line in rest.requests)
+        assert not (tmp_path / "unused").exists(), "nothing of the default catalog is made"
 
 
 def test_a_catalog_that_cannot_be_reached_is_a_clear_error(tmp_path: Path) -> None:
