@@ -14,9 +14,8 @@ from struct import Struct
 
 import pyarrow as pa
 
-COMPRESSION_TYPE_PROPERTY = "table.log.arrow.compression.type"
-ZSTD_LEVEL_PROPERTY = "table.log.arrow.compression.zstd.level"
-DEFAULT_ZSTD_LEVEL = 3
+from fluss.model.properties import COMPRESSION_TYPE, COMPRESSION_ZSTD_LEVEL, DEFAULT_ZSTD_LEVEL
+
 MIN_ZSTD_LEVEL = 1
 MAX_ZSTD_LEVEL = 22
 RAW_BUFFER_LENGTH = -1
@@ -51,7 +50,7 @@ class Compression:
     def __post_init__(self) -> None:
         if not MIN_ZSTD_LEVEL <= self.level <= MAX_ZSTD_LEVEL:
             raise ValueError(
-                f"{ZSTD_LEVEL_PROPERTY} must be from {MIN_ZSTD_LEVEL} to {MAX_ZSTD_LEVEL}, got {self.level}"
+                f"{COMPRESSION_ZSTD_LEVEL} must be from {MIN_ZSTD_LEVEL} to {MAX_ZSTD_LEVEL}, got {self.level}"
             )
 
     @staticmethod
@@ -65,17 +64,17 @@ class Compression:
             return Compression(CompressionKind[kind.strip().upper()], level)
         except KeyError:
             known = ", ".join(each.name for each in CompressionKind)
-            raise ValueError(f"{COMPRESSION_TYPE_PROPERTY} must be one of {known}, got {kind!r}") from None
+            raise ValueError(f"{COMPRESSION_TYPE} must be one of {known}, got {kind!r}") from None
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> Compression:
-        """From the property texts of a table; absent ones have their defaults (ZSTD, level 3)."""
-        level = properties.get(ZSTD_LEVEL_PROPERTY, str(DEFAULT_ZSTD_LEVEL))
+        """From the property texts of a table; absent ones have our defaults (ZSTD, level 1)."""
+        level = properties.get(COMPRESSION_ZSTD_LEVEL, str(DEFAULT_ZSTD_LEVEL))
         try:
             level_number = int(level)
         except ValueError:
-            raise ValueError(f"{ZSTD_LEVEL_PROPERTY} must be a number, got {level!r}") from None
-        return Compression.parse(properties.get(COMPRESSION_TYPE_PROPERTY, CompressionKind.ZSTD.name), level_number)
+            raise ValueError(f"{COMPRESSION_ZSTD_LEVEL} must be a number, got {level!r}") from None
+        return Compression.parse(properties.get(COMPRESSION_TYPE, CompressionKind.ZSTD.name), level_number)
 
 
 NO_COMPRESSION = Compression(CompressionKind.NONE)

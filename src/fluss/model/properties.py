@@ -52,6 +52,10 @@ AUTO_INCREMENT_CACHE_SIZE = "table.auto-increment.cache-size"
 CHANGELOG_IMAGE = "table.changelog.image"
 STATISTICS_COLUMNS = "table.statistics.columns"
 
+# For tables that name no level. Apache Fluss's own clients take 3 then, which takes half as long again and saves about
+# two percent of typical rows (docs/writing.md); to readers the level makes no difference.
+DEFAULT_ZSTD_LEVEL = 1
+
 LAKE_FORMATS = ("paimon", "iceberg", "hudi", "lance")
 TIME_UNITS = ("HOUR", "DAY", "MONTH", "QUARTER", "YEAR")
 MILLISECONDS_PER_DAY = 86_400_000
@@ -73,7 +77,7 @@ TABLE_PROPERTIES: Mapping[str, TableProperty] = {
         TableProperty(REPLICATION_FACTOR, parse_int),
         TableProperty(LOG_FORMAT, enum_parser(("ARROW", "INDEXED", "COMPACTED")), "ARROW"),
         TableProperty(COMPRESSION_TYPE, enum_parser(("NONE", "LZ4_FRAME", "ZSTD")), "ZSTD"),
-        TableProperty(COMPRESSION_ZSTD_LEVEL, parse_int, 3),
+        TableProperty(COMPRESSION_ZSTD_LEVEL, parse_int, DEFAULT_ZSTD_LEVEL),
         TableProperty(KV_FORMAT, enum_parser(("COMPACTED", "INDEXED")), "COMPACTED"),
         TableProperty(KV_FORMAT_VERSION, parse_int),
         TableProperty(KV_STANDBY_REPLICA, parse_boolean, alterable=True),

@@ -16,7 +16,7 @@ ZSTD = Compression(CompressionKind.ZSTD)
 
 
 def test_settings_from_properties() -> None:
-    assert Compression.from_properties({}) == Compression(CompressionKind.ZSTD, 3)
+    assert Compression.from_properties({}) == Compression(CompressionKind.ZSTD, 1)
     properties = {"table.log.arrow.compression.type": "zstd", "table.log.arrow.compression.zstd.level": "22"}
     assert Compression.from_properties(properties) == Compression(CompressionKind.ZSTD, 22)
     assert Compression.from_properties({"table.log.arrow.compression.type": "None"}).kind is CompressionKind.NONE

@@ -17,7 +17,7 @@ DAY_MS = 86_400_000
         ("table.replication.factor", None, "3", 3, "x"),
         ("table.log.format", "ARROW", "indexed", "INDEXED", "CSV"),
         ("table.log.arrow.compression.type", "ZSTD", "lz4_frame", "LZ4_FRAME", "snappy"),
-        ("table.log.arrow.compression.zstd.level", 3, "22", 22, "high"),
+        ("table.log.arrow.compression.zstd.level", 1, "22", 22, "high"),
         ("table.kv.format", "COMPACTED", "Indexed", "INDEXED", "ARROW"),
         ("table.kv.format-version", None, "1", 1, "v1"),
         ("table.kv.standby-replica.enabled", None, "True", True, "1"),
