@@ -1,7 +1,8 @@
 """Between fetching and the user: record bytes wait here, are decoded in order, and go to the `ReadyQueue`.
 
-Runs on the I/O thread, except for the decoding of larger chunks, which happens on the decoding threads, one chunk of a
-bucket at a time; its rows are handed on in order. Bytes come from answers to fetches and from remote segments alike.
+Runs on the I/O thread, except for the decoding of larger chunks, which happens on the decoding threads, two chunks of a
+bucket at a time, so that no thread waits for the other's last batch. The rows of a chunk are handed on after those of
+the chunk before it. Bytes come from answers to fetches and from remote segments alike.
 
 Bounds: `is_full` at `MAX_RAW_BYTES` of undecoded bytes; decoding stops while the `ReadyQueue` has no room.
 """
@@ -27,6 +28,7 @@ MAX_RAW_BYTES = 32 * 1024 * 1024
 INLINE_DECODE_BYTES = 16 * 1024
 # Larger ones are decoded in two halves at the same time.
 PARALLEL_DECODE_BYTES = 128 * 1024
+MAX_DECODING_CHUNKS_PER_BUCKET = 2
 
 
 class DecodeStage:
@@ -107,8 +109,9 @@ class DecodeStage:
         self._on_progress(None)
 
     def decode_waiting(self, subscription: Subscription) -> None:
-        """Decode small chunks here and now; hand a larger one to the decoding threads, one per bucket at a time."""
-        while subscription.raw and not subscription.decoding and self._queue.has_room():
+        """Decode small chunks here and now, unless others are before them; hand the rest to the decoding threads."""
+        decodings = subscription.decodings
+        while subscription.raw and len(decodings) < MAX_DECODING_CHUNKS_PER_BUCKET and self._queue.has_room():
             chunk = subscription.raw.popleft()
             size = len(chunk.view)
             subscription.raw_bytes -= size
@@ -116,24 +119,34 @@ class DecodeStage:
             if subscription.room is not None:
                 subscription.room.set()
             unknown = [schema_id for schema_id in chunk.schema_ids if not self._decoder.knows(schema_id)]
-            if size <= INLINE_DECODE_BYTES and not unknown:
+            if size <= INLINE_DECODE_BYTES and not unknown and not decodings:
                 steps = self._decode(subscription, chunk)
                 self._queue.put(subscription, steps)
                 self._after_decoding(subscription, steps)
                 continue
-            subscription.decoding = True
-            task = asyncio.get_running_loop().create_task(self._decode_later(subscription, chunk, unknown))
+            before = decodings[-1] if decodings else None
+            task = asyncio.get_running_loop().create_task(self._decode_later(subscription, chunk, unknown, before))
+            decodings.append(task)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _decode_later(self, subscription: Subscription, chunk: RawChunk, unknown: list[int]) -> None:
+    async def _decode_later(
+        self, subscription: Subscription, chunk: RawChunk, unknown: list[int], before: asyncio.Task[None] | None
+    ) -> None:
         loop = asyncio.get_running_loop()
         steps: list[Decoded] = []
         trouble: FlussError | None = None
+        turn_backs = subscription.turn_backs
         try:
-            for schema_id in unknown:
-                self._decoder.learn(schema_id, await fetch_schema(self._cluster, self._decoder.table.path, schema_id))
-            for part in _parts(chunk, loop, self._decode, subscription):
+            parts = [] if unknown else _parts(chunk, loop, self._decode, subscription)
+            if before is not None:
+                await asyncio.wait([before])
+            if subscription.turn_backs != turn_backs:
+                return  # the chunk before had an error: this one is fetched again
+            if unknown:
+                await self._learn(unknown)
+                parts = _parts(chunk, loop, self._decode, subscription)
+            for part in parts:
                 steps = await part
                 self._queue.put(subscription, steps)
                 if steps and steps[-1].error is not None:
@@ -147,9 +160,13 @@ class DecodeStage:
                 self._go_back(subscription, chunk.position)
                 subscription.pause()
         finally:
-            subscription.decoding = False
+            subscription.decodings.popleft()
         self._after_decoding(subscription, steps)
         self._on_progress(trouble)
+
+    async def _learn(self, schema_ids: list[int]) -> None:
+        for schema_id in schema_ids:
+            self._decoder.learn(schema_id, await fetch_schema(self._cluster, self._decoder.table.path, schema_id))
 
     def _decode(self, subscription: Subscription, chunk: RawChunk) -> list[Decoded]:
         """Also on a decoding thread."""
@@ -166,6 +183,7 @@ class DecodeStage:
         """Fetch again from `offset`; what was read behind it is dropped."""
         self.discard(subscription)
         subscription.fetch_offset = offset
+        subscription.turn_backs += 1
 
 
 def _parts(

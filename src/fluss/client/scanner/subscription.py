@@ -35,9 +35,9 @@ class Subscription:
     """See the module's text."""
 
     __slots__ = (
-        "active", "asked_offset", "backoff_seconds", "bucket", "decoding", "fetch_offset", "full_rows", "in_flight",
+        "active", "asked_offset", "backoff_seconds", "bucket", "decodings", "fetch_offset", "full_rows", "in_flight",
         "not_before", "position", "raw", "raw_bytes", "remote_failures", "remote_task", "room", "starved",
-        "stop_offset", "waits_for_user",
+        "stop_offset", "turn_backs", "waits_for_user",
     )  # fmt: skip
 
     def __init__(self, bucket: TableBucket, start_offset: int) -> None:
@@ -50,7 +50,9 @@ class Subscription:
         self.in_flight = False
         self.raw: deque[RawChunk] = deque()
         self.raw_bytes = 0
-        self.decoding = False
+        # Chunks that are decoded now, in offset order; and how often an error made us fetch again from further back.
+        self.decodings: deque[asyncio.Task[None]] = deque()
+        self.turn_backs = 0
         self.room: asyncio.Event | None = None
         self.remote_task: asyncio.Task[None] | None = None
         self.remote_failures = 0
