@@ -22,6 +22,9 @@ from fluss.codec.varint import Bools, Bytes, Int64s, UInt64s, varint_bytes
 _SPARE_BYTES = 24
 # Offsets are int32, as in Arrow's binary arrays.
 MAX_SOURCE_BYTES = 2**31 - 1 - _SPARE_BYTES
+_WORD_BYTES = 8
+# By number of bytes: the upper bits of a word that these bytes are.
+_LEADING = np.array([(1 << 64) - (1 << 8 * (_WORD_BYTES - size)) for size in range(_WORD_BYTES + 1)], np.uint64)
 
 
 class PaddedSource:
@@ -151,6 +154,15 @@ def binary_parts(array: Any) -> tuple[Any, Int64s]:
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4).astype(np.int64)
     data = array.buffers()[2]
     return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), offsets
+
+
+def first_words(array: Any) -> UInt64s:
+    """The first eight bytes of every value of a binary array without nulls, as numbers that sort as these bytes do."""
+    data, offsets = binary_parts(array)
+    first, last = int(offsets[0]), int(offsets[-1])
+    words = PaddedSource(memoryview(data)[first:last]).words[offsets[:-1] - first]
+    leading: UInt64s = words.byteswap() & _LEADING[np.minimum(np.diff(offsets), _WORD_BYTES)]
+    return leading
 
 
 def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | None = None) -> Any:

@@ -4,8 +4,8 @@ A put has to know the old row of every key. Most rows that are loaded into a tab
 that is not there costs about as much as all the rest of a put. The filter answers for a whole batch with a few array
 operations.
 
-Each key sets three bits of one 64-bit word; a key whose bits are not all set was never noted. The bits of other keys
-may pretend that a key is there (a few in a hundred), then the store is asked as ever. Keys that are deleted stay noted.
+Each key sets four bits of one 64-bit word; a key whose bits are not all set was never noted. The bits of other keys
+may pretend that a key is there (one in a hundred), then the store is asked as ever. Keys that are deleted stay noted.
 A layer holds a number of keys; when it is full, the next, larger one takes the new keys, and all are asked.
 
 Invariant: every key that a put may have written was noted before, since the bucket was empty. So only buckets that are
@@ -26,12 +26,14 @@ from fluss.codec.varint import Bools, UInt64s
 
 FIRST_LAYER_KEYS = 16_384
 LAYER_GROWTH = 4
-BITS_PER_KEY = 12
+BITS_PER_KEY = 16
 WORD_BITS = 64
 # Keys of small batches are noted together: an array operation costs the same for one key and for a hundred.
 MAX_QUEUED_KEYS = 4_096
 
 _U = np.uint64
+# Where in the hash the second, third and fourth bit are.
+_MORE_BITS = (_U(6), _U(12), _U(18))
 _WORD_BYTES = 8
 _START = _U(0x9E3779B97F4A7C15)
 _FACTOR = _U(0xFF51AFD7ED558CCD)
@@ -92,7 +94,9 @@ class _Layer:
         """Word and bits of each key: the upper half of the hash says where, the lower one which bits."""
         places = (hashes >> _U(32)) * _U(len(self._words)) >> _U(32)
         mask = _U(WORD_BITS - 1)
-        bits = _U(1) << (hashes & mask) | _U(1) << (hashes >> _U(6) & mask) | _U(1) << (hashes >> _U(12) & mask)
+        bits = _U(1) << (hashes & mask)
+        for shift in _MORE_BITS:
+            bits |= _U(1) << (hashes >> shift & mask)
         return places, bits
 
     def has(self, hashes: UInt64s) -> Bools:

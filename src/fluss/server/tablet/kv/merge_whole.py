@@ -3,6 +3,9 @@
 Gives exactly what `merge.merge_values` gives, which goes through the records one by one and is meant for small batches;
 a property test holds the two against each other. Here values stay in Arrow arrays: a changelog is rows taken from
 stored values and new ones, in an order that is worked out with numbers, and only these are decoded.
+
+The store wants its rows in the order of their keys. To put arrays in order and then make Python objects of them is much
+cheaper than to put the objects in order, which lie anywhere in memory. The changelog keeps the order of the records.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fluss.codec.column_buffers import first_words
 from fluss.codec.kv_batch import KvRecords
 from fluss.codec.varint import Bools, Bytes, Int64s
 from fluss.server.storage.kv.table_format import KvTableFormat
@@ -30,8 +34,17 @@ def merge_whole_rows(
 
     Without `full_image` updates have no old row.
     """
-    keys, key_array, values, array = records.key_list, records.keys, records.value_list, records.values
+    key_array, array = records.keys, records.values
     has_deletes = bool(array.null_count)
+    if full_image and not has_deletes:
+        # Equal keys may change places here; then the dict is shorter, and nothing has happened yet.
+        order = np.argsort(first_words(key_array))
+        sorted_keys = key_array.take(pa.array(order))
+        keys = sorted_keys.to_pylist()
+        entries = dict(zip(keys, array.take(pa.array(order)).to_pylist(), strict=True))
+        if len(entries) == len(keys):
+            return _merge_different_keys(table_format, array, old_values(keys, sorted_keys), entries, order)
+    keys, values = records.key_list, records.value_list
     if has_deletes and not deletes.check():
         kept = np.flatnonzero(_is_valid(array))
         keys, values, array = [keys[place] for place in kept], [values[place] for place in kept], array.drop_null()
@@ -44,8 +57,6 @@ def merge_whole_rows(
             known = dict(zip(deleted, old_values(deleted, pa.array(deleted, pa.binary())), strict=True))
             return merge_values(table_format, keys, values, known, deletes, with_old=False, knows_old=False)
         return Outcome(table_format.reader.columns(array), bytes((UPDATE_AFTER,)) * len(keys), entries, 0)
-    if not has_deletes and len(entries) == len(keys):
-        return _merge_different_keys(table_format, array, old_values(keys, key_array), entries)
     return _merge_any(table_format, key_array, array, old_values, entries)
 
 
@@ -57,19 +68,21 @@ def merge_chosen_rows(table_format: KvTableFormat, records: KvRecords, olds: Val
         array = array.take(pa.array(kept))
         keys = [keys[place] for place in kept]
         values, olds = [values[place] for place in kept], [olds[place] for place in kept]
-    return _merge_different_keys(table_format, array, olds, dict(zip(keys, values, strict=True)))
+    return _merge_different_keys(table_format, array, olds, dict(zip(keys, values, strict=True)), np.arange(len(keys)))
 
 
 def _merge_different_keys(
-    table_format: KvTableFormat, array: Any, olds: Values, entries: dict[bytes, bytes | None]
+    table_format: KvTableFormat, array: Any, olds: Values, entries: dict[bytes, bytes | None], order: Int64s
 ) -> Outcome:
-    """The usual batch: upserts of different keys, whose old values are `olds`."""
+    """The usual batch: upserts of different keys. `olds[i]` is the old value of the record at `order[i]`."""
     count = len(array)
     missing = olds.count(None)
     if missing == count:
         return Outcome(table_format.reader.columns(array), bytes((INSERT,)) * count, entries, count)
     stored = pa.array(olds, pa.binary())
-    plan = _plan(_is_valid(stored), np.ones(count, np.bool_), np.arange(count), count + np.arange(count))
+    old_places = np.empty(count, np.int64)
+    old_places[order] = np.arange(count)
+    plan = _plan(_is_valid(stored)[old_places], np.ones(count, np.bool_), old_places, count + np.arange(count))
     return _outcome(table_format, stored, array, plan, entries)
 
 
