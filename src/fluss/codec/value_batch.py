@@ -11,6 +11,7 @@ No keys, no checksum. An empty batch is nine bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from struct import Struct
 from typing import Any
 
@@ -26,6 +27,8 @@ VALUE_BATCH_MAGIC = 0
 MAX_VALUE_BATCH_BYTES = 2**31 - 1
 _HEADER = Struct("<ibi")
 _LENGTH = Struct("<i")
+# Taking the bytes of a length from here is several times as fast as packing it.
+_USUAL_LENGTHS = [_LENGTH.pack(length) for length in range(1024)]
 
 
 def value_record_bytes(value: bytes) -> int:
@@ -35,16 +38,14 @@ def value_record_bytes(value: bytes) -> int:
 
 def encode_value_batch(values: Sequence[bytes]) -> bytes:
     """A batch of values."""
-    pack = _LENGTH.pack
-    pieces: list[bytes] = [b""]
-    for value in values:
-        pieces.append(pack(len(value)))
-        pieces.append(value)
-    size = VALUE_BATCH_HEADER_BYTES + sum(map(len, pieces))
+    sizes = list(map(len, values))
+    size = VALUE_BATCH_HEADER_BYTES + LENGTH_BYTES * len(sizes) + sum(sizes)
     if size > MAX_VALUE_BATCH_BYTES:
         raise ValueError(f"a value batch holds at most {MAX_VALUE_BATCH_BYTES} bytes, this one would have {size}")
-    pieces[0] = _HEADER.pack(size - LENGTH_BYTES, VALUE_BATCH_MAGIC, len(values))
-    return b"".join(pieces)
+    is_usual = max(sizes, default=0) < len(_USUAL_LENGTHS)
+    lengths = map(_USUAL_LENGTHS.__getitem__ if is_usual else _LENGTH.pack, sizes)
+    header = _HEADER.pack(size - LENGTH_BYTES, VALUE_BATCH_MAGIC, len(sizes))
+    return b"".join((header, *chain.from_iterable(zip(lengths, values, strict=True))))
 
 
 def decode_value_batch(buffer: ReadableBuffer) -> Any:

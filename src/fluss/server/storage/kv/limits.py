@@ -42,6 +42,9 @@ SORTED_WRITE_MIN_ROWS = 256
 # second or two: rows bound large batches, and batches small ones, whose fixed cost is larger than that of their rows.
 FLUSH_AFTER_ROWS = 400_000
 FLUSH_AFTER_BATCHES = 4_000
+# Iterators read rows ahead, the more the longer they run.
+MAX_READ_AHEAD_ROWS = 256
+MAX_READ_AHEAD_BYTES = 256 * 1024
 # A replay writes groups of this size.
 REPLAY_GROUP_ROWS = 20_000
 # Rows that are accepted and not yet in the store, per bucket; beyond it puts are refused until the disk catches up.

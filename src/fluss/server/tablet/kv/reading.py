@@ -12,14 +12,16 @@ in the loop's thread.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import accumulate
 
 from fluss.codec.record_bounds import LENGTH_BYTES
 from fluss.codec.value_batch import value_record_bytes
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.network.service import RequestContext
-from fluss.server.storage.kv.store import FIRST_KEY, KvStore
+from fluss.server.storage.kv.store import FIRST_KEY, KvStore, Rows
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
 from fluss.server.tablet.kv.put import version_error
@@ -84,7 +86,7 @@ class KvReads:
 class RowCursor:
     """Values of a bucket in key order, as of now. See the module's text."""
 
-    __slots__ = ("_ahead", "_items", "_local", "_lost", "_prefix", "applied_offset")
+    __slots__ = ("_ahead", "_local", "_lost", "_pieces", "_prefix", "applied_offset")
 
     def __init__(self, local: LocalBucket, store: KvStore, prefix: bytes = b"") -> None:
         self._local = local
@@ -92,24 +94,22 @@ class RowCursor:
         snapshot = store.snapshot(prefix or FIRST_KEY)
         # The changelog offset that belongs to this view of the rows.
         self.applied_offset = snapshot.applied.log_offset
-        self._items: Iterator[tuple[bytes, bytes]] | None = snapshot.items
-        # The row that comes next, read already: so it is known whether there is one.
-        self._ahead: tuple[bytes, bytes] | None = None
+        self._pieces: Iterator[Rows] | None = snapshot.pieces
+        # The rows that come next, read already: so it is known whether there are any.
+        self._ahead: Rows = []
         # Why the rows cannot be read to their end: the bucket was dropped, moved, or its store has failed.
         self._lost: FlussError | None = None
         local.waiters[self] = None
         try:
-            self._ahead = next(snapshot.items, None)
+            self._read_ahead()
         except FlussError:
             self.close()
             raise
-        if self._ahead is None or not self._ahead[0].startswith(prefix):
-            self.close()
 
     @property
     def has_more(self) -> bool:
         """Whether another row is there."""
-        return self._ahead is not None
+        return bool(self._ahead)
 
     @property
     def is_lost(self) -> bool:
@@ -117,24 +117,34 @@ class RowCursor:
         return self._lost is not None
 
     def take(self, max_rows: int, max_bytes: int) -> list[bytes]:
-        """The next values up to one of the limits, at least one if there is one; raises when the bucket is gone."""
+        """The next values up to one of the limits, at least one if there is one; raises when the bucket is gone.
+
+        The row that reaches `max_bytes` is the last one.
+        """
         self.check_open()
-        if self._ahead is None or self._items is None:
-            return []
-        value, prefix = self._ahead[1], self._prefix
-        values = [value]
-        size = value_record_bytes(value)
-        for item in self._items:
-            key, value = item
-            if not key.startswith(prefix):
-                break
-            if len(values) >= max_rows or size >= max_bytes:
-                self._ahead = item
-                return values
-            values.append(value)
-            size += LENGTH_BYTES + len(value)
-        self.close()
+        values: list[bytes] = []
+        size = 0
+        while self._ahead and len(values) < max_rows and size < max_bytes:
+            piece = [value for _, value in self._ahead[: max_rows - len(values)]]
+            sizes = list(accumulate(map(value_record_bytes, piece), initial=size))
+            count = min(bisect_left(sizes, max_bytes), len(piece))
+            values += piece[:count]
+            size = sizes[count]
+            del self._ahead[:count]
+            if not self._ahead:
+                self._read_ahead()
         return values
+
+    def _read_ahead(self) -> None:
+        """The next rows that have the prefix; without any, the view is let go."""
+        ahead = [] if self._pieces is None else next(self._pieces, [])
+        if ahead and not ahead[-1][0].startswith(self._prefix):
+            # Keys are in order: those with the prefix come first, and nothing behind them matters.
+            ahead = [item for item in ahead if item[0].startswith(self._prefix)]
+            self._pieces = None
+        if not ahead:
+            self.close()
+        self._ahead = ahead
 
     def check_open(self) -> None:
         """Raise the error of a bucket that went away."""
@@ -163,6 +173,6 @@ class RowCursor:
 
     def close(self) -> None:
         """Let the view go; may be called again."""
-        self._items = None
-        self._ahead = None
+        self._pieces = None
+        self._ahead = []
         self._local.waiters.pop(self, None)

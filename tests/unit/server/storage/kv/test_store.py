@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -75,9 +76,9 @@ def test_scans_and_snapshots(tmp_path: Path, resources: KvResources) -> None:
     snapshot, behind = store.snapshot(), store.snapshot(b"b")
     store.write({b"a": None, b"c": b"5"}, Applied(6, 4, 0, 0))
     store.flush(wait=True)
-    assert dict(snapshot.items) == rows
+    assert dict(chain.from_iterable(snapshot.pieces)) == rows
     assert snapshot.applied.log_offset == 5
-    assert [key for key, _ in behind.items] == [b"b", b"\xff"]
+    assert [key for key, _ in chain.from_iterable(behind.pieces)] == [b"b", b"\xff"]
     del snapshot, behind
     assert not store.is_pressed
     store.close()
@@ -113,4 +114,16 @@ def test_filters_stay_with_open_files(tmp_path: Path, resources: KvResources) ->
     assert store.multi_get([b"none"]) == [None]
     held = store._database.property_int_value("rocksdb.estimate-table-readers-mem") or 0
     assert held >= keys * limits.BLOOM_BITS_PER_KEY // 8
+    store.close()
+
+
+def test_iterators_read_ahead_more_and_more_but_few_large_rows(tmp_path: Path, resources: KvResources) -> None:
+    store = KvStore.open(tmp_path / "db", resources)
+    small = {b"a%05d" % number: b"v" for number in range(2_000)}
+    large = {b"b%05d" % number: bytes(100_000) for number in range(8)}
+    store.write(small | large, Applied(1, 2_008))
+    sizes = [len(piece) for piece in store.snapshot().pieces]
+    assert sizes[:4] == [1, 2, 4, 8]
+    assert max(sizes) == 256
+    assert [len(piece) for piece in store.snapshot(b"b").pieces] == [1, 2, 2, 2, 1]
     store.close()
