@@ -12,7 +12,7 @@ from pyspark.sql.datasource import Filter
 from pyspark.sql.types import StructType
 
 import fluss
-from tests.spark.read_here import Reading, plan_read
+from tests.spark.read_here import Reading, plan_count, plan_read
 from tests.spark.reader_calls import Offset, ReaderCalls
 from tests.support.targets import Target
 from tests.support.tiering import LakeTable, Rows, by_id
@@ -33,12 +33,20 @@ def address(table: LakeTable) -> str:
     return table.db.connection.config.bootstrap_servers
 
 
+def target_of(table: LakeTable) -> Target:
+    return Target("embedded", address(table), address(table), 1)
+
+
 def planned_read(
     table: LakeTable, suffix: str = "", *, filters: Sequence[Filter] = (), own_scan: bool = True, **options: Any
 ) -> Reading:
     """A read as Spark plans it, in this process."""
-    target = Target("embedded", address(table), address(table), 1)
-    return plan_read(target, table.name + suffix, filters=filters, own_scan=own_scan, **options)
+    return plan_read(target_of(table), table.name + suffix, filters=filters, own_scan=own_scan, **options)
+
+
+def planned_count(table: LakeTable, suffix: str = "", **options: Any) -> Reading:
+    """A count of all rows as Spark plans it."""
+    return plan_count(target_of(table), table.name + suffix, **options)
 
 
 def read(table: LakeTable, suffix: str = "", **options: Any) -> Rows:

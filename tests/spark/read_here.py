@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 import fluss
 from fluss.spark.arrow import spark_arrow_schema
-from fluss.spark.java_classes import OWN_SCAN_OPTION
+from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION
 from fluss.spark.read.plan import Task
 from fluss.spark.source import FlussDataSource
 from tests.support.server_process import wait_until
@@ -64,6 +64,11 @@ class Reading:
         rows: list[dict[str, Any]] = self.table().to_pylist()
         return rows if key is None else sorted(rows, key=lambda row: row[key])
 
+    @property
+    def count(self) -> int:
+        """What Spark makes of the numbers of `plan_count`."""
+        return sum(self.column("count(*)"))
+
     def column(self, name: str) -> list[Any]:
         """The values of a column, sorted."""
         return sorted(self.table().column(name).to_pylist())
@@ -91,6 +96,12 @@ def plan_read(
     return Reading(shipped, _pickled(reader.partitions()), spark_arrow_schema(chosen), left)
 
 
+def plan_count(target: Target, path: str, **options: Any) -> Reading:
+    """Plan what our Java classes make of a query for nothing but count(*)."""
+    numbers = StructType([StructField("count(*)", LongType(), False)])
+    return plan_read(target, path, schema=numbers, own_scan=False, **{OWN_SCAN_OPTION: COUNT_SCAN, **options})
+
+
 def _pickled(value: Any) -> Any:
     return cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
 
@@ -112,6 +123,10 @@ class Place:
     def read(self, path: str, **options: Any) -> Reading:
         """Plan a read."""
         return plan_read(self.target, path, **options)
+
+    def count(self, path: str, **options: Any) -> Reading:
+        """Plan a count."""
+        return plan_count(self.target, path, **options)
 
 
 def later_commit_time() -> None:

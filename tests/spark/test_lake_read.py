@@ -15,7 +15,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 import fluss
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.source import FlussDataSource
-from tests.spark.lake_reads import address, lake_server, planned_read, read
+from tests.spark.lake_reads import address, lake_server, planned_count, planned_read, read
+from tests.support.server_process import wait_until
 from tests.support.tiering import OPTIONS, REGIONAL, LakeTable, by_id, person
 from tests.support.union_reads import EXPIRING, drop_partition, expire
 
@@ -100,6 +101,13 @@ def test_rows_that_expired_from_the_log_are_found(db: fluss.Database) -> None:
     assert read(table) == [*written, *people(range(10**6, 10**6 + 3))]
     assert read(table, start="earliest", end="latest") == read(table)
     assert len(read(table, union="false")) < len(written), "the log alone has lost some"
+    count = planned_count(table)
+    assert (count.kinds, count.count) == (["CountSplit"], len(written) + 3)
+
+    def are_counted() -> bool:  # until nothing more expires between the two
+        return planned_count(table, union="false").count == len(read(table, union="false"))
+
+    wait_until(are_counted, "what is left of the log is counted")
     assert read(table, start="latest") == []
 
 

@@ -65,6 +65,9 @@ def test_counts_without_reading(spark: SparkSession, db: fluss.Database) -> None
     table.tier()
     db.append(table.name, people(range(7, 9)))
     assert fluss.spark.count(spark, table.name, options=options) == 9
+    assert frame(spark, table).count() == 9
+    assert frame(spark, table, "$lake").count() == 7
+    assert frame(spark, table, "$lake$files").count() == len(frame(spark, table, "$lake$files").collect())
     assert fluss.spark.count(spark, table.name, options={**options, "read_optimized": "true"}) == 7
     keyed = LakeTable(db, primary_keys=["id"])
     db.upsert(keyed.name, people(range(5)))

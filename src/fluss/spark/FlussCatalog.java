@@ -27,8 +27,11 @@ import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
+import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownFilters;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
@@ -40,6 +43,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonWriteBuilder;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -59,6 +63,8 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
     static final String PYTHON = "flusspy.spark.catalog.python";
     /** Tells the Python reader that no other query will use it: only then does it take filters. */
     static final String OWN_SCAN = "__own_scan";
+    /** The value of OWN_SCAN for a scan that gives numbers of rows instead of rows. */
+    static final String COUNT = "count";
     static final int DATABASE_NOT_EXIST = 4;
     static final int DATABASE_NOT_EMPTY = 5;
     static final int DATABASE_ALREADY_EXIST = 6;
@@ -450,20 +456,22 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
      * Spark offers the filters first and the columns afterwards, but a Python reader is planned with its columns. So the
      * filters are tried on a reader of all columns, and given again to the one of the needed columns. A filter that the
      * source applies by itself needs its columns there too, even if the query has no further use for them.
+     *
+     * A query for nothing but COUNT(*) of all rows gets a reader of numbers of rows (fluss.spark.read.count_reader).
      */
-    public static class PruningScanBuilder implements SupportsPushDownFilters, SupportsPushDownRequiredColumns {
+    public static class PruningScanBuilder
+            implements SupportsPushDownFilters, SupportsPushDownAggregates, SupportsPushDownRequiredColumns {
         private final StructType schema;
         private final CaseInsensitiveStringMap options;
         private PythonScanBuilder builder;
         private Filter[] offered = new Filter[0];
         private Filter[] left = new Filter[0];
         private StructType required;
+        private boolean counts = false;
 
         PruningScanBuilder(StructType schema, CaseInsensitiveStringMap options) {
-            Map all = new HashMap(options);
-            all.put(OWN_SCAN, "true");
             this.schema = schema;
-            this.options = new CaseInsensitiveStringMap(all);
+            this.options = with(options, OWN_SCAN, "true");
             this.builder = new PythonScanBuilder(newSource(), FORMAT, schema, this.options);
         }
 
@@ -477,11 +485,29 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
             return builder.pushedFilters();
         }
 
+        /** Spark adds the numbers up; there may be one for all rows or one for each task. */
+        public boolean supportCompletePushDown(Aggregation aggregation) {
+            return false;
+        }
+
+        /** Spark offers none when it has filters to apply itself; with filters that the source took, it is declined. */
+        public boolean pushAggregation(Aggregation aggregation) {
+            counts = offered.length == 0
+                && aggregation.groupByExpressions().length == 0
+                && aggregation.aggregateExpressions().length == 1
+                && aggregation.aggregateExpressions()[0] instanceof CountStar;
+            return counts;
+        }
+
         public void pruneColumns(StructType required) {
             this.required = required;
         }
 
         public Scan build() {
+            if (counts) {
+                StructType numbers = new StructType().add("count(*)", DataTypes.LongType, false);
+                return new PythonScanBuilder(newSource(), FORMAT, numbers, with(options, OWN_SCAN, COUNT)).build();
+            }
             StructType pruned = pruned();
             if (pruned.length() == schema.length()) {
                 return builder.build();
@@ -527,6 +553,12 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
                 }
             }
             return result.length() == 0 ? result.add(smallest) : result;
+        }
+
+        private static CaseInsensitiveStringMap with(CaseInsensitiveStringMap options, String key, String value) {
+            Map all = new HashMap(options);
+            all.put(key, value);
+            return new CaseInsensitiveStringMap(all);
         }
 
         private static boolean contains(Filter[] filters, Filter wanted) {

@@ -5,10 +5,10 @@ the next program, for this source and this version of Spark. The classes wrap Sp
 what is internal to Spark, so they are loaded only into the minor versions in `TESTED_SPARK`.
 
 With them, `format("fluss")` has what Spark does not give Python sources: columns that a query does not need are not
-read, and filters can be taken. Without them it is correct, but reads everything: Spark keeps the planned reader of a
-Python source with the DataFrame and gives it to the next query, so a reader that took the filters of one query would
-answer another one wrongly. The reader takes filters only if the Java side says that the scan is its own
-(`OWN_SCAN_OPTION`).
+read, filters can be taken, and `count(*)` needs no rows where their number is known. Without them it is correct, but
+reads everything: Spark keeps the planned reader of a Python source with the DataFrame and gives it to the next query,
+so a reader that took the filters of one query would answer another one wrongly. The reader takes filters only if the
+Java side says that the scan is its own (`OWN_SCAN_OPTION`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ TESTED_SPARK = ("4.2", "4.3")
 CATALOG_CLASS = "flusspy.spark.FlussCatalog"
 SOURCE_CLASS = "flusspy.spark.FlussCatalog$Source"
 OWN_SCAN_OPTION = "__own_scan"
+COUNT_SCAN = "count"
+"""The value of that option for a scan that gives numbers of rows instead of rows."""
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
 """The newest that Janino knows; calls of static interface methods need it."""

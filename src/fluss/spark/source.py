@@ -51,9 +51,13 @@ class FlussDataSource(DataSource):
         return patiently(found, start_patience_seconds(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read."""
+        """A batch read, or the count of its rows where our Java classes say that Spark wants nothing else."""
+        from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION
         from fluss.spark.read.batch_reader import build_reader
+        from fluss.spark.read.count_reader import build_count_reader
 
+        if self.options.get(OWN_SCAN_OPTION) == COUNT_SCAN:
+            return build_count_reader(self._parsed(), schema)
         return build_reader(self._parsed(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name

@@ -39,9 +39,14 @@ from fluss.spark.stream.patience import patiently
 
 def build_reader(options: FlussOptions, schema: StructType) -> DataSourceReader:
     """A reader of the table of the options with the columns of `schema`."""
+    return FlussBatchReader(batch_options(options), schema)
+
+
+def batch_options(options: FlussOptions) -> FlussOptions:
+    """The options without a start that is for streams alone."""
     if options.read.start_is_for_streams:
-        options = replace(options, read=replace(options.read, start=None))
-    return FlussBatchReader(options, schema)
+        return replace(options, read=replace(options.read, start=None))
+    return options
 
 
 class _Push:
@@ -123,11 +128,15 @@ class FlussBatchReader(DataSourceReader):
         if not isinstance(partition, Task):
             return
         target = spark_arrow_schema(self._schema)
+        for batch in sized(self._batches(partition)):
+            yield for_spark(batch, target)
+
+    def _batches(self, task: Task) -> Iterator[Any]:
+        """The rows of a task as they were read."""
         with contextlib.ExitStack() as stack:
             opened = patiently(lambda: stack.enter_context(open_table(self._options)), self._patience_seconds)
-            check_table_id(opened, partition.table_id)
-            for batch in sized(self._rows(opened, partition.split)):
-                yield for_spark(batch, target)
+            check_table_id(opened, task.table_id)
+            yield from self._rows(opened, task.split)
 
     def _rows(self, opened: OpenTable, split: InputPartition) -> Iterator[Any]:
         patience_seconds = self._patience_seconds

@@ -1,12 +1,12 @@
 """`fluss.spark.count()`: the number of rows without reading them, where that is exact.
 
-`DataFrame.count()` cannot do it: Spark asks a Python source for all columns of all rows and counts them itself.
+Also in sessions without our Java classes. With them `DataFrame.count()` does the same (`count_reader`); without, Spark
+asks a Python source for all columns of all rows and counts them itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.table_read.lake_plan import UnionPlan
@@ -15,6 +15,7 @@ from fluss.errors import FlussError
 from fluss.spark.cluster import table_options
 from fluss.spark.connecting import OpenTable, open_table
 from fluss.spark.options import FlussOptions, parse_options
+from fluss.spark.read.batch_reader import batch_options
 from fluss.spark.read.lake_planner import exact_rows, lake_options_of, make_plan
 from fluss.spark.read.log_reader import cheapest_column
 from fluss.spark.read.pushdown import Pushed
@@ -34,11 +35,9 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
     milliseconds. Where neither is exact (time ranges, changelogs, tables without old images), Spark reads one column.
     """
     given = table_options(spark, table, **(options or {}))
-    parsed = parse_options(given)
+    parsed = batch_options(parse_options(given))
     if parsed.lake_view is not None:
         return spark.read.format("fluss").options(**given).load().count()
-    if parsed.read.start_is_for_streams:
-        parsed = replace(parsed, read=replace(parsed.read, start=None))
     with open_table(parsed) as opened:
         if parsed.mode == "state" and not opened.info.has_primary_key():
             raise FlussError(f"table {opened.info.table_path} has no primary key: mode=state is for tables with one")
@@ -47,7 +46,7 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
         column = LOG_OFFSET_COLUMN if is_binlog else cheapest_column(opened.info.get_schema()._inner)
     if found is None:
         found = spark.read.format("fluss").options(**{**given, "columns": column}).load().count()
-    return found if parsed.limit is None else min(found, parsed.limit)
+    return found
 
 
 def _has_lake_only(plan: UnionPlan) -> bool:
@@ -57,6 +56,12 @@ def _has_lake_only(plan: UnionPlan) -> bool:
 
 def exact_count(opened: OpenTable, options: FlussOptions) -> int | None:
     """The number of rows that is known without reading; None where it is not."""
+    found = _all_rows(opened, options)
+    return found if found is None or options.limit is None else min(found, options.limit)
+
+
+def _all_rows(opened: OpenTable, options: FlussOptions) -> int | None:
+    """Without the limit."""
     partitions = None
     if opened.info.is_partitioned():
         partitions = opened.run(opened.admin.list_partition_infos(opened.info.table_path, None))
@@ -71,6 +76,8 @@ def exact_count(opened: OpenTable, options: FlussOptions) -> int | None:
     if opened.info.has_primary_key():
         if options.mode in ("changelog", "binlog") or has_range(options.read):
             return None  # offsets without rows, and keys that change several times
+        if options.read.read_optimized:
+            return None  # snapshots of Apache Fluss have other rows than its servers count
         counts = opened.run(count_bucket_rows(opened.session.cluster, opened.info.table_path, buckets.buckets))
         return None if counts is None else sum(counts.values())
     ranges = resolve(buckets, options.read)
