@@ -9,6 +9,8 @@
              client and pyfluss on both servers, with --spark Spark with our tables and with Parquet,
              with --lake tiering and union reads, with --memory the memory of server and client
     soak     kill, fuzz and property tests with many more rounds; takes an hour or more
+    spark42  set up .venv-spark42, the same with the oldest Spark that we support, and run tests of Spark there;
+             further arguments go to pytest
     lock     resolve requirements.lock anew
     setup    only set up .venv
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,13 +31,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv"
-STAMP = ENVIRONMENT / "made-from.txt"
+SPARK42_ENVIRONMENT = ROOT / ".venv-spark42"
 LOCK = ROOT / "requirements.lock"
-BIN = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
+PROGRAMS = "Scripts" if os.name == "nt" else "bin"
+BIN = ENVIRONMENT / PROGRAMS
 PYTHON = BIN / "python"
 
 # Most modules of the packages are never imported: Python compiles those that are.
-PIP = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
+PIP = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]
@@ -42,6 +46,11 @@ SOAKED_FOLDERS += ["tests/spark/test_kill_rounds.py", "tests/spark/test_tier_kil
 # Many tests wait for processes to start and stop. Tests of a file share servers and stay together; the many short ones
 # come last (by name: tests/unit), so that both processes have work until the end.
 IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20"]
+# What leans on Spark's inside most: our Java classes, planning, state between micro-batches, types, Connect.
+SPARK42_NAMES = ["session", "catalog", "own_scans", "count", "batch_read", "batch_read_log", "attach", "connect"]
+SPARK42_NAMES += ["batch_write", "stream_read", "stream_reader", "stream_write", "stream_write_staged"]
+SPARK42_NAMES += ["types", "ddl", "lake_spark"]
+SPARK42_TESTS = [f"tests/spark/test_{name}.py" for name in SPARK42_NAMES]
 CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 
 
@@ -51,27 +60,33 @@ def run(*command: str | Path) -> int:
     return subprocess.run([str(part) for part in command], cwd=ROOT).returncode
 
 
-def fingerprint() -> str:
-    """What the environment depends on."""
-    digest = hashlib.sha256(f"{sys.version} {ROOT}".encode())
-    for path in (LOCK, ROOT / "pyproject.toml"):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def set_up() -> None:
-    """Make .venv unless it fits already. A half-made one has no stamp and is made again."""
-    wanted = fingerprint()
-    if STAMP.exists() and STAMP.read_text() == wanted:
+def set_up(environment: Path, requirements: str) -> None:
+    """Make an environment unless it fits already. A half-made one has no stamp and is made again."""
+    stamp = environment / "made-from.txt"
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    wanted = hashlib.sha256(f"{sys.version} {ROOT}{requirements}{project}".encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
         return
-    print("dev.py: making .venv", flush=True)
-    if ENVIRONMENT.exists():
-        shutil.rmtree(ENVIRONMENT)
-    venv.create(ENVIRONMENT, with_pip=True)
-    for what in (["--require-hashes", "-r", str(LOCK)], ["--no-deps", "--no-build-isolation", "-e", "."]):
-        if run(*PIP, *what) != 0:
+    print(f"dev.py: making {environment.name}", flush=True)
+    if environment.exists():
+        shutil.rmtree(environment)
+    venv.create(environment, with_pip=True)
+    listed = environment / "requirements.txt"
+    listed.write_text(requirements, encoding="utf-8")
+    for what in (["--require-hashes", "-r", str(listed)], ["--no-deps", "--no-build-isolation", "-e", "."]):
+        if run(environment / PROGRAMS / "python", *PIP, *what) != 0:
             raise SystemExit("dev.py: pip could not install " + " ".join(what))
-    STAMP.write_text(wanted)
+    stamp.write_text(wanted)
+
+
+def with_spark42(requirements: str) -> str:
+    """The lock file with the Spark that it has for Python 3.10, on every Python."""
+    entries = re.findall(r"^pyspark==.*\n(?: .*\n)+", requirements, re.MULTILINE)
+    (kept,) = [entry for entry in entries if entry.startswith("pyspark==4.2.")]
+    for entry in entries:
+        plain = re.sub(r" ; .* \\\n", r" \\\n", entry, count=1)
+        requirements = requirements.replace(entry, plain if entry == kept else "")
+    return requirements
 
 
 def test(arguments: list[str]) -> int:
@@ -115,6 +130,12 @@ def soak(arguments: list[str]) -> int:
     return run(PYTHON, "-m", "pytest", "-m", "", *(arguments or SOAKED_FOLDERS))
 
 
+def spark42(arguments: list[str]) -> int:
+    """Tests of Spark on the oldest version that we support."""
+    set_up(SPARK42_ENVIRONMENT, with_spark42(LOCK.read_text(encoding="utf-8")))
+    return run(SPARK42_ENVIRONMENT / PROGRAMS / "python", "-m", "pytest", *(arguments or SPARK42_TESTS))
+
+
 def lock(arguments: list[str]) -> int:
     """Newest versions within the ranges of pyproject.toml, for all systems and Python versions, with hashes."""
     options = ["--quiet", "--universal", "--python-version", "3.10", "--generate-hashes", "--upgrade", "--extra", "dev"]
@@ -135,6 +156,7 @@ COMMANDS = {
     "format": format_code,
     "bench": bench,
     "soak": soak,
+    "spark42": spark42,
     "lock": lock,
     "setup": setup_only,
 }
@@ -147,7 +169,7 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         print(__doc__)
         return 0 if arguments in (["-h"], ["--help"]) else 2
-    set_up()
+    set_up(ENVIRONMENT, LOCK.read_text(encoding="utf-8"))
     return COMMANDS[arguments[0]](arguments[1:])
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from dev import SPARK42_TESTS, with_spark42
 from fluss.server.config_options import OPTIONS
 from tests.tidy.repository import PACKAGE, ROOT, files, name
 from tools.generate_configuration import PATH as CONFIGURATION_DOCUMENT
@@ -128,6 +129,14 @@ def test_the_lock_file_has_hashes_and_names_no_index() -> None:
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if "://" in line or "--index" in line] == []
     assert [line for line in lines if "==" in line and not line.endswith("\\")] == []
+
+
+def test_the_oldest_spark_has_an_environment_and_tests() -> None:
+    """`dev.py spark42`, which is not part of this run: it must not fall behind the lock file and the tests."""
+    requirements = with_spark42((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    spark = re.findall(r"^pyspark==(.*)\n +--hash=", requirements, re.MULTILINE)
+    assert [re.sub(r"\.\d+ ", ".* ", each) for each in spark] == ["4.2.* \\"]
+    assert [path for path in SPARK42_TESTS if not (ROOT / path).exists()] == []
 
 
 def test_the_code_of_the_readme_is_the_example_that_the_demo_runs() -> None:
