@@ -16,23 +16,27 @@ import pytest
 
 import fluss
 from fluss.errors import ErrorCode, FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
 from fluss.spark.connecting import close_all, open_table
 from fluss.spark.options import FlussOptions, parse_options
-from fluss.spark.write import spooled
+from fluss.spark.write import claim, spooled
 from fluss.spark.write.append import append
-from fluss.spark.write.markers import Markers
+from fluss.spark.write.markers import BATCH_MS, Markers
 from fluss.spark.write.messages import TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.task import abort, commit, run_task
+from tests.support.server_process import wait_until
 from tests.support.targets import running_target
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 DEADLINE_SECONDS = 30.0
 
 
-@pytest.fixture(scope="module")
-def options() -> Iterator[FlussOptions]:
-    target = running_target("apache")
+@pytest.fixture(scope="module", params=["embedded", "apache"])
+def options(request: pytest.FixtureRequest) -> Iterator[FlussOptions]:
+    """Our server would take staged appends, but knows the notes as well: the plan below does not ask."""
+    target = running_target(request.param)
     name = f"spooled_{uuid.uuid4().hex[:8]}"
     with fluss.connect(target.config()) as db:
         db.create_database(name)
@@ -102,7 +106,16 @@ def test_batch_jobs_leave_nothing_behind(plan: WritePlan) -> None:
         markers = Markers(opened, identity.transaction, 0)
         assert not markers.is_committed()
         assert not markers.is_there(done.notes[0])
-        assert not markers.is_there(markers.claim_id(0))
+        assert not any(markers.is_there(note) for note in markers.claim_ids(0))
+
+
+def test_a_query_may_stand_still_between_append_and_commit(plan: WritePlan) -> None:
+    """Its driver dies, and somebody starts it again only weeks later: the note about its rows is still there."""
+    done = run_task(plan, task(), rows(0))
+    request = pb.GetProducerOffsetsRequest(producer_id=done.notes[0])
+    with open_table(plan.options) as opened:
+        answer = opened.run(opened.session.cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request))
+    assert answer.expiration_time > time.time() * 1000 + BATCH_MS * 0.99
 
 
 def test_notes_are_bounded(plan: WritePlan) -> None:
@@ -161,6 +174,34 @@ def test_two_attempts_at_once_append_once(
     assert added() == 100
 
 
+def test_an_append_that_outlasts_its_claim_is_not_done_twice(
+    plan: WritePlan, added: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt appends for longer than a claim lives; the second one comes when the claim would have ended."""
+    monkeypatch.setattr(claim, "CLAIM_MS", 2000)
+    holding, go_on = threading.Event(), threading.Event()
+    appends = []
+
+    def slow_append(*arguments: object) -> int:
+        appends.append(1)
+        holding.set()
+        assert go_on.wait(DEADLINE_SECONDS)
+        return append(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(spooled, "append", slow_append)
+    identity = task()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(run_task, plan, identity, rows(0))
+        assert holding.wait(DEADLINE_SECONDS)
+        ended = time.monotonic() + 2.2
+        second = pool.submit(run_task, plan, identity, rows(0))
+        wait_until(lambda: len(appends) > 1 or time.monotonic() > ended, "the end of a claim that nobody renews")
+        go_on.set()
+        assert first.result(DEADLINE_SECONDS) == second.result(DEADLINE_SECONDS)
+    assert len(appends) == 1
+    assert added() == 100
+
+
 def test_a_failed_append_gives_its_claim_back(plan: WritePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> int:
         raise FlussError("disk full", ErrorCode.DISK_WRITE_LOCKED)
@@ -171,7 +212,6 @@ def test_a_failed_append_gives_its_claim_back(plan: WritePlan, monkeypatch: pyte
         with pytest.raises(FlussError, match="disk full"):
             run_task(plan, identity, rows(0))
     with open_table(plan.options) as opened:
-        assert not Markers(opened, identity.transaction, 0).is_there(
-            Markers(opened, identity.transaction, 0).claim_id(0)
-        )
+        markers = Markers(opened, identity.transaction, 0)
+        assert not any(markers.is_there(note) for note in markers.claim_ids(0))
     assert run_task(plan, identity, rows(0)).rows == 100

@@ -33,10 +33,10 @@ def append_plain(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
     return append(opened, map(converter.rows, gathered(batches, wanted_bytes(opened))))
 
 
-def append(opened: OpenTable, batches: Batches) -> int:
+def append(opened: OpenTable, batches: Batches, flush_seconds: float = FLUSH_SECONDS) -> int:
     """Append batches that have the form of the table. Returns the number of rows."""
     writer = opened.table.new_append().create_writer()
-    return write_all(writer, writer.write_arrow_batch, batches)
+    return write_all(writer, writer.write_arrow_batch, batches, flush_seconds)
 
 
 def wanted_bytes(opened: OpenTable) -> int:
@@ -44,14 +44,19 @@ def wanted_bytes(opened: OpenTable) -> int:
     return gather_bytes(opened.info, opened.connection.config.writer_batch_size)
 
 
-def write_all(writer: BaseWriter, write: Callable[[pa.RecordBatch], Any], batches: Batches) -> int:
+def write_all(
+    writer: BaseWriter,
+    write: Callable[[pa.RecordBatch], Any],
+    batches: Batches,
+    flush_seconds: float = FLUSH_SECONDS,
+) -> int:
     """Give all batches to `write`, a method of the writer, and wait for their acknowledgements."""
     rows = 0
     try:
         for batch in batches:
             write(batch)
             rows += batch.num_rows
-        writer.flush().result(FLUSH_SECONDS)
+        writer.flush().result(flush_seconds)
     except BaseException:
         # The first error is the one to report; what fails in this flush failed for the same reason.
         with contextlib.suppress(FlussError):

@@ -5,8 +5,8 @@ there already fails, which makes it a lock as well. Ids are made of letters, dig
 
 | note | left by | says | forgotten |
 |---|---|---|---|
-| claim | a task, before it appends | this attempt appends now | when it is done, or after `CLAIM_MS` |
-| rows | a task, after it appended | exactly these rows of this partition and batch are in the table | at the commit |
+| claim (two) | a task, while it appends | this attempt appends now | when it is done, or dies (`claim`) |
+| rows | a task, after it appended | these rows of this batch are in the table | at the commit, or `BATCH_MS` |
 | batch | the driver's commit | this batch of this query is in the table | with the batch after next, or `BATCH_MS` |
 
 A note about rows is found only by the same rows in the same order (their number and checksum are part of its id). So
@@ -24,9 +24,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.spark.connecting import OpenTable
 
-CLAIM_MS = 20_000
-ROWS_MS = 24 * 3_600_000
 BATCH_MS = 30 * 24 * 3_600_000
+"""How long after a crash a query may stand still before it is started again."""
 CALL_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
 CREATED = 0
@@ -43,9 +42,10 @@ class Markers:
     def _id(self, kind: str, batch_id: int, rest: str = "") -> str:
         return f"{self.transaction}-t{self.opened.info.table_id}-b{batch_id}-{kind}{rest}"
 
-    def claim_id(self, partition_id: int) -> str:
-        """Of the claim to append the rows of a partition."""
-        return self._id("claim", self.batch_id, f"-p{partition_id}")
+    def claim_ids(self, partition_id: int) -> tuple[str, str]:
+        """Of the two notes that claim to append the rows of a partition."""
+        first = self._id("claim", self.batch_id, f"-p{partition_id}")
+        return first, f"{first}-renewed"
 
     def rows_id(self, partition_id: int, rows: int, checksum: int) -> str:
         """Of the note that these rows are in the table."""
