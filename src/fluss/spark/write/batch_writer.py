@@ -46,7 +46,7 @@ class FlussBatchWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
         name, number = self._plan.options.write.transaction, self._plan.options.write.transaction_batch
-        if number is None or self._plan.way in ("upsert", "plain"):  # which do not look at names
+        if number is None or self._plan.way not in ("staged", "spooled"):  # others do not look at names
             return TaskIdentity(self._job, BATCH_JOB_NUMBER, context.partitionId(), may_be_replay=False)
         if name is None:
             name = query_transaction(context)

@@ -1,37 +1,91 @@
 """Which way rows take to a table, by what the user wants and what the server can.
 
-| way | table | server | what holds |
+| way | table | when | what holds |
 |---|---|---|---|
-| `upsert` | primary key | any | written at once; doing it again changes nothing |
-| `staged` | log | ours | visible at the commit, bucket by bucket within moments; a repeated batch is recognised |
-| `spooled` | log | without staged appends | appended when a task has all its rows; finished batches are remembered |
-| `plain` | log | any, `delivery=at-least-once` | appended at once; what is repeated is there twice |
+| `upsert` | primary key | unless said otherwise | written as they come; all of them again changes nothing |
+| `last_rows` | primary key | `delivery=exactly-once` | of every key the last row, when a task has all rows |
+| `staged` | log | our server | visible at the commit, bucket by bucket; repeated batches are recognised |
+| `spooled` | log | other servers | appended when a task has all its rows; finished batches are remembered |
+| `plain` | log | `delivery=at-least-once` | appended at once; what is repeated is there twice |
+
+The merge engine `aggregation` combines every row that comes with the one that is there. No server remembers which rows
+it has combined, so what is repeated counts again: exactly once cannot be had. With `first_row` the first row of a key
+stays, whatever attempt it comes from: `upsert` is exactly once.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 from typing import Literal
 
 from fluss.client.staged import supports_staging
 from fluss.errors import FlussError
+from fluss.model.properties import MERGE_ENGINE
 from fluss.spark.connecting import OpenTable
 from fluss.spark.options import Delivery
 
-Way = Literal["upsert", "staged", "spooled", "plain"]
+Way = Literal["upsert", "last_rows", "staged", "spooled", "plain"]
+
+REPEATABLE_FUNCTIONS = frozenset(
+    {"max", "min", "bool_and", "bool_or", "rbm32", "rbm64"}
+    | {"first_value", "first_value_ignore_nulls", "last_value", "last_value_ignore_nulls"}
+)
+"""Aggregation functions that give the same when all rows come once more."""
+
+logger = logging.getLogger(__name__)
 
 
 def choose_way(opened: OpenTable, delivery: Delivery | None) -> Way:
     """The best that the server can, or what the user asks for; `FlussError` if it cannot be had."""
     if opened.info.has_primary_key():
-        return "upsert"
+        return _way_of_keys(opened, delivery)
     if delivery == "at-least-once":
         return "plain"
     if supports_staging(opened.connection):
         return "staged"
     if delivery == "exactly-once":
         raise FlussError(
-            f"option delivery=exactly-once: the server of table {opened.info.table_path} has no staged appends, so a "
-            "task that dies while it appends may leave rows twice. Leave the option out for the best that this server "
-            "can, or write to a primary-key table"
+            f"option delivery=exactly-once: the server of table {opened.info.table_path} has no staged appends, so an "
+            "append that does not come to its end may leave rows twice. Leave the option out for the best that this "
+            "server can, or write to a primary-key table"
         )
     return "spooled"
+
+
+def _way_of_keys(opened: OpenTable, delivery: Delivery | None) -> Way:
+    engine = opened.info.get_properties().get(MERGE_ENGINE, "").lower()
+    if engine == "aggregation":
+        if delivery == "exactly-once":
+            raise FlussError(
+                f"option delivery=exactly-once: table {opened.info.table_path} has the merge engine aggregation, which "
+                "combines a row with the one that is there, so rows of a task, job or micro-batch that is repeated "
+                "count again. Leave the option out, or aggregate in Spark and write to a table without merge engine"
+            )
+        if delivery is None:
+            _warn_of_repetition(str(opened.info.table_path), _adding_columns(opened))
+    elif engine != "first_row" and delivery == "exactly-once":
+        return "last_rows"
+    return "upsert"
+
+
+def _adding_columns(opened: OpenTable) -> tuple[str, ...]:
+    """Columns in which a repeated row counts again."""
+    functions = {column.name: column.agg_function for column in opened.table._table.schema.columns}
+    return tuple(
+        f"{name} ({function['type']})"
+        for name, function in functions.items()
+        if function is not None and function["type"] not in REPEATABLE_FUNCTIONS
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn_of_repetition(table: str, columns: tuple[str, ...]) -> None:
+    """Once per process."""
+    if columns:
+        logger.warning(
+            "table %s adds up what comes in %s: rows of tasks and micro-batches that Spark repeats count again. To "
+            "accept that without this warning, say delivery=at-least-once",
+            table,
+            ", ".join(columns),
+        )

@@ -31,8 +31,9 @@ LOCAL_DIRS_VARIABLE = "SPARK_LOCAL_DIRS"
 class Spool:
     """Record batches of one schema. Use it in a `with` block."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, max_memory_bytes: int | None = None) -> None:
         self._schema = schema
+        self._max_memory_bytes = MAX_MEMORY_BYTES if max_memory_bytes is None else max_memory_bytes
         self._directory = os.environ.get(LOCAL_DIRS_VARIABLE, "").split(",")[0].strip() or tempfile.gettempdir()
         self._kept: list[Any] = []
         self._sizes: list[int] = []
@@ -49,7 +50,7 @@ class Spool:
         self.checksum = zlib.crc32(data, self.checksum)
         self._check_size()
         self._kept.append(data)
-        if self._file is not None or self.size_bytes > MAX_MEMORY_BYTES:
+        if self._file is not None or self.size_bytes > self._max_memory_bytes:
             self._write_out()
 
     def batches(self) -> Iterator[pa.RecordBatch]:

@@ -1,10 +1,10 @@
 """One task attempt, and what the driver does when all tasks are done or some failed.
 
-| step | upsert, plain | spooled | staged |
-|---|---|---|---|
-| task | writes and waits | keeps its rows, then appends them | stages its rows at the servers |
-| commit | nothing | leaves a note that the batch is there | makes all rows visible at once |
-| abort | nothing | nothing | has staged rows dropped, unless they are committed |
+| step | upsert, plain | last_rows | spooled | staged |
+|---|---|---|---|---|
+| task | writes and waits | keeps its rows, then upserts them | keeps its rows, then appends them | stages its rows |
+| commit | nothing | nothing | leaves a note that the batch is there | makes all rows visible at once |
+| abort | nothing | nothing | nothing | has staged rows dropped, unless they are committed |
 
 Spark calls `abort` also after a `commit` that raised, when rows may well be in the table: so it takes nothing away
 that could be.
@@ -23,6 +23,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.spark.connecting import OpenTable, open_table
 from fluss.spark.stream.patience import patience_seconds, patiently
 from fluss.spark.write.append import Batches, append_plain
+from fluss.spark.write.last_rows import upsert_last_rows
 from fluss.spark.write.messages import BATCH_JOB_NUMBER, TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.spooled import append_spooled, commit_spooled
@@ -34,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 Messages = Sequence[WriterCommitMessage | None]
 
+# Ways without a commit.
+_WRITES_AT_ONCE = {"upsert": upsert, "last_rows": upsert_last_rows, "plain": append_plain}
+
 
 def run_task(plan: WritePlan, identity: TaskIdentity, batches: Batches) -> TaskDone:
     """Write all rows of a task attempt; an error fails the attempt with the server's reason."""
@@ -44,7 +48,7 @@ def run_task(plan: WritePlan, identity: TaskIdentity, batches: Batches) -> TaskD
             return append_staged(plan, opened, identity, batches)
         if plan.way == "spooled":
             return append_spooled(plan, opened, identity, batches)
-        write = upsert if plan.way == "upsert" else append_plain
+        write = _WRITES_AT_ONCE[plan.way]
         return TaskDone(identity, write(plan, opened, batches))
 
 

@@ -1,27 +1,50 @@
-"""Rows of primary-key tables: upserts, deletes, partial updates. Doing them again changes nothing."""
+"""Rows of primary-key tables: upserts, deletes, partial updates.
+
+Doing all of them again, in their order, changes nothing, but for tables that add up what comes (`delivery`).
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
+from fluss.client.writer.upsert_writer import UpsertWriter
 from fluss.spark.connecting import OpenTable
 from fluss.spark.write.append import Batches, wanted_bytes, write_all
 from fluss.spark.write.plan import WritePlan
-from fluss.spark.write.rows import RowConverter, gathered
+from fluss.spark.write.rows import Changes, RowConverter, gathered
 
 
 def upsert(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
-    """Write the rows of a task in their order. Returns how many came."""
-    is_partial = plan.options.columns is not None
-    writer = opened.table.new_upsert(plan.target.names if is_partial else None).create_writer()
+    """Write the rows of a task as they come, in their order. Returns how many came."""
+    writer = upsert_writer(plan, opened)
     converter = RowConverter(plan)
 
     def write(batch: pa.RecordBatch) -> None:
-        if plan.kind == "deletes":
-            writer.delete_arrow(converter.keys(batch))
-        elif plan.kind == "changes":
-            writer.change_arrow(*converter.changes(batch))
-        else:
-            writer.upsert_arrow(converter.rows(batch))
+        write_changes(plan, writer, changes_of(plan, converter, batch))
 
     return write_all(writer, write, gathered(batches, wanted_bytes(opened)))
+
+
+def upsert_writer(plan: WritePlan, opened: OpenTable) -> UpsertWriter:
+    """The client's writer for the columns of the plan."""
+    is_partial = plan.options.columns is not None
+    return opened.table.new_upsert(plan.target.names if is_partial else None).create_writer()
+
+
+def changes_of(plan: WritePlan, converter: RowConverter, batch: pa.RecordBatch) -> Changes:
+    """The rows of a batch of Spark, and which of them delete."""
+    if plan.kind == "changes":
+        return converter.changes(batch)
+    if plan.kind == "deletes":
+        return Changes(keys := converter.keys(batch), pa.repeat(True, keys.num_rows))
+    return Changes(rows := converter.rows(batch), pa.repeat(False, rows.num_rows))
+
+
+def write_changes(plan: WritePlan, writer: UpsertWriter, changes: Changes) -> None:
+    """Hand rows over to the writer."""
+    if plan.kind == "deletes":
+        writer.delete_arrow(changes.rows)
+    elif plan.kind == "changes":
+        writer.change_arrow(*changes)
+    else:
+        writer.upsert_arrow(changes.rows)
