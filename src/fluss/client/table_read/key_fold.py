@@ -34,11 +34,11 @@ _DELETED = "__deleted"
 class KeyFold:
     """Add the changes of one bucket in order, then take `batches` once; `close` removes the files."""
 
-    def __init__(self, table: ClientTable, *, max_memory_bytes: int = MAX_MEMORY_BYTES) -> None:
+    def __init__(self, table: ClientTable, *, max_memory_bytes: int | None = None) -> None:
         self._table = table
         self._keys = TableKeys(table)
         self._merge = BucketMerge(table)
-        self._max_memory_bytes = max_memory_bytes
+        self._max_memory_bytes = MAX_MEMORY_BYTES if max_memory_bytes is None else max_memory_bytes
         self._directory: str | None = None
         self._writers: list[Any] = []
         schema = to_arrow_schema(table.schema)
