@@ -10,12 +10,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+import fluss
 import fluss.spark
 from fluss import FlussError
 from tests.spark.conftest import Tables
 from tests.spark.stream_queries import ended
 
 NAME = "fl"
+SESSION_ADDRESS = "spark.sql.fluss.bootstrap.servers"
+EVENTS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
 @pytest.fixture
@@ -159,3 +162,27 @@ def test_registering_again_and_in_another_thread_changes_the_address(tables: Tab
     with ThreadPoolExecutor(1) as other:
         other.submit(fluss.spark.catalog.register, tables.spark, "moved", tables.target.bootstrap_servers).result(100)
     assert rows(tables.spark, f"SHOW TABLES IN moved.{tables.name}") == [(tables.name, "t", False)]
+
+
+def test_the_address_of_a_catalog_wins_over_that_of_the_session(tables: Tables, tmp_path: Path) -> None:
+    """Reads, writes and statements go to the catalog's cluster though the session has another one."""
+    spark, path = tables.spark, f"other.{tables.name}.t"
+    tables.create("t", EVENTS)
+    tables.db.append(tables.path("t"), [{"id": 1, "name": "of the session"}])
+    with fluss.embedded(tmp_path / "data") as cluster, fluss.connect(cluster.bootstrap_servers) as db:
+        spark.conf.set(SESSION_ADDRESS, tables.target.bootstrap_servers)
+        try:
+            fluss.spark.catalog.register(spark, "other", cluster.bootstrap_servers)
+            spark.sql(f"CREATE DATABASE other.{tables.name}")
+            spark.sql(f"CREATE TABLE {path} (id BIGINT, name STRING) TBLPROPERTIES ('bucket.num' = '1')")
+            spark.sql(f"INSERT INTO {path} VALUES (2, 'of the catalog')")
+            assert rows(spark, f"SELECT * FROM {path}") == [(2, "of the catalog")]
+            of_query = f"SELECT id FROM {path} WITH ('bootstrap.servers' = '{tables.target.bootstrap_servers}')"
+            assert rows(spark, of_query) == [(1,)]
+            assert spark.read.format("fluss").load(tables.path("t")).count() == 1
+            assert db.scan(tables.path("t")).num_rows == 1
+            spark.sql(f"DROP TABLE {path}")
+            assert db.tables(tables.name) == []
+        finally:
+            spark.conf.unset(SESSION_ADDRESS)
+    assert tables.rows("t") == [{"id": 1, "name": "of the session"}]

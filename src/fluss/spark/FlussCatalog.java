@@ -267,7 +267,7 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
 
     // ---- inside ----
 
-    /** Options of the catalog, then those of the session, then those of the query. */
+    /** What is said closer to the query wins: the session, then the catalog, then the query. */
     CaseInsensitiveStringMap options(Map ofQuery, String table) {
         Map merged = new HashMap(merged());
         merged.putAll(ofQuery);
@@ -276,8 +276,8 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
     }
 
     private Map merged() {
-        Map result = new HashMap(options);
-        result.putAll(ofSession());
+        Map result = new HashMap(ofSession());
+        result.putAll(options);
         return result;
     }
 

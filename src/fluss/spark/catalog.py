@@ -40,7 +40,8 @@ def register(
 ) -> None:
     """Make the tables of a cluster known to SQL as `name.database.table`.
 
-    `options` are those of `format("fluss")`, for all tables; `bootstrap_servers` may come from the session's settings.
+    `options` are those of `format("fluss")`, for all tables; they win over the session's settings
+    (`spark.sql.fluss.*`), from which `bootstrap_servers` may come.
     """
     _check_session(spark, name, allow_untested)
     settings = {key: str(value) for key, value in (options or {}).items()}
