@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan
@@ -135,6 +137,21 @@ def test_time_ranges_are_exact_on_the_commit_time(place: Place) -> None:
     later = times[3] + 3_600_000
     assert place.read(path, start="timestamp:0", end=f"timestamp:{later}").column("id") == [0, 1, 2, 3]
     assert place.read(path, start=f"timestamp:{later}").rows() == []
+
+
+@pytest.mark.parametrize("skew_seconds", [-60, 60])
+def test_only_the_clock_of_the_server_counts(place: Place, monkeypatch: pytest.MonkeyPatch, skew_seconds: int) -> None:
+    path = place.create("timed", EVENTS, bucket_count=2)
+    place.db.append(path, event_rows(0, 1))
+    later_commit_time()
+    moment = int(time.time() * 1000)
+    place.db.append(path, event_rows(1, 2))
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + skew_seconds)
+    assert place.read(path, start=f"timestamp:{moment}").column("id") == [1, 2]
+    assert place.read(path, **{"scan.incremental.start.timestamp": moment}).column("id") == [1, 2]
+    assert place.read(path, end=f"timestamp:{moment}").column("id") == [0]
+    assert place.read(path, start=f"timestamp:{moment + 30_000}").rows() == []
 
 
 def test_rows_that_come_after_planning_belong_to_the_next_read(place: Place, events: str) -> None:

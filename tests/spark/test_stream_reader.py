@@ -97,6 +97,18 @@ def test_a_time_is_exact(tables: ReaderTables) -> None:
         assert query.all_rows() == []
 
 
+def test_a_time_is_exact_though_the_clock_here_is_behind(tables: ReaderTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables.create()
+    tables.append(0, 10)
+    _next_millisecond()
+    moment = int(time.time() * 1000)
+    tables.append(10, 10)
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - 60)
+    with tables.reading({"start": f"timestamp:{moment}"}) as query:
+        assert ids(query.all_rows()) == list(range(10, 20))
+
+
 def _next_millisecond() -> None:
     now = time.time_ns() // 1_000_000
     while time.time_ns() // 1_000_000 <= now + 1:

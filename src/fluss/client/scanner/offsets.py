@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluss.client.cluster import Cluster
@@ -28,14 +28,34 @@ _MOVED = frozenset(
 )
 
 
-async def list_bucket_offsets(
-    cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket], kind: int, timestamp_ms: int | None = None
+async def list_offsets_at(
+    cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket], timestamp_ms: int
 ) -> dict[TableBucket, int]:
-    """One offset per bucket; asks all leaders at the same time, and again where a leader has moved."""
+    """At or before the first row of each bucket with this commit time or a later one.
+
+    The end of the log where the time is still to come by the clock of the leader: only that clock counts. The ends are
+    asked for first, so that no row can come between the two questions and be missed.
+    """
+    ends = await list_bucket_offsets(cluster, path, buckets, LATEST)
+    return await list_bucket_offsets(cluster, path, buckets, TIMESTAMP, timestamp_ms, ends)
+
+
+async def list_bucket_offsets(
+    cluster: Cluster,
+    path: TablePath,
+    buckets: Sequence[TableBucket],
+    kind: int,
+    timestamp_ms: int | None = None,
+    if_to_come: Mapping[TableBucket, int] | None = None,
+) -> dict[TableBucket, int]:
+    """One offset per bucket; asks all leaders at the same time, and again where a leader has moved.
+
+    `if_to_come` has the answers for times that are later than the clock of a leader, which are errors otherwise.
+    """
     found: dict[TableBucket, int] = {}
     missing = list(buckets)
     for attempt in range(ATTEMPTS):
-        trouble = await _ask(cluster, path, missing, kind, timestamp_ms, found)
+        trouble = await _ask(cluster, path, missing, kind, timestamp_ms, found, if_to_come or {})
         missing = [bucket for bucket in missing if bucket not in found]
         if not missing:
             return found
@@ -54,6 +74,7 @@ async def _ask(
     kind: int,
     timestamp_ms: int | None,
     found: dict[TableBucket, int],
+    if_to_come: Mapping[TableBucket, int],
 ) -> FlussError | None:
     groups: dict[tuple[int, int | None], tuple[Any, list[TableBucket]]] = {}
     for bucket in buckets:
@@ -72,10 +93,14 @@ async def _ask(
             raise answer
         by_id = {bucket.bucket_id: bucket for bucket in group}
         for entry in answer.buckets_resp:
-            if entry.HasField("error_code") and entry.error_code:
+            asked = by_id.get(entry.bucket_id)
+            is_to_come = entry.error_code == ErrorCode.INVALID_TIMESTAMP_EXCEPTION
+            if is_to_come and asked is not None and asked in if_to_come:
+                found[asked] = if_to_come[asked]
+            elif entry.HasField("error_code") and entry.error_code:
                 trouble = FlussError(entry.error_message or "the offset cannot be listed", entry.error_code)
-            elif entry.HasField("offset") and entry.bucket_id in by_id:
-                found[by_id[entry.bucket_id]] = entry.offset
+            elif entry.HasField("offset") and asked is not None:
+                found[asked] = entry.offset
     return trouble
 
 

@@ -6,11 +6,10 @@ the servers, whose index may be coarse, so the times go along and are compared w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
+from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
 from fluss.client.values import TableBucket
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.connecting import OpenTable
@@ -54,7 +53,9 @@ class TableBuckets:
         if len(unled) > 1:
             ids = sorted(partition_id for partition_id in unled if partition_id is not None)
             await cluster.refresh(tables=[self.path], partition_ids=ids)
-        return await list_bucket_offsets(cluster, self.path, self.buckets, kind, timestamp_ms)
+        if timestamp_ms is not None:
+            return await list_offsets_at(cluster, self.path, self.buckets, timestamp_ms)
+        return await list_bucket_offsets(cluster, self.path, self.buckets, kind)
 
     def earliest(self) -> Offsets:
         """Where the logs begin."""
@@ -66,14 +67,7 @@ class TableBuckets:
 
     def at(self, timestamp_ms: int) -> Offsets:
         """At or before the first row with this commit time or a later one; the end for times to come."""
-        if timestamp_ms >= int(time.time() * 1000):
-            return self.latest()
-        try:
-            return self.offsets(TIMESTAMP, max(timestamp_ms, 0))
-        except FlussError as error:
-            if error.error_code != ErrorCode.INVALID_TIMESTAMP_EXCEPTION:
-                raise
-            return self.latest()  # the clock of the server is behind ours
+        return self.offsets(TIMESTAMP, max(timestamp_ms, 0))
 
     def text(self, bucket: TableBucket) -> str:
         """A bucket for people."""

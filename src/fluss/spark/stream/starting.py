@@ -60,23 +60,12 @@ def _resolved(start: Position | None, table: Table, has_primary_key: bool) -> St
         return StreamOffsets(table.table_id, table.latest())
     if position.kind == "timestamp":
         assert position.timestamp_ms is not None
-        return StreamOffsets(table.table_id, _at(position.timestamp_ms, table), since_ms=position.timestamp_ms)
+        offsets = table.at(max(position.timestamp_ms, 0))
+        return StreamOffsets(table.table_id, offsets, since_ms=position.timestamp_ms)
     earliest = table.earliest()
     if position.kind == "offsets":
         return StreamOffsets(table.table_id, _explicit(position, table, earliest))
     return StreamOffsets(table.table_id, earliest)
-
-
-def _at(timestamp_ms: int, table: Table) -> dict[BucketKey, int]:
-    """At or before a time; a time to come is behind everything that there is."""
-    if timestamp_ms > _now_ms():
-        return table.latest()
-    try:
-        return table.at(max(timestamp_ms, 0))
-    except FlussError as error:
-        if error.error_code != ErrorCode.INVALID_TIMESTAMP_EXCEPTION:
-            raise
-        return table.latest()  # the clock of the server is behind ours
 
 
 def _explicit(position: Position, table: Table, earliest: Mapping[BucketKey, int]) -> dict[BucketKey, int]:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
+from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
 from fluss.client.scanner.row_sizes import sample_row_bytes
 from fluss.client.values import TableBucket
 from fluss.errors import ErrorCode, FlussError
@@ -113,7 +113,7 @@ class TableWatch:
         return self._offsets_of_all(EARLIEST)
 
     def at(self, timestamp_ms: int) -> dict[BucketKey, int]:
-        """The offset of the first row of every bucket at or after a time."""
+        """The offset of the first row of every bucket at or after a time; the end for times to come."""
         return self._offsets_of_all(TIMESTAMP, timestamp_ms)
 
     def _look_if_possible(self) -> None:
@@ -145,7 +145,10 @@ class TableWatch:
             return {}
         buckets = [TableBucket.with_partition(self.table_id, *key) for key in keys]
         cluster, path = self.opened.session.cluster, self.opened.info.table_path
-        found = self._run(list_bucket_offsets(cluster, path, buckets, kind, timestamp_ms))
+        if timestamp_ms is not None:
+            found = self._run(list_offsets_at(cluster, path, buckets, timestamp_ms))
+        else:
+            found = self._run(list_bucket_offsets(cluster, path, buckets, kind))
         return {(bucket.partition_id, bucket.bucket_id): found[bucket] for bucket in buckets}
 
     def row_bytes(self, positions: Mapping[BucketKey, int]) -> dict[BucketKey, float]:
