@@ -76,6 +76,14 @@ def test_options_with_quotes_reach_the_table(tables: Tables) -> None:
         assert sorted(row.id for row in tables.spark.table("quoted").collect()) == [3, 4]
 
 
+def test_options_of_views_may_be_for_reads_alone(tables: Tables) -> None:
+    tables.create("short", SCHEMA, bucket_count=1)
+    with fluss.spark.attach(tables.spark, tables.name, options=tables.options(limit=1)):
+        tables.spark.sql("INSERT INTO short VALUES (1, 'a'), (2, 'b')")
+        assert tables.spark.table("short").count() == 1
+    assert len(tables.rows("short")) == 2
+
+
 def test_spark_forgets_the_options_of_a_table_and_the_error_says_so(tables: Tables) -> None:
     """`CREATE TABLE ... USING` keeps a name only; options of the query itself arrive."""
     spark = tables.spark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from pyspark.errors import PySparkException
 
 import fluss
 import fluss.spark
@@ -155,6 +156,13 @@ def test_the_cluster_may_be_a_setting_of_the_session(tables: Tables) -> None:
         assert spark.read.format("fluss").load(tables.path("t")).collect() == [(7,)]
         spark.conf.set("spark.sql.fluss.limit", "0")
         assert spark.read.format("fluss").load(tables.path("t")).collect() == []
+        # What is said for all tables may be for some reads and writes only; what is said of a write must be for that.
+        spark.sql("SELECT 8 AS a").write.format("fluss").mode("append").save(tables.path("t"))
+        rest = fluss.spark.table_options(spark, tables.path("t"))
+        spark.sql("SELECT 9 AS a").write.format("fluss").mode("append").options(**rest).save()
+        assert sorted(row["a"] for row in tables.rows("t")) == [7, 8, 9]
+        with pytest.raises(PySparkException, match="option limit is for batch reads"):
+            spark.sql("SELECT 1 AS a").write.format("fluss").mode("append").option("limit", 0).save(tables.path("t"))
     finally:
         spark.conf.unset("spark.sql.fluss.bootstrap.servers")
         spark.conf.unset("spark.sql.fluss.limit")

@@ -65,6 +65,8 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
     static final String OWN_SCAN = "__own_scan";
     /** The value of OWN_SCAN for a scan that gives numbers of rows instead of rows. */
     static final String COUNT = "count";
+    /** Tells the Python source which options are not of this query but of the session or the catalog. */
+    static final String DEFAULTS = "__defaults";
     static final int DATABASE_NOT_EXIST = 4;
     static final int DATABASE_NOT_EMPTY = 5;
     static final int DATABASE_ALREADY_EXIST = 6;
@@ -269,10 +271,9 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
 
     /** What is said closer to the query wins: the session, then the catalog, then the query. */
     CaseInsensitiveStringMap options(Map ofQuery, String table) {
-        Map merged = new HashMap(merged());
-        merged.putAll(ofQuery);
-        merged.put("table", table);
-        return new CaseInsensitiveStringMap(merged);
+        Map all = over(merged(), ofQuery);
+        all.put("table", table);
+        return new CaseInsensitiveStringMap(all);
     }
 
     private Map merged() {
@@ -283,9 +284,20 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
 
     /** Options of a read or write over those of the session. */
     static CaseInsensitiveStringMap withSession(CaseInsensitiveStringMap given) {
-        Map all = new HashMap(ofSession());
-        all.putAll(given);
-        return new CaseInsensitiveStringMap(all);
+        return new CaseInsensitiveStringMap(over(ofSession(), given));
+    }
+
+    /** What is said of one query over what is said for all, with a note which is which; keys in lower case. */
+    private static Map over(Map defaults, Map said) {
+        Map all = new HashMap(defaults);
+        all.keySet().removeAll(said.keySet());
+        List names = new ArrayList(all.keySet());
+        if (said.get(DEFAULTS) != null) {
+            names.add(said.get(DEFAULTS));
+        }
+        all.putAll(said);
+        all.put(DEFAULTS, String.join(",", names));
+        return all;
     }
 
     /** What the session says for all tables, as it is now; keys in lower case, as Spark gives those of queries. */

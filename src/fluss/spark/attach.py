@@ -73,6 +73,7 @@ class Attached:
     def refresh(self) -> Attached:
         """Views for new tables, new columns for altered ones, and no views for tables that are gone."""
         from fluss.spark.cluster import merged_options
+        from fluss.spark.session_options import over_defaults
 
         wanted = self._wanted()
         self._check_names(wanted)
@@ -80,7 +81,7 @@ class Attached:
         if any(key.startswith("scan.incremental.") for key in options):
             options.pop("end")
         for view, table in wanted.items():
-            self._spark.sql(_create_view(view, {**options, "table": table}))
+            self._spark.sql(_create_view(view, over_defaults(options, {"table": table})))
             self._views[view] = table
         for view in [view for view in self._views if view not in wanted]:
             self._drop(view)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
-from fluss.spark.session_options import inherited_options, session_options
+from fluss.spark.session_options import inherited_options, over_defaults, session_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,10 +35,10 @@ def table_options(spark: SparkSession, table: str | None = None, **options: Any)
 
 
 def merged_options(spark: SparkSession, options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Options of a call over those of the session, keys in lower case."""
+    """Options of a call over those of the session, keys in lower case, with a note which are of the session."""
     settings = {str(key): str(value) for key, value in dict(spark.conf.getAll).items()}
     given = {key.lower(): _text(value) for key, value in (options or {}).items()}
-    return {**inherited_options(), **session_options(settings), **given}
+    return over_defaults({**inherited_options(), **session_options(settings)}, given)
 
 
 def _text(value: Any) -> str:

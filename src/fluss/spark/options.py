@@ -4,7 +4,8 @@ Spark hands options over as texts with lower-cased keys. `parse_options` turns t
 hashable, pickles, and is all that readers and writers get. Unknown options and impossible values are refused here, on
 the driver, with the option's name, the value and what is allowed.
 
-Options of the session (`spark.sql.fluss.<option>`, see `fluss.spark.session_options`) are defaults.
+Options of the session (`spark.sql.fluss.<option>`, see `fluss.spark.session_options`) are defaults. Which options there
+are, and for which reads and writes, is the table in `fluss.spark.directions`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from typing import Any, Literal, TypeVar, cast
 from fluss.config import Config
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
+from fluss.spark.directions import OPTIONS, Direction, check_direction
 from fluss.spark.java_classes import OWN_SCAN_OPTION
 from fluss.spark.positions import Position, parse_position, parse_timestamp
-from fluss.spark.session_options import inherited_options
+from fluss.spark.session_options import DEFAULTS_OPTION, inherited_options
 
 DEFAULT_DATABASE = "fluss"
 CLIENT_PREFIX = "client."
+ADDRESS_OPTIONS = ("bootstrap.servers", "bootstrapServers", "client.bootstrap.servers")
 # The ids of notes at the coordinator are made of it; they have at most 200 characters of these.
 TRANSACTION_PATTERN = "[A-Za-z0-9_-]{1,100}"
 OPEN_END = "open"
@@ -78,13 +81,11 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Streaming reads, and what Spark says about a streaming query."""
+    """Streaming reads."""
 
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
-    checkpoint_location: str | None = None
-    query_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class WriteOptions:
     transaction_batch: int | None = None
     """A batch write with a name and a number is done once, however often it is repeated. Without a name, inside
     `foreachBatch`, it is that of the query."""
+    transaction_is_said: bool = False
+    """By the user, for this write; `fluss.spark.foreach_batch` numbers the batches of all tables."""
 
 
 @dataclass(frozen=True)
@@ -120,53 +123,19 @@ class FlussOptions:
     write: WriteOptions = WriteOptions()
 
 
-# Every option with its spelling for people; Spark lower-cases what users write.
-OPTION_NAMES = (
-    "bootstrap.servers",
-    "bootstrapServers",
-    "table",
-    "path",
-    "columns",
-    "limit",
-    "mode",
-    "nanosAs",
-    "timeZone",
-    "start",
-    "starting",
-    "end",
-    "scan.startup.mode",
-    "scan.startup.timestamp",
-    "scan.incremental.start.timestamp",
-    "scan.incremental.end.timestamp",
-    "scan.maxRecordsPerPartition",
-    "scan.maxBytesPerPartition",
-    "scan.poll.timeout",
-    "read.optimized",
-    "read_optimized",
-    "union",
-    "snapshot_id",
-    "as_of",
-    "maxRowsPerTrigger",
-    "maxBytesPerTrigger",
-    "failOnDataLoss",
-    "checkpointLocation",
-    "queryName",
-    "rowKindColumn",
-    "delivery",
-    "transaction",
-    "transactionBatch",
-)
-_SPELLING = {name.lower(): name for name in OPTION_NAMES}
+_SPELLING = {name.lower(): name for name in OPTIONS}
 
 
-def parse_options(options: Mapping[str, str]) -> FlussOptions:
-    """The options of one read or write, over those of the session.
+def parse_options(options: Mapping[str, str], direction: Direction | None = None) -> FlussOptions:
+    """The options of one read or write, over those of the session; with a direction, only those that it has.
 
     >>> parse_options({"bootstrap.servers": "localhost:9123", "table": "shop.orders"}).table
     TablePath(database_name='shop', table_name='orders')
     """
-    given = _Given({**inherited_options(), **{key.lower(): value for key, value in options.items()}})
+    given = _Given(options, inherited_options())
     given.check_names()
+    if direction is not None:
+        check_direction(given.said, direction)
     table, suffix, view = _table(given)
     mode = cast("Mode | None", given.take(_one_of("state", "changelog", "binlog", "lake"), "mode"))
     if suffix is not None and mode not in (None, MODE_SUFFIXES[suffix]):
@@ -185,25 +154,26 @@ def parse_options(options: Mapping[str, str]) -> FlussOptions:
             max_rows_per_trigger=given.take(_whole(1), "maxRowsPerTrigger"),
             max_bytes_per_trigger=given.take(_whole(1), "maxBytesPerTrigger"),
             fail_on_data_loss=given.take(_switch, "failOnDataLoss") is not False,
-            checkpoint_location=given.take(_text, "checkpointLocation"),
-            query_name=given.take(_text, "queryName"),
         ),
         write=_write(given),
     )
 
 
 class _Given:
-    """Lower-cased keys and texts, taken one by one."""
+    """Lower-cased keys and texts, taken one by one. `said` are those of this read or write alone."""
 
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self.values = dict(values)
+    def __init__(self, options: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+        lowered = {key.lower(): value for key, value in options.items()}
+        said_for_all = lowered.pop(DEFAULTS_OPTION, "").split(",")
+        self.values = {**defaults, **lowered}
+        self.said = lowered.keys() - set(said_for_all)
 
     def check_names(self) -> None:
         for key in self.values:
             if key in _SPELLING or key.startswith(CLIENT_PREFIX) or key == OWN_SCAN_OPTION:
                 continue
             near = [_SPELLING[name] for name in difflib.get_close_matches(key, _SPELLING, n=3, cutoff=0.6)]
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(OPTION_NAMES))}"
+            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(OPTIONS))}"
             raise FlussError(f"format 'fluss' has no option {key!r}: {hint} Options of the client start with client.")
 
     def take(self, parse: Callable[[str, str], T], *spellings: str) -> T | None:
@@ -236,14 +206,14 @@ def _table(given: _Given) -> tuple[TablePath, str | None, str | None]:
 
 
 def client_options(options: Mapping[str, str]) -> ClientOptions:
-    """Only what a connection needs, for work that is not about one table; keys in lower case."""
-    given = _Given(options)
+    """Only what a connection needs, for work that is not about one table."""
+    given = _Given(options, {})
     given.check_names()
     return _client(given)
 
 
 def _client(given: _Given) -> ClientOptions:
-    servers = given.take(_text, "bootstrap.servers", "bootstrapServers", "client.bootstrap.servers")
+    servers = given.take(_text, *ADDRESS_OPTIONS)
     if servers is None:
         raise FlussError("format 'fluss' needs the address of a server: .option('bootstrap.servers', 'host:9123')")
     settings = sorted(
@@ -310,6 +280,7 @@ def _write(given: _Given) -> WriteOptions:
         delivery=cast("Delivery | None", given.take(_one_of("exactly-once", "at-least-once"), "delivery")),
         transaction=given.take(_transaction_name, "transaction"),
         transaction_batch=given.take(_whole(0), "transactionBatch"),
+        transaction_is_said=not given.said.isdisjoint(("transaction", "transactionbatch")),
     )
     if write.transaction is not None and write.transaction_batch is None:
         raise FlussError("option transaction needs transactionBatch: a number that grows with every batch of that name")

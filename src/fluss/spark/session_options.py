@@ -12,6 +12,9 @@ from collections.abc import Mapping
 
 SESSION_PREFIX = "spark.sql.fluss."
 SESSION_OPTIONS_VARIABLE = "FLUSS_SPARK_SESSION_OPTIONS"
+DEFAULTS_OPTION = "__defaults"
+"""Names, with commas between, of the options of a read or write that were said for many at once: by the session, a
+catalog or `fluss.spark.attach`. Our Java classes and functions say so, not users."""
 
 
 def session_options(settings: Mapping[str, str]) -> dict[str, str]:
@@ -25,6 +28,17 @@ def session_options(settings: Mapping[str, str]) -> dict[str, str]:
         for key, value in settings.items()
         if key.lower().startswith(SESSION_PREFIX)
     }
+
+
+def over_defaults(defaults: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
+    """What is said of one read or write over what is said for all, with a note which is which; keys in lower case.
+
+    >>> over_defaults({"limit": "5", "table": "a"}, {"table": "b"})
+    {'limit': '5', 'table': 'b', '__defaults': 'limit'}
+    """
+    noted = said.get(DEFAULTS_OPTION, "").split(",")
+    names = [*noted, *(key for key in defaults if key not in said and key != DEFAULTS_OPTION)]
+    return {**defaults, **said, DEFAULTS_OPTION: ",".join(filter(None, names))}
 
 
 def inherited_options() -> dict[str, str]:

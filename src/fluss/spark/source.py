@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from fluss.spark.directions import Direction
     from fluss.spark.options import FlussOptions
 
 
@@ -42,7 +43,7 @@ class FlussDataSource(DataSource):
         from fluss.spark.stream.patience import patiently, start_patience_seconds
         from fluss.spark.types import source_schema
 
-        options = self._parsed()
+        options = self._parsed(None)
 
         def found() -> StructType:
             with open_table(options) as opened:
@@ -56,29 +57,30 @@ class FlussDataSource(DataSource):
         from fluss.spark.read.batch_reader import build_reader
         from fluss.spark.read.count_reader import build_count_reader
 
+        options = self._parsed("batch reads")
         if self.options.get(OWN_SCAN_OPTION) == COUNT_SCAN:
-            return build_count_reader(self._parsed(), schema)
-        return build_reader(self._parsed(), schema)
+            return build_count_reader(options, schema)
+        return build_reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read."""
         from fluss.spark.stream.stream_reader import build_stream_reader
 
-        return build_stream_reader(self._parsed(), schema)
+        return build_stream_reader(self._parsed("streaming reads"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write."""
         from fluss.spark.write.batch_writer import build_writer
 
-        return build_writer(self._parsed(), schema, overwrite)
+        return build_writer(self._parsed("batch writes"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """A streaming write."""
         from fluss.spark.write.stream_writer import build_stream_writer
 
-        return build_stream_writer(self._parsed(), schema, overwrite)
+        return build_stream_writer(self._parsed("streaming writes"), schema, overwrite)
 
-    def _parsed(self) -> FlussOptions:
+    def _parsed(self, direction: Direction | None) -> FlussOptions:
         from fluss.spark.options import parse_options
 
-        return parse_options(self.options)
+        return parse_options(self.options, direction)

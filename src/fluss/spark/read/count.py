@@ -35,7 +35,7 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
     milliseconds. Where neither is exact (time ranges, changelogs, tables without old images), Spark reads one column.
     """
     given = table_options(spark, table, **(options or {}))
-    parsed = batch_options(parse_options(given))
+    parsed = batch_options(parse_options(given, "batch reads"))
     if parsed.lake_view is not None:
         return spark.read.format("fluss").options(**given).load().count()
     with open_table(parsed) as opened:

@@ -32,7 +32,8 @@ from fluss.spark.stream.tasks import StreamTask
 
 def build_stream_reader(options: FlussOptions, schema: StructType) -> DataSourceStreamReader:
     """A streaming reader of the table of the options with the columns of `schema`."""
-    _refuse_batch_options(options)
+    if options.mode == "lake":
+        raise FlussError("mode lake is for batch reads: a stream begins with the lake by itself. Leave it out")
     return FlussStreamReader(options, schema)
 
 
@@ -111,18 +112,3 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
-
-
-def _refuse_batch_options(options: FlussOptions) -> None:
-    given = {
-        "end": options.read.end is not None,
-        "limit": options.limit is not None,
-        "scan.incremental.start.timestamp": options.read.incremental_start_ms is not None,
-        "read.optimized": options.read.read_optimized,
-        "snapshot_id": options.read.snapshot_id is not None,
-        "as_of": options.read.as_of_ms is not None,
-        "mode=lake": options.mode == "lake",
-    }
-    for name, is_given in given.items():
-        if is_given:
-            raise FlussError(f"option {name} is for batch reads; a stream has no end. Leave it out of readStream")
