@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import fluss
 import fluss.spark
+from fluss.spark.session_options import SESSION_OPTIONS_VARIABLE
 from fluss.spark.write.foreach_batch import STOPPED_TEXT
 from tests.spark.conftest import Tables
 from tests.spark.stream_queries import ended
@@ -210,6 +211,33 @@ def test_only_the_latest_row_of_a_key_counts(tables: Tables, spark: SparkSession
     assert {row["name"]: row["total"] for row in tables.rows("totals")} == {"a": 5, "c": 1}
 
 
+def test_the_session_of_the_query_says_where_batches_go(
+    tables: Tables, source: Input, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where primary keys are asked for; what the environment has is of an earlier session."""
+    tables.create("totals", TOTALS)
+    source.add([1, 1, 2])
+    totals = source.frame().groupBy("name").count().withColumnRenamed("count", "total")
+    early = fluss.spark.foreach_batch(tables.path("totals"), latest_by="total")  # no address yet
+    spark.conf.set("spark.sql.fluss.bootstrap.servers", tables.target.bootstrap_servers)
+    spark.conf.set("spark.sql.fluss.limit", "1")  # for reads; nothing is said about it here
+    monkeypatch.setenv(SESSION_OPTIONS_VARIABLE, '{"bootstrap.servers": "127.0.0.1:1"}')
+    try:
+        update(totals, source.checkpoint, early)
+    finally:
+        spark.conf.unset("spark.sql.fluss.bootstrap.servers")
+        spark.conf.unset("spark.sql.fluss.limit")
+    assert {row["name"]: row["total"] for row in tables.rows("totals")} == {"n1": 2, "n2": 1}
+
+
+def test_batches_may_be_written_at_least_once(tables: Tables, source: Input) -> None:
+    tables.create("events", EVENTS)
+    source.add(range(3))
+    options = tables.options(delivery="at-least-once")
+    update(source.frame(), source.checkpoint, fluss.spark.foreach_batch(tables.path("events"), options=options))
+    assert ids(tables) == [0, 1, 2]
+
+
 def test_a_query_that_is_stopped_in_the_middle_of_a_batch(tables: Tables, source: Input, tmp_path: Path) -> None:
     """Spark's pattern for the error that the sink gets then would overflow the stack on the text of Java's error."""
     tables.create("events", EVENTS)
@@ -247,6 +275,10 @@ def test_mistakes_are_found_before_the_first_batch() -> None:
         fluss.spark.foreach_batch(bootstrap_servers="localhost:1")
     with pytest.raises(fluss.FlussError, match="no option 'rowkind'"):
         fluss.spark.foreach_batch("t", options={"bootstrap.servers": "localhost:1", "rowKind": "op"})
+    with pytest.raises(fluss.FlussError, match="option limit is for batch reads"):
+        fluss.spark.foreach_batch("t", options={"limit": "1"})
+    with pytest.raises(fluss.FlussError, match=r"has table fluss\.t twice"):
+        fluss.spark.foreach_batch("t", "fluss.t")
 
 
 def test_the_document_runs(tables: Tables, source: Input, spark: SparkSession, tmp_path: Path) -> None:

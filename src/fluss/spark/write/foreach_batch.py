@@ -7,14 +7,16 @@ usual text it ends in a StackOverflowError, which then hides what had happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fluss.errors import FlussError
-from fluss.spark.options import parse_options
+from fluss.spark.cluster import merged_options
+from fluss.spark.options import ADDRESS_OPTIONS, parse_options
+from fluss.spark.session_options import inherited_options, over_defaults
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 ROW_KIND_COLUMN = "_fluss_row_kind"
 RANK_COLUMN = "_fluss_rank"
@@ -22,6 +24,8 @@ SIGNS_OF_STOPPING = ("InterruptedException", "ClosedByInterruptException", "Inte
 STOPPED_TEXT = "py4j.protocol.Py4JJavaError: An error occurred while calling save: java.lang.InterruptedException"
 """What Spark takes for the end of a query that is being stopped, in as few characters as that can be said."""
 MAX_REASON_CHARACTERS = 4000
+ADDRESS_TO_COME = "session:1"
+"""Stands for the address of the session while options are checked that do not depend on it."""
 
 BatchFunction = Callable[["DataFrame", int], None]
 
@@ -44,7 +48,7 @@ def foreach_batch(
 
     `delete_where`: a condition; rows for which it is true delete their key. `latest_by`: of several rows of a batch
     with the same primary key only the one with the greatest value counts, for changes that come in any order.
-    `options` as for `format("fluss")`.
+    `options` as for `format("fluss")`; those of the query's session (`spark.sql.fluss.*`) are their defaults.
     """
     settings = {**(options or {})}
     if bootstrap_servers is not None:
@@ -53,8 +57,7 @@ def foreach_batch(
         raise FlussError('foreach_batch needs a table: foreach_batch("database.table", ...)')
     if delete_where is not None:
         settings["rowKindColumn"] = ROW_KIND_COLUMN
-    for table in tables:
-        parse_options({**settings, "table": table})  # errors now, not with the first batch
+    _check(tables, settings)
 
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         if delete_where is not None:
@@ -63,7 +66,7 @@ def foreach_batch(
             frame = frame.persist()
         try:
             for table in tables:
-                target = {**settings, "table": table, "transactionBatch": str(batch_id)}
+                target = _target(frame.sparkSession, settings, table, batch_id)
                 rows = frame if latest_by is None else _latest(frame, _primary_key(target), latest_by)
                 _save(rows, target, batch_id)
         finally:
@@ -71,6 +74,29 @@ def foreach_batch(
                 frame.unpersist()
 
     return write_batch
+
+
+def _check(tables: Sequence[str], settings: Mapping[str, str]) -> None:
+    """Errors now, not with the first batch. The address may come with that only, from the session of the query."""
+    known = {key.lower() for key in (*settings, *inherited_options())}
+    has_address = any(name.lower() in known for name in ADDRESS_OPTIONS)
+    address = {} if has_address else {ADDRESS_OPTIONS[0]: ADDRESS_TO_COME}
+    seen = set()
+    for table in tables:
+        path = parse_options({**settings, **address, "table": table}, "batch writes").table
+        if path in seen:
+            raise FlussError(
+                f"foreach_batch has table {path} twice: the second write of a batch to a table is taken for a "
+                "repetition of the first. Name it once"
+            )
+        seen.add(path)
+
+
+def _target(spark: SparkSession, settings: Mapping[str, str], table: str, batch_id: int) -> dict[str, str]:
+    """The options of one write. Its number is not the user's: tables that have no use for one get it all the same."""
+    number = {"transactionbatch": str(batch_id)}
+    said = {key: value for key, value in merged_options(spark, settings).items() if key not in number}
+    return over_defaults(number, {**said, "table": table})
 
 
 def _save(rows: DataFrame, target: Mapping[str, str], batch_id: int) -> None:
