@@ -32,6 +32,7 @@ def planned(module_tables: Tables) -> Tables:
 
 GOOD_EVENT = "id, cast(id as string) name, cast(null as timestamp_ntz) at"
 GOOD_USER = "id, 'x' name, 1 age"
+TRANSACTION = {"transaction": "nightly", "transactionBatch": "1"}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,9 @@ GOOD_USER = "id, 'x' name, 1 age"
         ("users", GOOD_USER, {"rowKindColumn": "op"}, "rowKindColumn='op' is missing: there is id, name, age"),
         ("users", f"{GOOD_USER}, 1 op", {"rowKindColumn": "op"}, "must be a string such as .*, it is int"),
         ("users", "id", {}, "the rows lack 'name', 'age'"),
+        ("users", GOOD_USER, TRANSACTION, "are for log tables, .*users has a primary key"),
+        ("users", GOOD_USER, {"transactionBatch": "1"}, "are for log tables, .*users has a primary key"),
+        ("events", GOOD_EVENT, {**TRANSACTION, "delivery": "at-least-once"}, "leave one or the other out"),
         ("nowhere", "id", {}, "nowhere"),
     ],
 )
@@ -75,6 +79,8 @@ def test_spark_shows_the_refusal(planned: Tables, spark: SparkSession) -> None:
         planned.write(spark.range(1), "users", {"rowKind": "op"})
     with pytest.raises(PySparkException, match=r"belongs to no streaming query: .* give also transaction"):
         planned.write(spark.range(1), "events", {"transactionBatch": 1, "columns": "id"})
+    with pytest.raises(PySparkException, match="option limit is for batch reads; it changes nothing in batch writes"):
+        planned.write(spark.range(1), "events", {"limit": 1, "columns": "id"})
 
 
 def _split(columns: str) -> list[str]:

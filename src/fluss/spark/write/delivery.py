@@ -23,7 +23,7 @@ from fluss.client.staged import supports_staging
 from fluss.errors import FlussError
 from fluss.model.properties import MERGE_ENGINE
 from fluss.spark.connecting import OpenTable
-from fluss.spark.options import Delivery
+from fluss.spark.options import Delivery, WriteOptions
 
 Way = Literal["upsert", "last_rows", "staged", "spooled", "plain"]
 
@@ -36,15 +36,25 @@ REPEATABLE_FUNCTIONS = frozenset(
 logger = logging.getLogger(__name__)
 
 
-def choose_way(opened: OpenTable, delivery: Delivery | None) -> Way:
+def choose_way(opened: OpenTable, write: WriteOptions) -> Way:
     """The best that the server can, or what the user asks for; `FlussError` if it cannot be had."""
     if opened.info.has_primary_key():
-        return _way_of_keys(opened, delivery)
-    if delivery == "at-least-once":
+        if write.transaction_is_said:
+            raise FlussError(
+                f"options transaction and transactionBatch are for log tables, {opened.info.table_path} has a primary "
+                "key: its rows are upserted at once, also when a job is repeated. Leave the options out"
+            )
+        return _way_of_keys(opened, write.delivery)
+    if write.delivery == "at-least-once":
+        if write.transaction_is_said:
+            raise FlussError(
+                f"options transaction and transactionBatch write to {opened.info.table_path} exactly once, and "
+                "delivery=at-least-once may write again what is repeated: leave one or the other out"
+            )
         return "plain"
     if supports_staging(opened.connection):
         return "staged"
-    if delivery == "exactly-once":
+    if write.delivery == "exactly-once":
         raise FlussError(
             f"option delivery=exactly-once: the server of table {opened.info.table_path} has no staged appends, so an "
             "append that does not come to its end may leave rows twice. Leave the option out for the best that this "

@@ -125,7 +125,7 @@ class _Planner:
             options=self._options,
             table_id=self._info.table_id,
             kind=kind,
-            way=choose_way(self._opened, self._options.write.delivery),
+            way=choose_way(self._opened, self._options.write),
             target=target,
             positions=positions,
             row_kind_position=self._row_kind_position,
