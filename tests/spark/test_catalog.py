@@ -172,7 +172,8 @@ def test_the_address_of_a_catalog_wins_over_that_of_the_session(tables: Tables, 
     with fluss.embedded(tmp_path / "data") as cluster, fluss.connect(cluster.bootstrap_servers) as db:
         spark.conf.set(SESSION_ADDRESS, tables.target.bootstrap_servers)
         try:
-            fluss.spark.catalog.register(spark, "other", cluster.bootstrap_servers)
+            # The limit is for reads: inserts do not look at it.
+            fluss.spark.catalog.register(spark, "other", cluster.bootstrap_servers, options={"limit": 5})
             spark.sql(f"CREATE DATABASE other.{tables.name}")
             spark.sql(f"CREATE TABLE {path} (id BIGINT, name STRING) TBLPROPERTIES ('bucket.num' = '1')")
             spark.sql(f"INSERT INTO {path} VALUES (2, 'of the catalog')")
