@@ -100,7 +100,7 @@ class LakeRows:
             state = self._state
         if state is not None and state.registered_id == snapshot.snapshot_id:
             return state
-        table = load_lake_table(self._session, self._table)
+        table = load_lake_table(self._session, self._table, snapshot)
         readable, files = snapshot_files(table, self._table, snapshot)
         state = _State(snapshot.snapshot_id, readable.snapshot_id, table, frozenset(files_by_place(files)))
         with self._lock:

@@ -43,13 +43,20 @@ def registered_snapshot(session: Session, table: ClientTable) -> LakeSnapshot | 
     return snapshot
 
 
-def load_lake_table(session: Session, table: ClientTable) -> LakeTable:
+def load_lake_table(session: Session, table: ClientTable, registered: LakeSnapshot | None = None) -> LakeTable:
     """The lake table as it is now. Code 40 says what is missing: the packages, or a catalog that this machine reaches.
 
-    How to reach it is asked of the coordinator: the answer to other questions about the table need not have it.
+    `registered` was asked for before: it helps where the lake alone cannot tell how far it reaches. How to reach it is
+    asked of the coordinator: the answer to other questions about the table need not have it.
     """
     info = session.run(AdminCalls(session.cluster).get_table_info(table.path))
-    return _catalog(session, info.properties).load(table.path)
+    catalog = _catalog(session, info.properties)
+    if registered is None:
+        return catalog.load(table.path)
+    from fluss.lake.tables.format import RegisteredSnapshot
+
+    known = RegisteredSnapshot(table.table_id, registered.snapshot_id, dict(registered.table_buckets_offset.items()))
+    return catalog.load(table.path, known)
 
 
 def snapshot_files(
@@ -57,8 +64,8 @@ def snapshot_files(
 ) -> tuple[LakeSnapshot, list[LakeFile]]:
     """The files of a registered snapshot; of a newer one with its offsets, if it has expired.
 
-    Somebody may have rewritten the table and let older snapshots go before the coordinator was told. The lake itself
-    knows how far it reaches. Code 53 if there is no such snapshot either.
+    Somebody may have rewritten the table and let older snapshots go before the coordinator was told. `lake`, loaded
+    with what is registered, knows how far it reaches. Code 53 if there is no such snapshot either.
     """
     try:
         return snapshot, lake.plan_files(snapshot.snapshot_id, table.schema, condition)

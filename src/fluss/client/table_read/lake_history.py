@@ -118,7 +118,7 @@ class LakeHistory:
         partitions: Mapping[int | None, str | None] | None,
     ) -> None:
         """`partitions` are those that are in Fluss, if the others are wanted too."""
-        lake = load_lake_table(self._session, self._table)
+        lake = load_lake_table(self._session, self._table, snapshot)
         self._target = lake.target()
         _, found = snapshot_files(lake, self._table, snapshot, self._condition)
         files = files_by_place(found)

@@ -136,7 +136,7 @@ def plan_union(
     earliest, latest = session.run(_ends(session, table, buckets))
     condition = _for_files(table, predicate)
     try:
-        lake = load_lake_table(session, table)
+        lake = load_lake_table(session, table, snapshot)
         snapshot, found = snapshot_files(lake, table, snapshot, condition)
     except FlussError as error:
         if is_needed(table, snapshot, partitions, earliest):
@@ -181,7 +181,7 @@ def plan_lake_partitions(
 
     The partitions must have been listed before the snapshot was asked for.
     """
-    lake = load_lake_table(session, table)
+    lake = load_lake_table(session, table, snapshot)
     condition = None if predicate is None else lake_condition(table, predicate)
     snapshot, found = snapshot_files(lake, table, snapshot, condition)
     files = files_by_place(found)
@@ -197,7 +197,7 @@ def _plan_lake(session: Session, table: ClientTable, predicate: Predicate | None
         snapshot = registered_snapshot(session, table)
         if snapshot is None:
             return UnionPlan(table.table_id, None, ())
-        lake = load_lake_table(session, table)
+        lake = load_lake_table(session, table, snapshot)
         snapshot, found = snapshot_files(lake, table, snapshot, condition)
         splits = _lake_splits(table, files_by_place(found), lake.target())
         return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(splits))

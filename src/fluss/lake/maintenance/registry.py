@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from fluss.client.lake_calls import TieringCalls
+from fluss.lake.tables.format import RegisteredSnapshot
 from fluss.model.paths import TableBucket, TablePath
 
 
@@ -38,5 +39,12 @@ class CoordinatorRegistry:
 
     def newest(self) -> int | None:
         """The snapshot that readers plan now."""
+        found = self.snapshot()
+        return None if found is None else found.snapshot_id
+
+    def snapshot(self) -> RegisteredSnapshot | None:
+        """What the coordinator knows of this very table; None before its first round."""
         found = self._calls.snapshot(self._path)
-        return None if found is None else found[1].snapshot_id
+        if found is None or found[0] != self._table_id:
+            return None
+        return RegisteredSnapshot(self._table_id, found[1].snapshot_id, dict(found[1].table_buckets_offset.items()))

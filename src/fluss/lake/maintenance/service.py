@@ -189,6 +189,7 @@ def open_maintenance(
     lake = lake_of(info.properties, {**json.loads(session.config.lake_properties), **(lake_overrides or {})})
     try:
         registry = CoordinatorRegistry(TieringCalls(session), info.table_id, path)
-        yield TableMaintenance(lake.load(path), info.table_id, runner=runner, registry=registry, clock_ms=clock_ms)
+        table = lake.load(path, registry.snapshot())
+        yield TableMaintenance(table, info.table_id, runner=runner, registry=registry, clock_ms=clock_ms)
     finally:
         lake.close()

@@ -37,6 +37,8 @@ COMMIT_USER = "__fluss_lake_tiering"
 OFFSETS_PATH_PROPERTY = "fluss-offsets"
 # The offsets themselves, so that the lake alone says what is in it: the document, or the address of a file with it.
 OFFSETS_PROPERTY = "fluss-bucket-offsets"
+# The same of the newest round as a property of the table, which stays when snapshots expire.
+LAST_ROUND_PROPERTY = "fluss-last-round"
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,16 @@ class LakeCommit:
 
 
 @dataclass(frozen=True)
+class RegisteredSnapshot:
+    """The newest snapshot of a Fluss table that the coordinator knows of, asked for *before* the lake table is loaded:
+    then the lake has all of it, or has lost it."""
+
+    table_id: int
+    snapshot_id: int
+    offsets: Mapping[TableBucket, int]
+
+
+@dataclass(frozen=True)
 class SnapshotEntry:
     """A snapshot in the history of a table. Until `superseded_ms` it was the newest; None: it still is.
 
@@ -165,7 +177,7 @@ class LakeTable(Protocol):
         """The same table as it is now."""
 
     def last_commit(self, table_id: int) -> LakeCommit | None:
-        """The newest snapshot that was tiered from this Fluss table."""
+        """The newest snapshot tiered from this Fluss table; code 53 if the lake has less than is registered."""
 
     def committed_offsets(self, table_id: int) -> Mapping[TableBucket, int]:
         """The offsets of `last_commit`, none if there is none."""
@@ -222,8 +234,9 @@ class LakeFormat(Protocol):
     def change_properties(self, before: LakeTableSpec, after: LakeTableSpec) -> None:
         """Change what users want of the format (`iceberg.*`) from one state of the Fluss table to another."""
 
-    def load(self, path: TablePath) -> LakeTable:
-        """The table as it is now; code 7 if there is none."""
+    def load(self, path: TablePath, registered: RegisteredSnapshot | None = None) -> LakeTable:
+        """The table as it is now; code 7 if there is none. `registered` helps where the lake alone cannot tell how far
+        it reaches."""
 
     def close(self) -> None:
         """Give back the connections of the catalog."""

@@ -1,7 +1,8 @@
 """From a table, its log and what is in the lake to the splits of a round. Blocks for a few questions to the servers.
 
-The order of the questions matters. First the ends of the logs, then the table, then the lake table: a row below an end
-was written with a schema that the table has, and a column that the table has is in the lake table.
+The order of the questions matters. First the ends of the logs, then the table, then what the coordinator has
+registered, then the lake table: a row below an end was written with a schema that the table has, a column that the
+table has is in the lake table, and so is what is registered.
 
 | bucket | first time | later |
 |---|---|---|
@@ -19,17 +20,19 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fluss.client.admin_calls import AdminCalls
+from fluss.client.lake_calls import TieringCalls
 from fluss.client.metadata import ClientTable
 from fluss.client.scanner.offsets import EARLIEST, LATEST, list_bucket_offsets
 from fluss.client.scanner.row_sizes import sample_row_bytes
 from fluss.client.session import Session
 from fluss.client.values import TableBucket, public_bucket
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import LakeCommit, LakeFile, LakeFormat, LakeSplit, LakeTable
+from fluss.lake.maintenance.registry import CoordinatorRegistry
+from fluss.lake.tables.format import LakeCommit, LakeFile, LakeFormat, LakeSplit, LakeTable, RegisteredSnapshot
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.work import SplitWork, TableWork
 from fluss.model.paths import TablePath
@@ -47,10 +50,14 @@ PartitionNames = Mapping[int | None, str | None]
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A round of one table. `lake` is the state that everything here belongs to; `last` is its newest round."""
+    """A round of one table. `lake` is the state that everything here belongs to; `last` is its newest round.
+
+    `registered` is what the coordinator knew before that state was loaded.
+    """
 
     work: TableWork
     lake: LakeTable
+    registered: RegisteredSnapshot | None
     last: LakeCommit | None
     splits: tuple[SplitWork, ...]
     planned_at: float
@@ -84,12 +91,13 @@ def plan_round(session: Session, path: TablePath, lake: LakeFormat, options: Tie
     table = session.run(session.cluster.table(path, fresh=True), CALL_SECONDS)
     if table.table_id != ends.table_id:
         raise FlussError(f"table {path} was dropped and created again just now", ErrorCode.TABLE_NOT_EXIST)
-    lake_table = lake.load(path)
+    registered = CoordinatorRegistry(TieringCalls(session), table.table_id, path).snapshot()
+    lake_table = lake.load(path, registered)
     last = lake_table.last_commit(table.table_id)
     work = TableWork(table, lake_table.target(), options, planned_at + round_seconds(table, options))
-    plan = RoundPlan(work, lake_table, last, (), planned_at)
+    plan = RoundPlan(work, lake_table, registered, last, (), planned_at)
     splits = _key_splits(plan, ends) if table.has_primary_key else _log_splits(session, plan, ends)
-    return RoundPlan(work, lake_table, last, tuple(splits), planned_at)
+    return replace(plan, splits=tuple(splits))
 
 
 def round_seconds(table: ClientTable, options: TieringOptions) -> float:

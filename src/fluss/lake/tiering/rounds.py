@@ -8,9 +8,10 @@ What holds at every point at which the process may die:
 | after the lake's commit | the snapshot, which the coordinator does not know | finds it in the lake, registers it |
 | after registering | nothing to do | goes on |
 
-The lake is the truth: a round starts at the offsets of its newest snapshot. Its commit succeeds only on the state that
-was planned from, so of two tierers at work on one table one wins, also without any heartbeat; the other one removes its
-files. Files stay when it is not known how a commit ended.
+The lake is the truth: a round starts at the offsets of its newest snapshot. Where others have rewritten the table and
+that snapshot has expired, it starts at the newest offsets that lake and coordinator know, never before them. Its commit
+succeeds only on the state that was planned from, so of two tierers at work on one table one wins, also without any
+heartbeat; the other one removes its files. Files stay when it is not known how a commit ended.
 
 A `TableRound` is used once, by one thread.
 """
@@ -120,7 +121,7 @@ class TableRound:
         plan = plan_round(self._session, self._path, self._lake, self._options)
         table_id = plan.work.table.table_id
         if plan.last is not None:
-            self._register_missing(table_id, plan.last)
+            self._register_missing(plan, plan.last)
         self._watcher.planned(self._path, plan)
         self._step("planned")
         if not plan.splits:
@@ -200,11 +201,11 @@ class TableRound:
 
     # ---- the coordinator ----
 
-    def _register_missing(self, table_id: int, last: LakeCommit) -> None:
-        """A round that died between the lake's commit and this call, or maintenance: the lake is ahead."""
-        known = self._calls.snapshot(self._path)
-        if known is not None and known[0] == table_id and known[1].snapshot_id == last.snapshot_id:
+    def _register_missing(self, plan: RoundPlan, last: LakeCommit) -> None:
+        """A round that died between the lake's commit and this call, maintenance, or a rewrite: the lake is ahead."""
+        if plan.registered is not None and plan.registered.snapshot_id == last.snapshot_id:
             return
+        table_id = plan.work.table.table_id
         offsets_path = last.properties.get(OFFSETS_PATH_PROPERTY)
         logger.info("%s: registering snapshot %d, which is in the lake already", self._path, last.snapshot_id)
         if offsets_path is not None:

@@ -38,7 +38,7 @@ def lake_start(options: FlussOptions, watch: TableWatch) -> StreamOffsets | None
     earliest = watch.earliest()
     table = opened.table._table
     try:
-        snapshot, files = snapshot_files(load_lake_table(opened.session, table), table, snapshot)
+        snapshot, files = snapshot_files(load_lake_table(opened.session, table, snapshot), table, snapshot)
     except FlussError:
         # It cannot be reached from here, or its packages are not installed: perhaps it is not needed.
         buckets = {TableBucket.with_partition(watch.table_id, *key): offset for key, offset in earliest.items()}

@@ -4,7 +4,8 @@ State: `_table` is the table as it was loaded, and after a commit as that commit
 
 - a commit adds exactly one snapshot, whose parent is the newest snapshot of this state, or nothing at all: the catalog
   swaps the metadata only if nobody else has (compare and set), and no second attempt is made;
-- every snapshot of ours carries the offsets of *all* buckets, so the newest one alone says what is in the lake;
+- every snapshot of ours carries the offsets of *all* buckets, so the newest one alone says what is in the lake, and a
+  property of the table says the same after it has expired (`last_round.py`);
 - a split is accepted only if it starts where the lake ends, whoever planned it.
 
 One thread at a time; different processes may each have a loaded table.
@@ -16,26 +17,28 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import ancestors_of
 
 from fluss.codec.predicate import Predicate
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.format import (
     COMMIT_USER,
     COMMIT_USER_PROPERTY,
+    LAST_ROUND_PROPERTY,
     OFFSETS_PROPERTY,
     CommitMessage,
     LakeCommit,
     LakeFile,
+    RegisteredSnapshot,
     SnapshotEntry,
 )
 from fluss.lake.tables.iceberg.catalog import catalog_errors
-from fluss.lake.tables.iceberg.history import expire_snapshots, history, properties_of, remove_files
+from fluss.lake.tables.iceberg.history import expire_snapshots, history, remove_files
+from fluss.lake.tables.iceberg.last_round import last_round, round_property
 from fluss.lake.tables.iceberg.orphans import unreferenced_files
 from fluss.lake.tables.iceberg.producer import RoundProducer
 from fluss.lake.tables.iceberg.reading import plan_files
 from fluss.lake.tables.iceberg.target import IcebergTarget
-from fluss.lake.tables.offsets import dump_offsets, load_offsets
+from fluss.lake.tables.offsets import dump_offsets
 from fluss.model.paths import TableBucket
 from fluss.model.schema import Schema
 
@@ -46,8 +49,9 @@ INLINE_OFFSETS_LIMIT_BYTES = 8 << 10
 class IcebergTable:
     """One table in the state in which it was loaded."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, registered: RegisteredSnapshot | None = None) -> None:
         self._table = table
+        self._registered = registered
 
     def __str__(self) -> str:
         return ".".join(self._table.name())
@@ -69,19 +73,12 @@ class IcebergTable:
     def refreshed(self) -> IcebergTable:
         """The same table as it is now."""
         with catalog_errors(f"loading the lake table {self}"):
-            return IcebergTable(self._table.catalog.load_table(self._table.name()))
+            return IcebergTable(self._table.catalog.load_table(self._table.name()), self._registered)
 
     def last_commit(self, table_id: int) -> LakeCommit | None:
-        """The newest snapshot that was tiered from this Fluss table; commits of others are passed over."""
+        """The newest snapshot tiered from this Fluss table; code 53 if the lake has less than is registered."""
         with catalog_errors(f"reading the offsets of the lake table {self}"):
-            for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
-                properties = properties_of(snapshot)
-                if properties.get(COMMIT_USER_PROPERTY) != COMMIT_USER or OFFSETS_PROPERTY not in properties:
-                    continue
-                of_table, offsets = load_offsets(self._offsets_text(properties[OFFSETS_PROPERTY]))
-                if of_table == table_id:  # else an earlier Fluss table of this name left its lake table behind
-                    return LakeCommit(snapshot.snapshot_id, snapshot.timestamp_ms, offsets, properties)
-        return None
+            return last_round(self._table, table_id, self._registered)
 
     def committed_offsets(self, table_id: int) -> Mapping[TableBucket, int]:
         """The offsets of `last_commit`, none if there is none."""
@@ -105,8 +102,11 @@ class IcebergTable:
         with catalog_errors(f"committing a round to the lake table {self}"):
             summary = dict(properties or {})
             summary[COMMIT_USER_PROPERTY] = COMMIT_USER
-            summary[OFFSETS_PROPERTY] = self._kept_offsets(dump_offsets(table_id, progress))
+            offsets_text = self._kept_offsets(dump_offsets(table_id, progress))
+            summary[OFFSETS_PROPERTY] = offsets_text
             transaction = self._table.transaction()
+            sequence_number = self._table.metadata.next_sequence_number()
+            transaction.set_properties({LAST_ROUND_PROPERTY: round_property(sequence_number, offsets_text)})
             producer = RoundProducer(
                 transaction,
                 [file for message in messages for file in message.added],
@@ -151,12 +151,6 @@ class IcebergTable:
         with self._table.io.new_output(path).create() as stream:
             stream.write(text.encode())
         return path
-
-    def _offsets_text(self, kept: str) -> str | bytes:
-        if kept.startswith("{"):
-            return kept
-        with self._table.io.new_input(kept).open() as stream:
-            return stream.read()
 
     def plan_files(
         self,

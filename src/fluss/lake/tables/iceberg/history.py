@@ -6,12 +6,13 @@ from collections.abc import Collection, Iterable
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from fluss.errors import FlussError
 from fluss.lake.tables.format import SnapshotEntry
 from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.iceberg.last_round import properties_of
 from fluss.lake.tables.iceberg.orphans import files_of_snapshots
 
 
@@ -27,11 +28,6 @@ def history(table: Table) -> list[SnapshotEntry]:
         )
         superseded_ms = snapshot.timestamp_ms
     return entries
-
-
-def properties_of(snapshot: Snapshot) -> dict[str, str]:
-    """What the committer wrote into the summary, and the counts of Iceberg."""
-    return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
 
 
 def expire_snapshots(table: Table, snapshot_ids: Collection[int]) -> list[str]:

@@ -12,6 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.format import OFFSETS_PROPERTY
 from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.iceberg.last_round import kept_round
 
 NANOSECONDS_PER_MILLISECOND = 1_000_000
 
@@ -49,6 +50,9 @@ def _known_files(table: Table) -> Iterator[str]:
     yield from (entry.metadata_file for entry in metadata.metadata_log)
     yield from (each.statistics_path for each in metadata.statistics)
     yield from (each.statistics_path for each in metadata.partition_statistics)
+    kept = kept_round(table)
+    if kept is not None:
+        yield kept[1]
     yield from files_of_snapshots(table, metadata.snapshots)
 
 

@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import BUCKET_COLUMN, SYSTEM_COLUMNS, LakeTableSpec
+from fluss.lake.tables.format import BUCKET_COLUMN, SYSTEM_COLUMNS, LakeTableSpec, RegisteredSnapshot
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.committing import IcebergTable
 from fluss.lake.tables.iceberg.schema import (
@@ -130,9 +130,9 @@ class IcebergFormat:
         """Give back the connections of the catalog."""
         self.catalog.close()
 
-    def load(self, path: TablePath) -> IcebergTable:
+    def load(self, path: TablePath, registered: RegisteredSnapshot | None = None) -> IcebergTable:
         """The table as it is now; code 7 if there is none."""
-        return IcebergTable(self._load(path))
+        return IcebergTable(self._load(path), registered)
 
     def _load(self, path: TablePath) -> Table:
         with catalog_errors(f"loading the lake table {path}"):

@@ -12,8 +12,15 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import OFFSETS_PATH_PROPERTY, LakeCommit, LakeFormat, LakeTableSpec, open_lake
-from fluss.lake.tables.offsets import dump_offsets
+from fluss.lake.tables.format import (
+    OFFSETS_PATH_PROPERTY,
+    LakeCommit,
+    LakeFormat,
+    LakeTableSpec,
+    RegisteredSnapshot,
+    open_lake,
+)
+from fluss.lake.tables.offsets import dump_offsets, load_offsets
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_FORMAT, property_value
@@ -52,14 +59,21 @@ class LakeTables:
         """Make the lake table of a Fluss table that exists. Rows in it must have come from this very table.
 
         What is known about its snapshots begins anew with the newest one in the lake: it may have gone on, or back,
-        while the table had no lake.
+        while the table had no lake. What was known before tells where the lake ends if others have rewritten it.
         """
         lake_format, options = self._lake(descriptor)
         spec = LakeTableSpec(path, descriptor)
 
+        known = self._environment.catalog.store.lake.latest(table_id)
+        registered = (
+            None
+            if known is None
+            else RegisteredSnapshot(table_id, known.snapshot_id, load_offsets(known.tiered_offsets)[1])
+        )
+
         def enable() -> LakeCommit | None:
             lake = self._open(lake_format, options)
-            last = _last_commit(lake, path, table_id)
+            last = _last_commit(lake, path, table_id, registered)
             if last is not None:  # its own from before; what users want of it may have changed meanwhile
                 lake.change_properties(spec, spec)
             lake.create_table(spec, must_be_empty=last is None)
@@ -110,11 +124,15 @@ class LakeTables:
         return lake
 
 
-def _last_commit(lake: LakeFormat, path: TablePath, table_id: int) -> LakeCommit | None:
+def _last_commit(
+    lake: LakeFormat, path: TablePath, table_id: int, registered: RegisteredSnapshot | None
+) -> LakeCommit | None:
     """The newest snapshot of this very table, None if there is none, or no lake table."""
     try:
-        return lake.load(path).last_commit(table_id)
+        return lake.load(path, registered).last_commit(table_id)
     except FlussError as error:
+        if error.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST and registered is not None:
+            return _last_commit(lake, path, table_id, None)  # it was taken back: what it has now counts
         if error.error_code != ErrorCode.TABLE_NOT_EXIST:
             raise
         return None
