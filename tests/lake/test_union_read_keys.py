@@ -353,6 +353,29 @@ def test_a_partition_that_is_created_again(db: fluss.Database) -> None:
     assert rows_of(table, read_optimized=True) == ordered(expected)
 
 
+@pytest.mark.parametrize("number", [30, None], ids=["one row", "no row"])
+def test_a_partition_that_is_created_again_leaves_no_old_row_in_any_bucket(
+    db: fluss.Database, number: int | None
+) -> None:
+    """Also where the new one has no changes; so nothing comes back when it goes, too."""
+    table = LakeTable(db, REGIONAL, partitions=("eu", "us"), primary_keys=["region", "id"], bucket_count=4)
+    db.upsert(table.name, [person(n, region=region) for n in range(20) for region in ("eu", "us")])
+    table.tier()
+    drop_partition(table, "eu")
+    db.create_partition(table.name, {"region": "eu"})
+    others = [person(n, region="us") for n in range(20)]
+    new = [] if number is None else [person(number, region="eu", name="new")]
+    db.upsert(table.name, new)
+    table.tier()
+    table.check([*others, *new])
+    check_reads(table, [*others, *new])
+    assert table.tier().snapshot_id is None, "that was all"
+    drop_partition(table, "eu")
+    check_reads(table, [*others, *new])
+    found = [db.lookup(table.name, {"region": "eu", "id": n}) for n in range(31)]
+    assert [row for row in found if row is not None] == new
+
+
 def test_a_changelog_that_has_expired(db: fluss.Database) -> None:
     """Everything that is tiered may expire: lake and what is left of the changelog are the table."""
     table = LakeTable(db, primary_keys=["id"], bucket_count=1, properties=EXPIRING)

@@ -130,10 +130,15 @@ def test_a_partition_that_is_created_again(db: fluss.Database) -> None:
     table.tier()
     drop_partition(table, "eu")
     db.create_partition(table.name, {"region": "eu"})
-    db.append(table.name, people(5, 8, region="eu"))
-    check_reads(table, people(0, 8, region="eu"))
-    table.tier()
-    check_reads(table, people(0, 8, region="eu"))
+    for start, stop in ((5, 5), (5, 8), (8, 9)):  # an empty one, its first rows, and rows behind a round
+        db.append(table.name, people(start, stop, region="eu"))
+        rows = people(0, stop, region="eu")
+        for _ in ("before", "after its round"):
+            check_reads(table, rows)
+            assert ordered(db.scan(table.name).to_pylist()) == ordered(rows)
+            assert ordered(db.scan(table.name, since=0).to_pylist()) == ordered(rows)
+            assert ordered(db.scan(table.name, where=col("id") > 3).to_pylist()) == ordered(rows[4:])
+            table.tier()
 
 
 @pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])

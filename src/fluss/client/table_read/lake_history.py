@@ -2,7 +2,8 @@
 
 A scan that begins with `EARLIEST_OFFSET`, a time or an offset has its older rows in the lake if the log begins later.
 They come from there up to the log's beginning of now, and the subscription goes on exactly there. A scan of everything
-(`subscribe_all()`, `from_timestamp()`) also finds partitions that are only in the lake.
+(`subscribe_all()`, `from_timestamp()`) also finds partitions that are only in the lake, and the old rows of those that
+were created again under their name.
 
 Everything here blocks and belongs into a thread that is not the I/O thread.
 """
@@ -91,7 +92,7 @@ class LakeHistory:
         tiered = {bucket: begin for bucket, begin in expired.items() if self._check_tiered(snapshot, bucket, begin)}
         if not tiered and not has_more:
             return
-        self._plan_files(snapshot, positions, tiered, partitions if has_more else None)
+        self._plan_files(snapshot, positions, tiered, has_more)
 
     def _is_expired(self, position: int, begin: int) -> bool:
         """Whether rows from `position` on may have expired. A time that was looked up gives the log's beginning."""
@@ -115,17 +116,20 @@ class LakeHistory:
         snapshot: LakeSnapshot,
         positions: Mapping[TableBucket, int],
         tiered: Mapping[TableBucket, int],
-        partitions: Mapping[int | None, str | None] | None,
+        has_more: bool,
     ) -> None:
-        """`partitions` are those that are in Fluss, if the others are wanted too."""
         lake = load_lake_table(self._session, self._table, snapshot)
         self._target = lake.target()
-        _, found = snapshot_files(lake, self._table, snapshot, self._condition)
+        snapshot, found = snapshot_files(lake, self._table, snapshot, self._condition)
         files = files_by_place(found)
-        names = live_partitions(self._session, self._table) if tiered and partitions is None else partitions or {}
-        if partitions is not None:
-            known = set(partitions.values())
-            self._parts += [_Part(group, 0, None) for place, group in files.items() if place[0] not in known]
+        if has_more:
+            # Rows of a partition that has gone look like those of one that was created again under its name: the whole
+            # lake is read, and each log from where the lake ends.
+            self._parts = [_Part(group, 0, None) for group in files.values()]
+            ends = {bucket: snapshot.get_bucket_offset(bucket) for bucket in positions}
+            self.moves |= {bucket: end for bucket, end in ends.items() if end is not None and end > positions[bucket]}
+            return
+        names = live_partitions(self._session, self._table)
         for bucket, begin in tiered.items():
             group = files.get((names.get(bucket.partition_id), bucket.bucket_id), ())
             start = 0 if self._since_ms is not None else max(positions[bucket], 0)

@@ -10,8 +10,9 @@ table has is in the lake table, and so is what is registered.
 | primary key, changelog complete | changes from 0 | changes from the lake's offset |
 | primary key, changelog begins behind that | the state of the bucket | the state, in place of all its files |
 
-Nothing new in a bucket: no split. Rows of a log table that expired before they were tiered are an error, unless the
-options say otherwise.
+A primary-key bucket of a partition that was created again under its name begins with its state, in place of the files
+of the earlier one. Nothing new in a bucket: no split. Rows of a log table that expired before they were tiered are an
+error, unless the options say otherwise.
 """
 
 from __future__ import annotations
@@ -200,18 +201,25 @@ def _pieces(split: SplitWork, count: int) -> list[SplitWork]:
 
 def _key_splits(plan: RoundPlan, ends: LogEnds) -> list[SplitWork]:
     places = {bucket: (ends.names[bucket.partition_id], bucket.bucket_id) for bucket in ends.latest}
-    changed = [bucket for bucket in ends.latest if ends.latest[bucket] > plan.committed.get(bucket, 0)]
+    has_gone = any(bucket.partition_id not in ends.names for bucket in plan.committed)
+    looked_at = [
+        bucket
+        for bucket in ends.latest
+        if ends.latest[bucket] > plan.committed.get(bucket, 0) or (has_gone and bucket not in plan.committed)
+    ]
     files: dict[tuple[str | None, int | None], list[LakeFile]] = {}
-    if changed and plan.last is not None:
-        for file in plan.lake.plan_files(buckets=[places[bucket] for bucket in changed]):
+    if looked_at and plan.last is not None:
+        for file in plan.lake.plan_files(buckets=[places[bucket] for bucket in looked_at]):
             files.setdefault((file.partition_name, file.bucket_id), []).append(file)
     splits = []
-    for bucket in changed:
+    for bucket in looked_at:
         start, earliest = plan.committed.get(bucket, 0), ends.earliest[bucket]
         split = LakeSplit(bucket, ends.names[bucket.partition_id], start, ends.latest[bucket])
         mine = tuple(files.get(places[bucket], ()))
-        # Files of a bucket that was never tiered are those of an earlier partition of this name: they are replaced.
+        # Files of a bucket that was never tiered are those of an earlier partition of this name: they are replaced,
+        # also by nothing.
         is_anew = bool(mine) and bucket not in plan.committed
-        splits.append(SplitWork("state" if earliest > start or is_anew else "changes", split, start, mine))
+        if is_anew or ends.latest[bucket] > start:
+            splits.append(SplitWork("state" if earliest > start or is_anew else "changes", split, start, mine))
     # The largest first: what is left for the end should be small.
     return sorted(splits, key=lambda each: -each.offset_count)

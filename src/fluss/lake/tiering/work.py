@@ -92,7 +92,7 @@ def join_messages(results: list[SplitResult]) -> Joined:
                 unusable.append(message)
             else:
                 whole = message if whole is None else _appended(whole, message)
-        if whole is not None and whole.split.end_offset > (whole.split.start_offset or 0):
+        if whole is not None and (whole.split.end_offset > (whole.split.start_offset or 0) or whole.removed):
             joined.append(whole)
         elif whole is not None:
             unusable.append(whole)
