@@ -317,6 +317,31 @@ def test_tables_are_created_once_and_checked_after(lake: IcebergFormat) -> None:
     lake.create_table(spec, must_be_empty=False)  # the lake is switched on again
 
 
+def test_columns_that_a_table_got_without_its_lake_are_added(lake: IcebergFormat) -> None:
+    spec = spec_of(PEOPLE, primary_key=["id"])
+    tierer = made(lake, spec)
+    tierer.commit(tierer.write(people(0, 1)))
+    more = {**PEOPLE, "more": PEOPLE["name"]}
+    longer = type(spec)(spec.path, spec_of({**more, "most": PEOPLE["id"]}, primary_key=["id"]).descriptor)
+    with pytest.raises(FlussError, match="its columns are id, name, age"):
+        lake.create_table(longer, must_be_empty=False)
+    for columns, key in (
+        ({**PEOPLE, "age": PEOPLE["id"], "more": PEOPLE["name"]}, ["id"]),
+        ({"id": PEOPLE["id"], "more": PEOPLE["name"], "name": PEOPLE["name"], "age": PEOPLE["age"]}, ["id"]),
+        (more, ["id", "more"]),
+        ({"id": PEOPLE["id"]}, ["id"]),
+    ):
+        other = type(spec)(spec.path, spec_of(columns, primary_key=key, bucket_keys=["id"]).descriptor)
+        with pytest.raises(FlussError) as caught:
+            lake.create_table(other, must_be_empty=False, may_lack_columns=True)
+        assert caught.value.error_code == ErrorCode.LAKE_TABLE_ALREADY_EXIST
+    assert len(lake.catalog.load_table(identifier(spec.path)).schema().fields) == 6, "nothing was added in vain"
+    for _ in ("first", "again"):
+        lake.create_table(longer, must_be_empty=False, may_lack_columns=True)
+        names = lake.catalog.load_table(identifier(spec.path)).schema().column_names
+        assert names == ["id", "name", "age", "more", "most", "__bucket", "__offset", "__timestamp"]
+
+
 def test_a_table_that_somebody_prepared_gets_what_tiering_needs(lake: IcebergFormat) -> None:
     spec = spec_of(PEOPLE)
     lake.create_table(spec)

@@ -17,7 +17,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tiering import log_reading
 from tests.spark.all_types import CASES, arrow_rows
 from tests.support.server_process import wait_until
-from tests.support.tiering import OPTIONS, PEOPLE, REGIONAL, LakeTable, Rows, Watching, by_id, person
+from tests.support.tiering import LAKE, OPTIONS, PEOPLE, REGIONAL, LakeTable, Rows, Watching, by_id, person
 
 # Small segments that expire quickly where a table says so.
 SERVER = {
@@ -218,6 +218,19 @@ def test_a_column_that_is_added_between_rounds_and_in_the_middle_of_one(db: flus
             *(person(n, note="late", more=n) for n in range(20, 30)),
         ]
     )
+
+
+@pytest.mark.parametrize("has_key", [False, True], ids=["log", "key"])
+def test_a_column_that_is_added_while_the_lake_is_disabled(db: fluss.Database, has_key: bool) -> None:
+    table = LakeTable(db, primary_keys=["id"] if has_key else None)
+    write = db.upsert if has_key else db.append
+    for number, column in enumerate(("more", "most")):  # before the first round, and after it
+        db.alter_table(table.name, set_properties={"table.datalake.enabled": "false"})
+        db.alter_table(table.name, add_columns={column: pa.string()})
+        write(table.name, [person(number, **{column: "x"})])
+        db.alter_table(table.name, set_properties=LAKE)
+        table.tier()
+    table.check([person(0, more="x", most=None), person(1, more=None, most="x")])
 
 
 def test_changes_that_do_not_fit_into_memory_take_several_rounds(db: fluss.Database) -> None:

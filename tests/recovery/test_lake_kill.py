@@ -135,6 +135,23 @@ def test_between_the_columns_of_the_lake_table_and_of_the_table(server: ServerPr
     assert lake_columns(server, name) == ["id", "more", "__bucket", "__offset", "__timestamp"]
 
 
+def test_between_columns_that_were_added_without_the_lake_and_the_enabled_property(
+    server: ServerProcess, name: str
+) -> None:
+    def enable(db: fluss.Database) -> None:
+        db.alter_table(name, set_properties=LAKE)
+
+    with fluss.connect(server.address) as db:
+        db.create_table(name, SCHEMA, properties=LAKE)
+        db.alter_table(name, set_properties={"table.datalake.enabled": "false"})
+        db.alter_table(name, add_columns={"more": pa.string()})
+    killed_between(server, enable, lambda: "more" in lake_columns(server, name))
+    with fluss.connect(server.address) as db:
+        assert db.info(name).properties["table.datalake.enabled"] == "false"
+        enable(db)
+    assert lake_columns(server, name) == ["id", "more", "__bucket", "__offset", "__timestamp"]
+
+
 @contextmanager
 def tiering(server: ServerProcess) -> Iterator[TieringCalls]:
     config = fluss.Config({"bootstrap.servers": server.address})

@@ -222,10 +222,13 @@ class LakeTable(Protocol):
 class LakeFormat(Protocol):
     """A catalog of lake tables in one format."""
 
-    def create_table(self, spec: LakeTableSpec, must_be_empty: bool = True) -> None:
-        """Make the lake table and its database; one that is there already is fine if `check_compatible` says so."""
+    def create_table(self, spec: LakeTableSpec, must_be_empty: bool = True, may_lack_columns: bool = False) -> None:
+        """Make the lake table and its database; one that is there already is fine if `check_compatible` says so.
 
-    def check_compatible(self, spec: LakeTableSpec, must_be_empty: bool) -> None:
+        `may_lack_columns`: the last columns may be missing in it, they are added then.
+        """
+
+    def check_compatible(self, spec: LakeTableSpec, must_be_empty: bool, may_lack_columns: bool = False) -> None:
         """Raise code 54 unless the lake table that is there can be the one of this Fluss table."""
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:

@@ -44,15 +44,18 @@ class IcebergFormat:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
 
-    def create_table(self, spec: LakeTableSpec, must_be_empty: bool = True) -> None:
-        """Make the lake table and its database; one that is there already is fine if `check_compatible` says so."""
+    def create_table(self, spec: LakeTableSpec, must_be_empty: bool = True, may_lack_columns: bool = False) -> None:
+        """Make the lake table and its database; one that is there already is fine if `check_compatible` says so.
+
+        `may_lack_columns`: the last columns may be missing in it, they are added then.
+        """
         schema = lake_schema(spec)
         properties = lake_properties(spec)
         partitions = partition_spec(spec, schema)
         with catalog_errors(f"creating the lake table {spec.path}"):
             # Asked first: an attempt to create a table that is there leaves a metadata file behind.
             if self.catalog.table_exists(identifier(spec.path)):
-                self._adopt(spec, must_be_empty)
+                self._adopt(spec, must_be_empty, may_lack_columns)
                 return
             self._create_namespace(spec.path.database_name)
             try:
@@ -60,7 +63,7 @@ class IcebergFormat:
                     identifier(spec.path), schema, None, partitions, sort_order(schema), properties
                 )
             except TableAlreadyExistsError:  # by somebody at the same time
-                self._adopt(spec, must_be_empty)
+                self._adopt(spec, must_be_empty, may_lack_columns)
 
     def _create_namespace(self, database_name: str) -> None:
         try:
@@ -68,10 +71,16 @@ class IcebergFormat:
         except NamespaceAlreadyExistsError:
             return  # by an earlier table, or by somebody at the same time
 
-    def _adopt(self, spec: LakeTableSpec, must_be_empty: bool) -> None:
+    def _adopt(self, spec: LakeTableSpec, must_be_empty: bool, may_lack_columns: bool) -> None:
         """The table of an attempt that died, of an earlier Fluss table, or of somebody who prepared it."""
-        self.check_compatible(spec, must_be_empty)
+        self.check_compatible(spec, must_be_empty, may_lack_columns)
         table = self.catalog.load_table(identifier(spec.path))
+        lacking = [
+            column for column in spec.descriptor.schema.columns if column.name not in table.schema().column_names
+        ]
+        if lacking:
+            self.add_columns(spec.path, lacking)
+            table = table.refresh()
         wanted = lake_properties(spec)
         missing = {key: value for key, value in wanted.items() if key not in table.properties}
         missing |= {k: v for k, v in fixed_properties(spec).items() if table.properties.get(k) != v}
@@ -80,11 +89,11 @@ class IcebergFormat:
             with table.transaction() as transaction:
                 transaction.set_properties(missing)
 
-    def check_compatible(self, spec: LakeTableSpec, must_be_empty: bool) -> None:
+    def check_compatible(self, spec: LakeTableSpec, must_be_empty: bool, may_lack_columns: bool = False) -> None:
         """Raise code 54 unless the lake table that is there can be the one of this Fluss table; 7 if there is none."""
         table = self._load(spec.path)
         with catalog_errors(f"looking at the lake table {spec.path}"):
-            reason = _difference(table, spec) or (_rows_reason(table) if must_be_empty else None)
+            reason = _difference(table, spec, may_lack_columns) or (_rows_reason(table) if must_be_empty else None)
         if reason is not None:
             raise FlussError(
                 f"there is a lake table {spec.path} already, and {reason}; drop or rename it in the lake, "
@@ -166,10 +175,10 @@ def identifier(path: TablePath) -> tuple[str, str]:
     return (path.database_name, path.table_name)
 
 
-def _difference(table: Table, spec: LakeTableSpec) -> str | None:
+def _difference(table: Table, spec: LakeTableSpec, may_lack_columns: bool) -> str | None:
     """Why the table cannot be the lake table of `spec`, or None."""
     wanted, present = lake_schema(spec), table.schema()
-    differing = _differing_columns(present, wanted)
+    differing = _differing_columns(present, wanted, may_lack_columns)
     if differing is not None:
         return differing
     if present.identifier_field_names() != wanted.identifier_field_names():
@@ -188,12 +197,16 @@ def _difference(table: Table, spec: LakeTableSpec) -> str | None:
     return None
 
 
-def _differing_columns(present: IcebergSchema, wanted: IcebergSchema) -> str | None:
-    names = [field.name for field in present.fields]
-    if names != [field.name for field in wanted.fields]:
+def _differing_columns(present: IcebergSchema, wanted: IcebergSchema, may_lack_columns: bool) -> str | None:
+    names, fields = present.column_names, wanted.fields
+    if may_lack_columns:
+        users, ours = fields[: -len(SYSTEM_COLUMNS)], fields[-len(SYSTEM_COLUMNS) :]
+        count = max(len(names) - len(ours), 0)
+        fields = (*users[:count], *(field for field in users[count:] if field.required), *ours)
+    if names != [field.name for field in fields]:
         lacking = [name for name in SYSTEM_COLUMNS if name not in names]
         return f"its columns are {', '.join(names)}" + (f" without {', '.join(lacking)}" if lacking else "")
-    for one, other in zip(present.fields, wanted.fields, strict=True):
+    for one, other in zip(present.fields, fields, strict=True):
         if one.required != other.required or not same_type(one.field_type, other.field_type):
             return f"its column {one.name!r} is {_shown(one)} instead of {_shown(other)}"
     return None

@@ -76,7 +76,8 @@ class LakeTables:
             last = _last_commit(lake, path, table_id, registered)
             if last is not None:  # its own from before; what users want of it may have changed meanwhile
                 lake.change_properties(spec, spec)
-            lake.create_table(spec, must_be_empty=last is None)
+            # Columns that the table got while it had no lake are added.
+            lake.create_table(spec, must_be_empty=last is None, may_lack_columns=True)
             return last
 
         last = await self._work.run(f"creating the lake table {path}", enable)
