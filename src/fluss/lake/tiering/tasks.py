@@ -36,7 +36,7 @@ def tier_split(session: Session, work: TableWork, split: SplitWork) -> SplitResu
     except FlussError as error:
         if error.error_code in GONE_CODES:
             return SplitResult(split.split, gone=error.message)
-        return SplitResult(split.split, error=error)
+        return SplitResult(split.split, error=FlussError(f"{work.table.path}: {error.message}", error.error_code))
 
 
 def _tier_log(session: Session, work: TableWork, split: SplitWork) -> SplitResult:

@@ -31,6 +31,7 @@ from fluss.lake.tables.iceberg.schema import (
     user_properties,
 )
 from fluss.lake.tables.iceberg.types import same_field, same_type
+from fluss.lake.tables.iceberg.write_properties import check_write_properties
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column
 
@@ -52,6 +53,7 @@ class IcebergFormat:
         schema = lake_schema(spec)
         properties = lake_properties(spec)
         partitions = partition_spec(spec, schema)
+        check_write_properties(properties)
         with catalog_errors(f"creating the lake table {spec.path}"):
             # Asked first: an attempt to create a table that is there leaves a metadata file behind.
             if self.catalog.table_exists(identifier(spec.path)):
@@ -117,6 +119,7 @@ class IcebergFormat:
     def change_properties(self, before: LakeTableSpec, after: LakeTableSpec) -> None:
         """Set and remove `iceberg.*` properties; one that is removed has its default again. Doing it twice is fine."""
         old, new = lake_user_properties(before), lake_user_properties(after)
+        check_write_properties(new)
         removed = old.keys() - new.keys()
         with catalog_errors(f"changing properties of the lake table {after.path}"):
             for attempts_left in reversed(range(CHANGE_ATTEMPTS)):

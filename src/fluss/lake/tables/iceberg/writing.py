@@ -6,6 +6,7 @@ next one begins. A file that was written is described by a pyiceberg `DataFile`,
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,11 +15,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionKey
 from pyiceberg.table.locations import load_location_provider
@@ -29,16 +25,15 @@ from fluss.errors import FlussError
 from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.partitions import PartitionLayout
+from fluss.lake.tables.iceberg.statistics import file_statistics
 from fluss.lake.tables.iceberg.target import IcebergTarget
 from fluss.lake.tables.iceberg.values import file_schema, to_lake
+from fluss.lake.tables.iceberg.write_properties import parquet_options, target_file_bytes
+
+logger = logging.getLogger(__name__)
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1 << 20
-DEFAULT_TARGET_FILE_BYTES = 128 << 20
-DEFAULT_COMPRESSION = "zstd"
-# Columns with more different values than fit give up their dictionary early: trying for longer (the usual 1 MiB) takes
-# a third of the time of writing, and the files are hardly smaller.
-DEFAULT_DICTIONARY_BYTES = 128 << 10
 
 # Ids that the Iceberg specification reserves for position-delete files.
 DELETE_PATH_ID = 2147483546
@@ -80,11 +75,11 @@ class _SplitFiles:
             split.partition_name, split.bucket.bucket_id
         )
         self.schema = file_schema(self._metadata.schema())
-        properties = self._metadata.properties
-        self._target_bytes = int(properties.get("write.target-file-size-bytes", DEFAULT_TARGET_FILE_BYTES))
+        self._target_bytes = target_file_bytes(self._metadata.properties)
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = self._pending_rows = 0
         self._open: _OpenFile | None = None
+        self._begun: list[str] = []
         self._written: list[DataFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -104,15 +99,17 @@ class _SplitFiles:
         return self._written
 
     def abandon(self) -> None:
-        """Close without a result; the file stays behind as an orphan."""
+        """Close without a result, and remove what was written: nobody will commit it."""
         if self._open is not None:
-            self._open.stream.close()
+            self._open.abandon()
+        _remove(self._target, self._begun)
 
     def _write_row_group(self) -> None:
         if not self._pending:
             return
         if self._open is None:
-            self._open = _OpenFile(self._target, self._split, self._partition, self.schema)
+            self._begun.append(_new_path(self._target, self._split, self._partition, ""))
+            self._open = _OpenFile(self._target, self._begun[-1], self.schema)
         self._open.writer.write_table(pa.Table.from_batches(self._pending, self.schema), ROW_GROUP_ROWS)
         self._pending = []
         self._pending_bytes = self._pending_rows = 0
@@ -122,14 +119,7 @@ class _SplitFiles:
     def _close_file(self) -> None:
         if self._open is None:
             return
-        parquet = self._open.close()
-        schema = self._metadata.schema()
-        statistics = data_file_statistics_from_parquet_metadata(
-            parquet,
-            compute_statistics_plan(schema, self._metadata.properties),
-            parquet_path_to_id_mapping(schema),
-        )
-        facts = statistics.to_serialized_dict()
+        facts = file_statistics(self._open.close(), self._metadata)
         self._written.append(_data_file(self._target, self._open.path, self._partition, DataFileContent.DATA, facts))
         self._open = None
 
@@ -144,28 +134,44 @@ def _without_hidden_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
 class _OpenFile:
     """A Parquet file that is being written."""
 
-    def __init__(self, target: IcebergTarget, split: LakeSplit, partition: Record, schema: pa.Schema) -> None:
-        properties = target.metadata.properties
-        self.path = _new_path(target, split, partition, "")
-        self.stream: Any = target.open_io().new_output(self.path).create()
+    def __init__(self, target: IcebergTarget, path: str, schema: pa.Schema) -> None:
+        self.path = path
+        options = parquet_options(target.metadata.properties)
+        self.stream: Any = target.open_io().new_output(path).create()
         self._metadata: list[Any] = []
-        level = properties.get("write.parquet.compression-level")
-        codec = properties.get("write.parquet.compression-codec", DEFAULT_COMPRESSION)
-        self.writer = pq.ParquetWriter(
-            self.stream,
-            schema,
-            compression="none" if codec == "uncompressed" else codec,
-            compression_level=None if level is None else int(level),
-            store_schema=False,
-            dictionary_pagesize_limit=int(properties.get("write.parquet.dict-size-bytes", DEFAULT_DICTIONARY_BYTES)),
-            metadata_collector=self._metadata,
-        )
+        try:
+            self.writer = pq.ParquetWriter(
+                self.stream, schema, store_schema=False, metadata_collector=self._metadata, **options
+            )
+        except BaseException:
+            self.stream.close()
+            raise
 
     def close(self) -> Any:
         """The footer of the finished file."""
         self.writer.close()
         self.stream.close()
         return self._metadata[0]
+
+    def abandon(self) -> None:
+        """Close what is open. Whatever broke the writing may break this, too, and was the better error."""
+        for each in (self.writer, self.stream):
+            try:
+                each.close()
+            except Exception as error:  # of the file system behind it
+                logger.info("%s was given up and could not be closed: %s", self.path, error)
+
+
+def _remove(target: IcebergTarget, paths: Iterable[str]) -> None:
+    """Best effort: files that stay are found when files are looked for that no snapshot knows."""
+    io = target.open_io()
+    for path in paths:
+        try:
+            io.delete(path)
+        except FileNotFoundError:
+            continue  # it was never begun in the file system
+        except Exception as error:  # of the file system behind it
+            logger.warning("%s was given up and could not be removed: %s", path, error)
 
 
 class _DirectoryName:
@@ -207,21 +213,26 @@ def _data_file(
 def delete_rows(target: IcebergTarget, message: CommitMessage, positions: Mapping[LakeFile, Any]) -> CommitMessage:
     """One delete file per data file: readers that know which file it is about read no other."""
     written = list(message.position_deletes)
+    begun: list[str] = []
     with catalog_errors(f"writing deletes of bucket {message.split.bucket.bucket_id} to the lake"):
-        for file, rows in positions.items():
-            if file.handle.file in message.removed:
-                raise FlussError(f"rows of {file.path} cannot be deleted: the same round replaces the whole file")
-            if len(rows):
-                written.append(_write_deletes(target, message.split, file.handle.file, rows))
+        try:
+            for file, rows in positions.items():
+                if file.handle.file in message.removed:
+                    raise FlussError(f"rows of {file.path} cannot be deleted: the same round replaces the whole file")
+                if len(rows):
+                    begun.append(_new_path(target, message.split, file.handle.file.partition, "-deletes"))
+                    written.append(_write_deletes(target, begun[-1], file.handle.file, rows))
+        except BaseException:
+            _remove(target, begun)
+            raise
     return replace(message, position_deletes=tuple(written))
 
 
-def _write_deletes(target: IcebergTarget, split: LakeSplit, data_file: DataFile, rows: Any) -> DataFile:
+def _write_deletes(target: IcebergTarget, path: str, data_file: DataFile, rows: Any) -> DataFile:
     ordered = pc.unique(pa.array(rows, pa.int64())).sort()
     if ordered[0].as_py() < 0 or ordered[-1].as_py() >= data_file.record_count:
         raise FlussError(f"positions of {data_file.file_path} go from 0 to {data_file.record_count - 1}")
     paths = pa.repeat(pa.scalar(data_file.file_path), len(ordered))
-    path = _new_path(target, split, data_file.partition, "-deletes")
     with target.open_io().new_output(path).create() as stream:
         pq.write_table(
             pa.Table.from_arrays([paths, ordered], schema=_DELETE_SCHEMA),

@@ -1,0 +1,65 @@
+"""What the footer of a data file says, as the entry of a manifest has it: counts, sizes and bounds of columns.
+
+pyiceberg makes it, except for bounds of dates and times: it takes them by way of Python's own types, which have the
+years 1 to 9999 only. A bound is the number that is in the file anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
+    StatisticsCollector,
+    StatsAggregator,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import DateType, TimestampType, TimestamptzType, TimeType
+
+_TIMES = (DateType, TimeType, TimestampType, TimestamptzType)
+_COUNTS_ONLY = MetricsMode(MetricModeTypes.COUNTS)
+_WITHOUT_BOUNDS = (MetricsMode(MetricModeTypes.NONE), _COUNTS_ONLY)
+
+
+def file_statistics(footer: Any, table: TableMetadata) -> dict[str, Any]:
+    """The statistics of a Parquet file in the words of `DataFile`."""
+    schema = table.schema()
+    columns = parquet_path_to_id_mapping(schema)
+    plan = compute_statistics_plan(schema, table.properties)
+    times = {
+        field_id: each
+        for field_id, each in plan.items()
+        if isinstance(each.iceberg_type, _TIMES) and each.mode not in _WITHOUT_BOUNDS
+    }
+    counted = {**plan, **{field_id: replace(each, mode=_COUNTS_ONLY) for field_id, each in times.items()}}
+    statistics = data_file_statistics_from_parquet_metadata(footer, counted, columns)
+    statistics.column_aggregates.update(_time_bounds(footer, times, columns))
+    return statistics.to_serialized_dict()
+
+
+def _time_bounds(
+    footer: Any, times: Mapping[int, StatisticsCollector], columns: Mapping[str, int]
+) -> dict[int, StatsAggregator]:
+    """Of columns that have statistics in every row group."""
+    found: dict[int, StatsAggregator] = {}
+    unknown: set[int] = set()
+    for group in range(footer.num_row_groups):
+        for position in range(footer.num_columns):
+            column = footer.row_group(group).column(position)
+            field_id = columns[column.path_in_schema]
+            if field_id not in times:
+                continue
+            if not column.is_stats_set:
+                unknown.add(field_id)
+                continue
+            facts = column.statistics
+            bounds = found.setdefault(field_id, StatsAggregator(times[field_id].iceberg_type, facts.physical_type))
+            bounds.update_min(facts.min_raw)
+            bounds.update_max(facts.max_raw)
+    return {field_id: bounds for field_id, bounds in found.items() if field_id not in unknown}
