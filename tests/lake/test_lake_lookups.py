@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -70,6 +71,21 @@ def test_many_rows(db: fluss.Database, table: LakeTable) -> None:
     everything = [("us", n) for n in range(3000)]
     assert [row["id"] for row in db.lookup_many(table.name, everything) if row] == list(range(19))
     assert db.lookup_many(table.name, [("nowhere", 1)]) == [None]
+
+
+def test_keys_of_many_digits(db: fluss.Database) -> None:
+    """Decimals of Python keep 28 digits when they are scaled; columns have up to 38."""
+    schema = pa.schema([REGIONAL.field("region"), pa.field("id", pa.decimal128(38, 2), False), ("v", pa.int32())])
+    table = LakeTable(db, schema, partitions=("us",), primary_keys=["region", "id"], bucket_count=1)
+    keys = [Decimal("123456789012345678901234567890123456.78"), Decimal("-0.01"), Decimal("1.00")]
+    db.upsert(table.name, [{"region": "us", "id": key, "v": n} for n, key in enumerate(keys)])
+    table.tier()
+    drop_partition(table, "us")
+    for number, key in enumerate(keys):
+        row = {"region": "us", "id": key, "v": number}
+        assert db.lookup(table.name, ("us", key)) == row
+        assert db.to_arrow(table.name, where=fluss.col("id") == key).to_pylist() == [row]
+    assert db.lookup(table.name, ("us", Decimal("123456789012345678901234567890123456.77"))) is None
 
 
 def test_by_prefix(db: fluss.Database) -> None:

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from pyiceberg.utils.decimal import unscaled_to_decimal
 
 from fluss.codec.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate
 from fluss.lake.tables.iceberg.tables import IcebergFormat
@@ -29,6 +30,9 @@ COLUMNS = {
     "s": StringType(),
     "d": DateType(),
     "m": DecimalType(10, 2),
+    "m38": DecimalType(38, 4),
+    "far": DateType(),
+    "later": TimestampType(6),
     "ts": TimestampType(3),
     "ltz": TimestampLtzType(6),
     "ts9": TimestampType(9),
@@ -36,6 +40,10 @@ COLUMNS = {
 }
 MOMENT = dt.datetime(1969, 12, 31, 23, 0)
 MOMENT_MILLIS = -3_600_000
+# 38 digits, more than Python's decimals keep by themselves; moments after the year 9999, where Python's own types end.
+MANY_DIGITS = 12345678901234567890123456789012345678
+FAR_DAY = 5_000_000
+FAR_MILLIS = 300_000_000_000_000
 
 
 def row(number: int) -> dict[str, Any]:
@@ -45,6 +53,9 @@ def row(number: int) -> dict[str, Any]:
         "s": f"s{number}",
         "d": dt.date(1970, 1, 1) + dt.timedelta(days=number),
         "m": Decimal(number) / 100,
+        "m38": unscaled_to_decimal(MANY_DIGITS + number, 4),
+        "far": FAR_DAY + number,
+        "later": (FAR_MILLIS + number) * 1000,
         "ts": MOMENT + dt.timedelta(milliseconds=number),
         "ltz": (MOMENT + dt.timedelta(milliseconds=number)).replace(tzinfo=dt.timezone.utc),
         "ts9": MOMENT + dt.timedelta(milliseconds=number),
@@ -56,7 +67,10 @@ def literal(name: str, number: int) -> Any:
     """The logical value that `row(number)` has in a column."""
     if name in ("ts", "ltz", "ts9"):
         return (MOMENT_MILLIS + number, 0)
-    return {"s": f"s{number}", "b": number * 10**10, "f": float(number)}.get(name, number)
+    if name == "later":
+        return (FAR_MILLIS + number, 0)
+    bases = {"m38": MANY_DIGITS, "far": FAR_DAY}
+    return {"s": f"s{number}", "b": number * 10**10, "f": float(number)}.get(name, bases.get(name, 0) + number)
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,17 @@ _SECOND_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def _refuse(column: Column, value: object, wanted: str) -> FlussError:
-    return FlussError(f"filter: column {column.name!r} is {column.data_type}, compare it with {wanted}, got {value!r}")
+    return FlussError(
+        f"filter: column {column.name!r} is {column.data_type}, compare it with {wanted}, got {_shown(value)}"
+    )
+
+
+def _shown(value: object) -> str:
+    """Arrow shows its scalars by Python's own types, which end with the year 9999."""
+    try:
+        return repr(value)
+    except (OverflowError, ValueError):
+        return f"a {type(value).__name__}"
 
 
 def check_text(column: Column, value: object, function: str) -> str:

@@ -223,6 +223,7 @@ def test_wrong_filters_say_what_is_wrong(predicate: Predicate, text: str) -> Non
         ("bool", 1, "a bool"),
         ("bytes", "a", "bytes"),
         ("float", "a", "a float"),
+        ("day", pa.scalar(5_000_000, pa.int32()).cast(pa.date32()), "a datetime.date, got a Date32Scalar"),
     ],
 )
 def test_values_must_fit_the_column(name: str, value: object, text: str) -> None:

@@ -6,13 +6,14 @@ or is compared differently there, becomes "always true". Rows are filtered by wh
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import pyiceberg.expressions
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
+from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
+from pyiceberg.types import LongType
+from pyiceberg.utils.decimal import unscaled_to_decimal
 
 from fluss.codec.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate
 from fluss.lake.tables.iceberg.types import LAKE_TIME_PRECISION
@@ -22,7 +23,6 @@ from fluss.model.types import DataType, DecimalType
 # Their constructors take a name and literals, which type checkers cannot see (they are pydantic models).
 expressions: Any = pyiceberg.expressions
 
-_EPOCH = dt.datetime(1970, 1, 1)
 _COMPARISONS: dict[LeafFunction, Callable[[str, Any], Any]] = {
     LeafFunction.EQUAL: expressions.EqualTo,
     LeafFunction.LESS_THAN: expressions.LessThan,
@@ -69,6 +69,7 @@ def _literal(value: Any, data_type: DataType) -> Any:
     """The value for pyiceberg, None if it cannot be compared there as it is here.
 
     FLOAT and DOUBLE are left out for NaN, which statistics do not count; so are times with digits that the lake lacks.
+    Dates and times are given as the numbers that statistics have: Python's own types end with the year 9999.
     """
     root = data_type.root
     if value is None:
@@ -76,13 +77,13 @@ def _literal(value: Any, data_type: DataType) -> Any:
     if root in _LITERAL_ROOTS:
         return value
     if isinstance(data_type, DecimalType):
-        return Decimal(value).scaleb(-data_type.scale)
+        return unscaled_to_decimal(value, data_type.scale)  # all digits; Decimal's own arithmetic keeps 28
     if root == "DATE":
-        return (_EPOCH + dt.timedelta(days=value)).date()
+        return DateLiteral(value)
     if getattr(data_type, "precision", LAKE_TIME_PRECISION + 1) > LAKE_TIME_PRECISION:
         return None
     if root.startswith("TIMESTAMP"):
         millis, nanos = value
-        moment = _EPOCH + dt.timedelta(milliseconds=millis, microseconds=nanos // 1000)
-        return moment if root == "TIMESTAMP_WITHOUT_TIME_ZONE" else moment.replace(tzinfo=dt.timezone.utc)
+        micros = millis * 1000 + nanos // 1000
+        return TimestampLiteral(micros) if LongType.min <= micros <= LongType.max else None
     return None
