@@ -103,11 +103,10 @@ class TableMaintenance:
         return result
 
     def are_orphans_due(self) -> bool:
-        """Whether nobody has looked for a while."""
+        """Whether nobody has looked for a while. Rounds that fail leave files also where none has gone well yet."""
         history = self._table.history()
-        if not history:
-            return False
-        checked_ms = int(self._table.properties.get(ORPHANS_CHECKED_PROPERTY, history[-1].timestamp_ms))
+        oldest_ms = history[-1].timestamp_ms if history else 0
+        checked_ms = int(self._table.properties.get(ORPHANS_CHECKED_PROPERTY, oldest_ms))
         return self._clock_ms() - checked_ms >= self._options.orphan_interval_ms
 
     def is_expiry_due(self) -> bool:
@@ -118,7 +117,10 @@ class TableMaintenance:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What upkeep did after a round; None: it was not due. Errors do not fail the round, they are here and logged."""
+    """What upkeep did after a round; None: it was not due, or found nothing.
+
+    Errors do not fail the round, they are here and logged.
+    """
 
     compaction: CompactionResult | None = None
     expiry: ExpiryResult | None = None
@@ -164,7 +166,8 @@ def maintain_if_due(
             if upkeep.is_expiry_due():
                 expiry = upkeep.expire()
             if upkeep.are_orphans_due():
-                orphans = upkeep.remove_orphans()
+                removed = upkeep.remove_orphans()
+                orphans = removed if removed.file_count else None
     except FlussError as error:
         # The rows of the round are in the lake; upkeep has another chance after the next one.
         logger.warning("upkeep of lake table %s failed: %s", table, error.message)

@@ -9,26 +9,31 @@ Two ways to a round, both safe beside any number of other tierers:
 Two rounds of one table at the same time cost work and nothing else: the lake takes one of them.
 
 The loop threads (`tables_at_once`) share one connection and one engine. `stop` ends the service when the rounds that
-run are over. A failed round is told to the watcher and never ends the service.
+run are over. A failed round is told to the watcher and never ends the service; its table rests for a while, and a
+hand-out of it is kept for that time, so that it does not come back at once to this tierer or to another one.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from fluss.client.admin_calls import AdminCalls
 from fluss.client.lake_calls import TieringCalls, TieringTable
 from fluss.client.session import Session
+from fluss.client.table_info import TableInfo
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.registry import CoordinatorRegistry
 from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.maintenance.service import MaintenanceReport, maintain_if_due
 from fluss.lake.tables.format import LakeFormat
 from fluss.lake.tables.opening import lake_of, lake_properties_of
+from fluss.lake.tiering.failing import FIRST_PAUSE_SECONDS, FailingTables
 from fluss.lake.tiering.heartbeats import Heartbeats
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.rounds import RoundReport, SplitRunner, TableRound, Watcher
@@ -37,13 +42,18 @@ from fluss.model.properties import DATALAKE_ENABLED, property_value
 
 logger = logging.getLogger(__name__)
 
-# A table that fails is handed out again at once: without a pause the same error would come in a hot loop.
-FAILURE_PAUSE_SECONDS = 5.0
+# Upkeep is due after every round that commits, and so often where rounds have nothing to commit or fail: planning it
+# reads the manifests of the table.
+IDLE_UPKEEP_SECONDS = 600.0
 # A round that somebody else was faster with, or that was cut, is done again so often by `once`.
 ROUNDS_PER_TABLE = 100
 FENCED_ATTEMPTS = 3
 # The table is not there to be tiered any more: no failure of the tierer.
 _GONE_CODES = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
+# Perhaps it is not: a lake table that is missing has the first code, too, and a bucket that moves the last one.
+_PERHAPS_GONE_CODES = _GONE_CODES | {ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION}
+
+Result = RoundReport | FlussError
 
 
 class ServiceWatcher(Watcher, Protocol):
@@ -81,14 +91,18 @@ class TieringService:
         self._tables = None if tables is None else list(tables)
         self._upkeep = upkeep
         self._calls = AdminCalls(session.cluster)
+        self._lake_overrides = {**json.loads(session.config.lake_properties), **self._options.lake_overrides}
         self._lakes: dict[tuple[str, tuple[tuple[str, str], ...]], LakeFormat] = {}
+        self._failing = FailingTables()
+        self._kept: set[TieringTable] = set()
+        self._upkeep_at: dict[int, float] = {}
         self._lock = threading.Lock()
 
     # ---- the two ways to run ----
 
-    def once(self) -> list[RoundReport | FlussError]:
+    def once(self) -> list[Result]:
         """Tier everything that is there now; one result per table, an error for a table that failed."""
-        done: dict[int, RoundReport | FlussError] = {}
+        done: dict[int, Result] = {}
         if self._tables is None:
             heartbeats = Heartbeats(TieringCalls(self._session), self._options.heartbeat_seconds)
             try:
@@ -103,12 +117,13 @@ class TieringService:
         """Until `stop` is set. `every_seconds`: how often to ask again when nothing is due."""
         if self._tables is not None:
             while not stop.is_set():
-                self.once()
+                self._named_rounds(self._tables)
                 stop.wait(every_seconds)
             return
         heartbeats = Heartbeats(TieringCalls(self._session), self._options.heartbeat_seconds)
         try:
             self._in_threads(lambda: self._serve(heartbeats, stop, every_seconds))
+            self._give_back(heartbeats, is_end=True)
         finally:
             heartbeats.close()
 
@@ -129,59 +144,105 @@ class TieringService:
 
     def _serve(self, heartbeats: Heartbeats, stop: threading.Event, every_seconds: float) -> None:
         while not stop.is_set():
+            self._give_back(heartbeats)
             try:
                 table = heartbeats.take()
             except FlussError as error:
                 logger.warning("the coordinator cannot be asked for a table now: %s", error)
                 table = None
             if table is None:
-                stop.wait(every_seconds)
-            elif isinstance(self._handed_out(heartbeats, table), FlussError):
-                stop.wait(FAILURE_PAUSE_SECONDS)
+                stop.wait(self._idle_seconds(every_seconds))
+            elif self._failing.seconds_left(table.table_id):  # a coordinator that has started again knows nothing of it
+                self._keep(table)
+            elif _is_fenced(self._handed_out(heartbeats, table, self._keep)):
+                stop.wait(FIRST_PAUSE_SECONDS)
 
-    def _drain(self, heartbeats: Heartbeats, done: dict[int, RoundReport | FlussError]) -> None:
+    def _keep(self, table: TieringTable) -> None:
+        """Hold on to a table that rests: heartbeats go on, and nobody else is given it."""
+        with self._lock:
+            self._kept.add(table)
+
+    def _give_back(self, heartbeats: Heartbeats, *, is_end: bool = False) -> None:
+        """Tables that have rested are failed now, so that they are due again."""
+        with self._lock:
+            rested = {each for each in self._kept if is_end or not self._failing.seconds_left(each.table_id)}
+            self._kept -= rested
+        for table in rested:
+            heartbeats.fail(table)
+
+    def _idle_seconds(self, every_seconds: float) -> float:
+        with self._lock:
+            resting = [table.table_id for table in self._kept]
+        return min(every_seconds, self._failing.seconds_left(*resting)) if resting else every_seconds
+
+    def _drain(self, heartbeats: Heartbeats, done: dict[int, Result]) -> None:
         """Every table that is due; one that failed and comes back is left to others."""
         while (table := heartbeats.take()) is not None:
             with self._lock:
                 known = done.get(table.table_id)
             if known is None or (isinstance(known, RoundReport) and known.is_cut):
-                result = self._handed_out(heartbeats, table)
+                result = self._handed_out(heartbeats, table, heartbeats.fail)
                 with self._lock:
                     done[table.table_id] = result
                 continue
             heartbeats.fail(table)
             return
 
-    def _handed_out(self, heartbeats: Heartbeats, table: TieringTable) -> RoundReport | FlussError:
+    def _handed_out(
+        self, heartbeats: Heartbeats, table: TieringTable, on_failure: Callable[[TieringTable], None]
+    ) -> Result:
         result = self._told_round(table.path, lambda: heartbeats.reason_lost(table))
-        if isinstance(result, FlussError) or result.error is not None:
+        if isinstance(result, RoundReport) and result.error is None:
+            heartbeats.finish(table, result)
+            self._failing.went_well(table.table_id)
+        elif _is_fenced(result) or heartbeats.reason_lost(table) is not None:
             heartbeats.fail(table)
         else:
-            heartbeats.finish(table, result)
+            self._failing.failed(table.table_id)
+            on_failure(table)
         return result
 
     # ---- asked for ----
 
-    def _lake_tables(self, done: dict[int, RoundReport | FlussError]) -> list[tuple[int, TablePath]]:
-        """Tables with a lake that were not tiered yet, or were cut."""
-        paths = self._session.run(self._all_tables()) if self._tables is None else self._tables
+    def _named_rounds(self, paths: Sequence[TablePath]) -> None:
+        """A pass over the tables of a service; trouble with one of them is told and does not concern the others."""
         found = []
         for path in paths:
             try:
+                table_id, table_path = self._named_table(path)
+            except FlussError as error:
+                self._watcher.failed(path, error)
+                continue
+            if not self._failing.seconds_left(table_id):
+                found.append((table_id, table_path))
+        rest = iter(found)
+        self._in_threads(lambda: self._ask_for_rounds(rest, {}))
+
+    def _named_table(self, path: TablePath) -> tuple[int, TablePath]:
+        info = self._session.run(self._calls.get_table_info(path))
+        if not property_value(info.properties, DATALAKE_ENABLED):
+            raise FlussError(
+                f"table {path} has no lake: set table.datalake.enabled=true",
+                ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+            )
+        return info.table_id, TablePath(path.database_name, path.table_name)
+
+    def _lake_tables(self, done: dict[int, Result]) -> list[tuple[int, TablePath]]:
+        """Tables with a lake that were not tiered yet, or were cut."""
+        if self._tables is not None:
+            return [self._named_table(path) for path in self._tables]
+        found = []
+        for path in self._session.run(self._all_tables()):
+            try:
                 info = self._session.run(self._calls.get_table_info(path))
             except FlussError as error:
-                if self._tables is None and error.error_code in (*_GONE_CODES, ErrorCode.AUTHORIZATION_EXCEPTION):
+                if error.error_code in (*_GONE_CODES, ErrorCode.AUTHORIZATION_EXCEPTION):
                     continue  # dropped meanwhile, or none of our business
                 raise
-            enabled = property_value(info.properties, DATALAKE_ENABLED)
-            if self._tables is not None and not enabled:
-                raise FlussError(
-                    f"table {path} has no lake: set table.datalake.enabled=true",
-                    ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
-                )
             known = done.get(info.table_id)
-            if enabled and (known is None or (isinstance(known, RoundReport) and known.is_cut)):
-                found.append((info.table_id, TablePath(path.database_name, path.table_name)))
+            is_done = known is not None and not (isinstance(known, RoundReport) and known.is_cut)
+            if property_value(info.properties, DATALAKE_ENABLED) and not is_done:
+                found.append((info.table_id, path))
         return found
 
     async def _all_tables(self) -> list[TablePath]:
@@ -190,7 +251,7 @@ class TieringService:
             paths += [TablePath(database, name) for name in await self._calls.list_tables(database)]
         return paths
 
-    def _ask_for_rounds(self, rest: Iterator[tuple[int, TablePath]], done: dict[int, RoundReport | FlussError]) -> None:
+    def _ask_for_rounds(self, rest: Iterator[tuple[int, TablePath]], done: dict[int, Result]) -> None:
         while True:
             with self._lock:
                 item = next(rest, None)
@@ -198,16 +259,20 @@ class TieringService:
                 return
             table_id, path = item
             result = self._whole(path)
+            if isinstance(result, FlussError) or result.error is not None:
+                self._failing.failed(table_id)
+            else:
+                self._failing.went_well(table_id)
             with self._lock:
                 done[table_id] = result
 
-    def _whole(self, path: TablePath) -> RoundReport | FlussError:
+    def _whole(self, path: TablePath) -> Result:
         """Rounds until everything that was there is in the lake."""
         fenced = 0
         for _ in range(ROUNDS_PER_TABLE):
             result = self._told_round(path, lambda: None, tell_fenced=fenced == FENCED_ATTEMPTS)
             if isinstance(result, FlussError):
-                if result.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION or fenced == FENCED_ATTEMPTS:
+                if not _is_fenced(result) or fenced == FENCED_ATTEMPTS:
                     return result
                 fenced += 1
             elif not result.is_cut:
@@ -218,42 +283,88 @@ class TieringService:
 
     def _told_round(
         self, path: TablePath, fence: Callable[[], FlussError | None], *, tell_fenced: bool = True
-    ) -> RoundReport | FlussError:
+    ) -> Result:
         """A round whose end the watcher is told; errors of any kind are results."""
+        info: TableInfo | None = None
+        lake: LakeFormat | None = None
+        result: Result
         try:
-            lake = self._lake_of(path)
-            report = TableRound(self._session, path, lake, self._runner, self._options, self._watcher, fence).run()
+            info = self._session.run(self._calls.get_table_info(path))
+            lake = self._lake_of(info.properties)
+            result = TableRound(self._session, path, lake, self._runner, self._options, self._watcher, fence).run()
         except FlussError as error:
-            if tell_fenced or error.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION:
+            if self._is_gone(path, info, error):
+                logger.info("%s was dropped while it was tiered: %s", path, error.message)
+                result = RoundReport(path, -1 if info is None else info.table_id, None)
+                self._watcher.finished(result)
+                return result
+            if tell_fenced or not _is_fenced(error):
                 self._watcher.failed(path, error)
-            return error
+            result = error
         except Exception as error:  # an engine's own error, or a mistake of ours: other tables go on
             logger.exception("a round of %s ended with an unexpected error", path)
-            unexpected = FlussError(f"a round of {path} failed: {type(error).__name__}: {error}")
-            self._watcher.failed(path, unexpected)
-            return unexpected
-        self._watcher.finished(report)
-        if self._options.maintenance and report.snapshot_id is not None and fence() is None:
-            self._maintain(report, lake)
-        return report
+            result = FlussError(f"a round of {path} failed: {type(error).__name__}: {error}")
+            self._watcher.failed(path, result)
+        else:
+            self._watcher.finished(result)
+        if self._options.maintenance and info is not None and lake is not None and not _is_fenced(result):
+            self._maintain_if_time(path, info, lake, result, fence)
+        return result
 
-    def _maintain(self, report: RoundReport, lake: LakeFormat) -> None:
-        """Errors of upkeep do not count as errors of the round: its rows are safe."""
-        registry = CoordinatorRegistry(TieringCalls(self._session), report.table_id, report.path)
+    def _is_gone(self, path: TablePath, info: TableInfo | None, error: FlussError) -> bool:
+        """Whether the table of a round that failed is not there any more; perhaps another one has its name."""
+        if error.error_code not in _PERHAPS_GONE_CODES:
+            return False
         try:
-            properties = self._session.run(self._calls.get_table_info(report.path)).properties
-            table = lake.load(report.path)
-            done = maintain_if_due(table, report.table_id, properties, runner=self._upkeep, registry=registry)
-        except FlussError as error:
-            done = MaintenanceReport(errors=(f"upkeep could not begin: {error.message}",))
-        self._watcher.maintained(report.path, done)
+            found = self._session.run(self._calls.get_table_info(path))
+        except FlussError as answer:
+            return answer.error_code in _GONE_CODES
+        return info is not None and found.table_id != info.table_id
 
-    def _lake_of(self, path: TablePath) -> LakeFormat:
+    def _maintain_if_time(
+        self,
+        path: TablePath,
+        info: TableInfo,
+        lake: LakeFormat,
+        result: Result,
+        fence: Callable[[], FlussError | None],
+    ) -> None:
+        """After a commit, and now and then without: rounds that fail leave files, and snapshots of idle tables age."""
+        now = time.monotonic()
+        has_committed = isinstance(result, RoundReport) and result.snapshot_id is not None
+        with self._lock:
+            last = self._upkeep_at.get(info.table_id)
+            if not has_committed and last is not None and now - last < IDLE_UPKEEP_SECONDS:
+                return
+            self._upkeep_at[info.table_id] = now
+        if fence() is not None:
+            return
+        report = self._maintain(path, info, lake)
+        if isinstance(result, RoundReport) or not report.errors:  # else it is the trouble of the round once more
+            self._watcher.maintained(path, report)
+
+    def _maintain(self, path: TablePath, info: TableInfo, lake: LakeFormat) -> MaintenanceReport:
+        """Errors of upkeep do not count as errors of the round: its rows are safe."""
+        registry = CoordinatorRegistry(TieringCalls(self._session), info.table_id, path)
+        try:
+            table = lake.load(path)
+            return maintain_if_due(table, info.table_id, info.properties, runner=self._upkeep, registry=registry)
+        except FlussError as error:
+            return MaintenanceReport(errors=(f"upkeep could not begin: {error.message}",))
+        except Exception as error:  # an engine's own error, or a mistake of ours: rounds go on
+            logger.exception("upkeep of %s ended with an unexpected error", path)
+            return MaintenanceReport(errors=(f"upkeep failed: {type(error).__name__}: {error}",))
+
+    def _lake_of(self, properties: Mapping[str, str]) -> LakeFormat:
         """Catalogs are kept: tables of one cluster are in one lake, mostly."""
-        properties = self._session.run(self._calls.get_table_info(path)).properties
         lake_format, shown = lake_properties_of(properties)
         key = lake_format, tuple(sorted(shown.items()))
         with self._lock:
             if key not in self._lakes:
-                self._lakes[key] = lake_of(properties, self._options.lake_overrides)
+                self._lakes[key] = lake_of(properties, self._lake_overrides)
             return self._lakes[key]
+
+
+def _is_fenced(result: Result) -> bool:
+    """Somebody else was faster, or has the table now."""
+    return isinstance(result, FlussError) and result.error_code == ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION
