@@ -89,6 +89,12 @@ def test_what_cannot_be(spark: SparkSession, db: fluss.Database) -> None:
         fluss.spark.tier(spark, address(db), once=True, every="1m")
     with pytest.raises(FlussError, match="has no unit"):
         fluss.spark.tier(spark, address(db), every="1")
+    with pytest.raises(FlussError, match="every: 0 is not longer than nothing"):
+        fluss.spark.tier(spark, address(db), every=0)
+    table = LakeTable(db)
+    elsewhere = {"uri": "sqlite:////nowhere/catalog.sqlite"}
+    with pytest.raises(FlussError, match="/nowhere/catalog"):
+        fluss.spark.tier(spark, address(db), table.name, lake_options=elsewhere, watcher=Watching())
     with pytest.raises(FlussError) as caught:
         fluss.spark.tier(spark, address(db), "fluss.nothing")
     assert caught.value.error_code == ErrorCode.TABLE_NOT_EXIST

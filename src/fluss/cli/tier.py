@@ -39,7 +39,10 @@ def add_parser(commands: Any) -> None:
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--once", action="store_true", help="tier everything that is there now, due or not, and end")
     how_long.add_argument(
-        "--every", metavar="TIME", help=f"how often to ask when nothing is due, such as 1m; by default {DEFAULT_EVERY}"
+        "--every",
+        metavar="TIME",
+        type=_seconds,
+        help=f"how often to ask when nothing is due, such as 1m; by default {DEFAULT_EVERY}",
     )
     engine = parser.add_mutually_exclusive_group()
     engine.add_argument("--spark", action="store_true", help="run the work as Spark tasks; default where Spark is")
@@ -48,11 +51,14 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--tables", metavar="DB.TABLE", nargs="+", help="only these tables, whenever the time of --every is over"
     )
-    parser.add_argument("--tables-at-once", metavar="N", type=int, default=2, help="by default 2")
-    parser.add_argument("--cores", metavar="N", type=int, help="splits at once with --local; by default all cores")
+    parser.add_argument("--tables-at-once", metavar="N", type=_positive, default=2, help="by default 2")
+    parser.add_argument(
+        "--cores", metavar="N", type=_positive, help="splits at once with --local; by default all cores"
+    )
     parser.add_argument(
         "--heartbeat",
         metavar="TIME",
+        type=_seconds,
         default=DEFAULT_HEARTBEAT,
         help="how often to tell the server that a round goes on, less than a third of its "
         f"lake.tiering.heartbeat-timeout; by default {DEFAULT_HEARTBEAT}",
@@ -65,13 +71,15 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--no-maintenance", action="store_true", help="leave compaction, expiry and orphans to others")
     parser.add_argument("--quiet", action="store_true", help="no progress, only errors")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, wrong_flags=parser.error)
 
 
 def run(options: argparse.Namespace) -> int:
     """Connect, choose the engine, tier."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    every_seconds = _seconds("--every", options.every or DEFAULT_EVERY)
+    if options.local and options.master is not None:
+        options.wrong_flags("argument --master: not allowed with argument --local")
+    every_seconds = options.every or _seconds(DEFAULT_EVERY)
     client = client_settings(options)
     stop = threading.Event()
     with _stopping(stop), _service(options, client, stop) as service:
@@ -85,13 +93,24 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_FAILED if failed else 0
 
 
-def _seconds(flag: str, text: str) -> float:
+def _seconds(text: str) -> float:
+    """A flag's time; without any pause a loop would do nothing but ask."""
     from fluss.model.option_values import parse_duration_ms
 
     try:
-        return parse_duration_ms(text) / 1000
+        milliseconds = parse_duration_ms(text)
     except ValueError as error:
-        raise FlussError(f"{flag}: {error}", ErrorCode.INVALID_CONFIG_EXCEPTION) from None
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if milliseconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not longer than nothing")
+    return milliseconds / 1000
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return number
 
 
 def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
@@ -100,7 +119,7 @@ def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
     return TieringOptions(
         cores=cores,
         tables_at_once=options.tables_at_once,
-        heartbeat_seconds=_seconds("--heartbeat", options.heartbeat),
+        heartbeat_seconds=options.heartbeat,
         on_data_loss=options.on_data_loss,
         lake_overrides=lake_settings(options),
         maintenance=not options.no_maintenance,
@@ -154,7 +173,7 @@ def _engine(
 ) -> tuple[Any, Any, int]:
     """Who runs rounds and who runs upkeep, as the flags or the installation mean, and on how many cores."""
     has_spark = importlib.util.find_spec("pyspark") is not None
-    if options.spark or (has_spark and not options.local):
+    if options.spark or options.master is not None or (has_spark and not options.local):
         from fluss.spark import session
         from fluss.spark.maintenance import SparkTaskRunner
         from fluss.spark.options import client_options

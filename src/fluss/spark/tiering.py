@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fluss.errors import FlussError
@@ -78,6 +78,7 @@ def tier(
     once: bool | None = None,
     every: str | float | None = None,
     options: Mapping[str, Any] | None = None,
+    lake_options: Mapping[str, str] | None = None,
     tiering: TieringOptions | None = None,
     watcher: ServiceWatcher | None = None,
     stop: threading.Event | None = None,
@@ -94,6 +95,7 @@ def tier(
         once: one pass over everything; the default unless `every` is given.
         every: how often to ask the coordinator for due tables when there was none, in seconds or as text.
         options: client options, such as `security.sasl.username`.
+        lake_options: catalog properties that the server does not tell, such as secrets.
         tiering: limits and thresholds.
         watcher: is told how rounds go; lines on standard error if not given.
         stop: ends the service when the rounds that run are over.
@@ -110,15 +112,17 @@ def tier(
     names = [tables] if isinstance(tables, str) else tables
     paths = None if names is None else [table_path(name) for name in names]
     limits = tiering or TieringOptions(cores=default_cores(spark))
+    limits = replace(limits, lake_overrides={**limits.lake_overrides, **(lake_options or {})})
+    every_seconds = None if every is None else _seconds(every)
     with lease(client) as connection:
         runner = SparkRunner(spark, client)
         service = TieringService(
             connection._session, runner, watcher or Progress(), limits, paths, SparkTaskRunner(spark)
         )
         try:
-            if every is None:
+            if every_seconds is None:
                 return _reports(service.once())
-            service.run_until(stop or threading.Event(), _seconds(every))
+            service.run_until(stop or threading.Event(), every_seconds)
             return []
         finally:
             service.close()
@@ -133,12 +137,13 @@ def default_cores(spark: SparkSession) -> int:
 
 
 def _seconds(every: str | float) -> float:
-    if not isinstance(every, str):
-        return float(every)
     try:
-        return parse_duration_ms(every) / 1000
+        seconds = parse_duration_ms(every) / 1000 if isinstance(every, str) else float(every)
     except ValueError as error:
         raise FlussError(f"every: {error}") from None
+    if not seconds > 0:
+        raise FlussError(f"every: {every!r} is not longer than nothing")
+    return seconds
 
 
 def _reports(results: Sequence[RoundReport | FlussError]) -> list[RoundReport]:
