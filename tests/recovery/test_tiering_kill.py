@@ -3,7 +3,8 @@
 Two tierers, a server with two tablets, a writer that never pauses: a log table and a primary-key table, each with and
 without partitions. In every round something dies by `kill -9`: a tierer at a random moment or at a chosen step of a
 round, the whole server, a part of it. After each death lake and log together are compared with what was acknowledged,
-while the tierers go on. Tierers do the upkeep of the tables, too.
+while the tierers go on. Tierers do the upkeep of the tables, too, and bring changes of keys into the lake in both ways:
+buckets written anew, and rows hidden by position deletes.
 
 30 rounds take about a minute; `FLUSS_KILL_ROUNDS` asks for another number. `FLUSS_KILL_SEED` repeats the kinds and
 moments of a run; the seed is printed.
@@ -102,6 +103,8 @@ def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
             model.end()
             wanted = model.row_count
             wait_until(lambda: model.check() == wanted, "everything is in the lake", DEADLINE_SECONDS)
+            with_deletes = model.rounds_with_deletes()
+            assert with_deletes > 0, "primary-key tables were tiered in both ways"
         finally:
             tierers.end()
-    print(f"{dict(struck)}, {wanted} rows")
+    print(f"{dict(struck)}, {wanted} rows, {with_deletes} rounds with position deletes")

@@ -80,6 +80,11 @@ class ModelTable:
         finally:
             lake.close()
 
+    def rounds_with_deletes(self) -> int:
+        """How many of its snapshots hide rows of older files."""
+        summaries = [snapshot.summary for snapshot in self.table.outside(self.properties).metadata.snapshots]
+        return sum(bool(summary and summary["added-position-deletes"]) for summary in summaries)
+
     def check(self) -> int:
         """Compare; the number of rows that came from the lake. The caller sees to it that nobody writes."""
         lake = lake_of(self.properties)
@@ -175,6 +180,10 @@ class LakeModel:
     def offsets(self) -> list[int]:
         """How far each table has got into the lake: its offsets together."""
         return [table.lake_offsets() for table in self.tables]
+
+    def rounds_with_deletes(self) -> int:
+        """Of all tables."""
+        return sum(table.rounds_with_deletes() for table in self.tables)
 
     def end(self) -> None:
         """Everything that was begun is written when this returns."""
