@@ -22,7 +22,7 @@ from tests.support.tiering import OPTIONS, Watching, tierer
 
 WORKER_SECONDS = 60.0
 EVERY_SECONDS = 0.1
-# Buckets are small here: with the usual thresholds every round would write them anew. With these, a few changes hide old
+# Buckets are small here: with the usual thresholds every round would write them anew. With these, few changes hide old
 # rows by position deletes, and many do not.
 SERVICE_OPTIONS = replace(
     OPTIONS,
