@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from fluss.client.lookup.ask import Ask
 from fluss.client.lookup.keys import KeyReader, prefix_reader, primary_key_reader
 from fluss.client.lookup.many import look_up_many
-from fluss.client.lookup.queue import NO_PARTITION, Ask, LookupQueue
+from fluss.client.lookup.queue import NO_PARTITION, LookupQueue
 from fluss.client.lookup.values import RowReader, rows_of
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session

@@ -1,8 +1,8 @@
 """Many keys at once: encoded, hashed and decoded column by column.
 
 Keys go out in asks of `KEYS_PER_ASK`, at most `MAX_ASKS_OUT` at a time, through the queue that single lookups use. The
-work on columns is done by the decoding threads, not in the user's event loop. An answer that is too large for the
-server (code 13) is asked for again in halves. Keys whose partitions have gone from Fluss are looked for in the lake.
+work on columns is done by the decoding threads, not in the user's event loop. Keys whose partitions have gone from
+Fluss are looked for in the lake.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.lookup.ask import Ask
 from fluss.client.lookup.keys import KeyReader, Place
-from fluss.client.lookup.queue import NO_PARTITION, Ask, LookupQueue
+from fluss.client.lookup.queue import NO_PARTITION, LookupQueue
 from fluss.client.lookup.values import RowReader, rows_of
 from fluss.client.scanner.decode_pool import decode_pool
 from fluss.client.session import Session
-from fluss.errors import ErrorCode, FlussError
+from fluss.errors import FlussError
 
 if TYPE_CHECKING:
     from fluss.client.lookup.lake_rows import LakeRows
@@ -122,10 +123,4 @@ async def _ask(queue: LookupQueue, place: Place, keys: list[bytes]) -> Found:
     await queue.room()
     ask = Ask(place, keys, asyncio.get_running_loop())
     queue.submit(ask)
-    try:
-        return await ask.future
-    except FlussError as error:
-        if error.error_code != ErrorCode.RECORD_TOO_LARGE_EXCEPTION or len(keys) == 1:
-            raise
-    half = len(keys) // 2
-    return await _ask(queue, place, keys[:half]) + await _ask(queue, place, keys[half:])
+    return await ask.future

@@ -6,8 +6,10 @@ once; a server with `MAX_REQUESTS_IN_FLIGHT_PER_SERVER` requests out gets everyt
 
 Life of an `Ask` (some keys of one place): pending (any thread appended it) -> located (I/O thread: its partition and
 leader are known) -> waiting at the leader's server -> in flight -> delivered. A retriable error takes it back to
-locating, with a growing pause and fresh metadata, until `MAX_RETRY_SECONDS` have passed. A partition that does not
-exist delivers "nothing found", or `NO_PARTITION` where the table has a lake that may have it.
+locating, with a growing pause and fresh metadata, until `MAX_RETRY_SECONDS` have passed; that its leader cannot be
+found for the moment is such an error too. A partition that does not exist delivers "nothing found", or `NO_PARTITION`
+where the table has a lake that may have it. When the answer of a request is too large for the server (code 13), the
+asks without an answer go out again in requests of half as many keys; only a key that was alone has the error.
 
 Threads: `submit` and `room` may be called by any thread, everything else runs on the I/O thread. `_pending` is the only
 thing both touch: others append, the I/O thread takes from its front. At most `MAX_ACTIVE_KEYS` keys are past pending,
@@ -17,14 +19,13 @@ and callers wait when `MAX_PENDING_ASKS` asks are pending.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 from fluss.client.cluster import Cluster
 from fluss.client.io_thread import IoThread
+from fluss.client.lookup.ask import MAX_KEYS_PER_REQUEST, Ask, deliver, post
 from fluss.client.lookup.keys import Place
 from fluss.client.rpc import RpcConnection
 from fluss.errors import ErrorCode, FlussError
@@ -33,7 +34,6 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 
 MAX_REQUESTS_IN_FLIGHT_PER_SERVER = 2
-MAX_KEYS_PER_REQUEST = 8_192
 MAX_ACTIVE_KEYS = 65_536
 MAX_PENDING_ASKS = 25_600
 MAX_RETRY_SECONDS = 30.0
@@ -55,21 +55,6 @@ _RETRIED = frozenset(
         ErrorCode.STORAGE_EXCEPTION,
     }
 )
-
-
-class Ask:
-    """Keys of one place and where their answer goes: a future of `loop`, which gets one result per key."""
-
-    __slots__ = ("deadline", "future", "keys", "loop", "outcome", "pause", "place")
-
-    def __init__(self, place: Place, keys: Sequence[bytes], loop: asyncio.AbstractEventLoop) -> None:
-        self.place = place
-        self.keys = keys
-        self.loop = loop
-        self.future: asyncio.Future[list[Any]] = loop.create_future()
-        self.outcome: list[Any] | FlussError | None = None
-        self.deadline = 0.0
-        self.pause = 0.0
 
 
 class _Server:
@@ -157,7 +142,7 @@ class LookupQueue:
     def _let_in(self) -> None:
         for _ in range(min(len(self._room_waiters), MAX_PENDING_ASKS - len(self._pending))):
             loop, future = self._room_waiters.popleft()
-            _post(loop, _set_none, future)
+            post(loop, _set_none, future)
 
     def _route(self, ask: Ask) -> None:
         """To its server, at once when everything is known."""
@@ -191,6 +176,7 @@ class LookupQueue:
                 del self._servers[connection]
 
     def _locate_soon(self, ask: Ask, *, refresh: bool) -> None:
+        ask.deadline = ask.deadline or asyncio.get_running_loop().time() + MAX_RETRY_SECONDS
         together = self._locating.get(ask.place)
         if together is not None:
             together.append(ask)
@@ -226,14 +212,16 @@ class LookupQueue:
         asks = self._locating.pop(place)
         if error is None:
             for ask in asks:
+                if not ask.pause:
+                    ask.deadline = 0.0  # nothing has failed so far
                 self._enqueue(connection, bucket, ask)
             self._send(connection)
         elif error.error_code == ErrorCode.PARTITION_NOT_EXISTS:
             for ask in asks:
-                ask.outcome = [self._nothing] * len(ask.keys)
+                ask.found = [self._nothing] * len(ask.keys)
             self._deliver(asks)
         else:
-            self._failed(asks, error)
+            self._retry(asks, error)
 
     async def _check_table(self) -> None:
         """Ask who leads, and whether the table is still the same: buckets of a dropped one never get a leader."""
@@ -254,36 +242,42 @@ class LookupQueue:
         server = self._servers[connection]
         while server.waiting and server.in_flight < MAX_REQUESTS_IN_FLIGHT_PER_SERVER:
             groups: dict[TableBucket, list[Ask]] = {}
-            count = 0
-            while server.waiting and (not count or count + len(server.waiting[0][1].keys) <= MAX_KEYS_PER_REQUEST):
-                bucket, ask = server.waiting.popleft()
+            count, room = 0, MAX_KEYS_PER_REQUEST
+            while server.waiting:
+                bucket, ask = server.waiting[0]
+                room = min(room, ask.room)
+                if count and count + ask.portion > room:
+                    break
+                server.waiting.popleft()
                 groups.setdefault(bucket, []).append(ask)
-                count += len(ask.keys)
+                count += ask.portion
             server.in_flight += 1
             future = connection.call(self._api, self._request(groups))
-            future.add_done_callback(functools.partial(self._answered, connection, groups))
+            future.add_done_callback(functools.partial(self._answered, connection, groups, count))
 
     def _request(self, groups: dict[TableBucket, list[Ask]]) -> Any:
         request: Any = (pb.PrefixLookupRequest if self._by_prefix else pb.LookupRequest)(table_id=self._table_id)
         for bucket, asks in groups.items():
             item = request.buckets_req.add(bucket_id=bucket.bucket_id, partition_id=bucket.partition_id)
             for ask in asks:
-                item.keys.extend(ask.keys)
+                item.keys.extend(ask.next_keys)
         return request
 
     def _answered(
-        self, connection: RpcConnection, groups: dict[TableBucket, list[Ask]], done: asyncio.Future[Any]
+        self, connection: RpcConnection, groups: dict[TableBucket, list[Ask]], size: int, done: asyncio.Future[Any]
     ) -> None:
         self._servers[connection].in_flight -= 1
         error = _error_of(done)
         if error is not None:
             for bucket, asks in groups.items():
-                self._retry(bucket, asks, error)
+                self._without_answer(connection, bucket, asks, error, size)
         else:
-            self._take_answer(groups, done.result())
+            self._take_answer(connection, groups, size, done.result())
         self._send(connection)
 
-    def _take_answer(self, groups: dict[TableBucket, list[Ask]], answer: Any) -> None:
+    def _take_answer(
+        self, connection: RpcConnection, groups: dict[TableBucket, list[Ask]], size: int, answer: Any
+    ) -> None:
         finished: list[Ask] = []
         for item in answer.buckets_resp:
             partition_id = item.partition_id if item.HasField("partition_id") else None
@@ -293,33 +287,48 @@ class LookupQueue:
                 continue
             if item.HasField("error_code") and item.error_code:
                 text = item.error_message or f"{bucket} of {self._path} cannot be looked up"
-                self._retry(bucket, asks, FlussError(text, item.error_code))
+                self._without_answer(connection, bucket, asks, FlussError(text, item.error_code), size)
                 continue
             if self._by_prefix:
                 values: list[Any] = [list(found.values) for found in item.value_lists]
             else:
                 values = [found.values or None for found in item.values]
-            if len(values) != sum(len(ask.keys) for ask in asks):
+            if len(values) != sum([ask.portion for ask in asks]):
                 text = f"{len(values)} values for the keys of {bucket} of {self._path}"
                 self._failed(asks, FlussError(text, ErrorCode.CORRUPT_MESSAGE))
                 continue
             at = 0
             for ask in asks:
-                ask.outcome = values[at : at + len(ask.keys)]
-                at += len(ask.keys)
-            finished += asks
+                end = at + ask.portion
+                if ask.take(values[at:end]):
+                    finished.append(ask)
+                else:
+                    self._enqueue(connection, bucket, ask)
+                at = end
         self._deliver(finished)
         for bucket, asks in groups.items():  # left out of the answer
-            text = f"no answer for {bucket} of {self._path}"
-            self._retry(bucket, asks, FlussError(text, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION))
+            error = FlussError(f"no answer for {bucket} of {self._path}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+            self._without_answer(connection, bucket, asks, error, size)
+
+    def _without_answer(
+        self, connection: RpcConnection, bucket: TableBucket, asks: list[Ask], error: FlussError, size: int
+    ) -> None:
+        """What becomes of asks whose request, of so many keys, brought an error."""
+        if error.error_code == ErrorCode.RECORD_TOO_LARGE_EXCEPTION and size > 1:
+            for ask in asks:
+                ask.narrow(size // 2)
+                self._enqueue(connection, bucket, ask)
+            return
+        if error.error_code in _RETRIED:
+            self._cluster.invalidate(bucket)
+        self._retry(asks, error)
 
     # ---- ends ----
 
-    def _retry(self, bucket: TableBucket, asks: list[Ask], error: FlussError) -> None:
+    def _retry(self, asks: list[Ask], error: FlussError) -> None:
         if error.error_code not in _RETRIED or self._cluster.closed:
             self._failed(asks, error)
             return
-        self._cluster.invalidate(bucket)
         now = asyncio.get_running_loop().time()
         given_up = []
         for ask in asks:
@@ -333,7 +342,7 @@ class LookupQueue:
 
     def _failed(self, asks: list[Ask], error: FlussError) -> None:
         for ask in asks:
-            ask.outcome = FlussError(error.message, error.error_code)
+            ask.error = FlussError(error.message, error.error_code)
         self._deliver(asks)
 
     def _deliver(self, asks: list[Ask]) -> None:
@@ -345,7 +354,7 @@ class LookupQueue:
             self._active_keys -= len(ask.keys)
             by_loop.setdefault(ask.loop, []).append(ask)
         for loop, finished in by_loop.items():
-            _post(loop, _finish, finished)
+            deliver(loop, finished)
         if self._pending and not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._drain)
@@ -358,25 +367,9 @@ class LookupQueue:
         self._let_in()
 
 
-def _finish(asks: list[Ask]) -> None:
-    """In the user's event loop."""
-    for ask in asks:
-        if ask.future.done():
-            continue  # the caller gave up
-        if isinstance(ask.outcome, FlussError):
-            ask.future.set_exception(ask.outcome)
-        else:
-            ask.future.set_result(ask.outcome or [])
-
-
 def _set_none(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _post(loop: asyncio.AbstractEventLoop, callback: Any, argument: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # a loop that has ended wants no answer
-        loop.call_soon_threadsafe(callback, argument)
 
 
 def _error_of(done: asyncio.Future[Any]) -> FlussError | None:

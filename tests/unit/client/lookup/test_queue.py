@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fluss.client.lookup import queue as queue_module
+from fluss.client.lookup.ask import Ask
 from fluss.client.lookup.keys import Place
-from fluss.client.lookup.queue import MAX_REQUESTS_IN_FLIGHT_PER_SERVER, Ask, LookupQueue
+from fluss.client.lookup.queue import MAX_REQUESTS_IN_FLIGHT_PER_SERVER, LookupQueue
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
@@ -26,6 +27,7 @@ class FakeConnection:
     def __init__(self) -> None:
         self.closed = False
         self.calls: list[tuple[Any, asyncio.Future[Any]]] = []
+        self.sizes: list[int] = []
 
     def call(self, api_key: int, message: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -44,6 +46,24 @@ class FakeConnection:
                 result.values.add(values=key if key != b"missing" else None)
         future.set_result(response)
 
+    def answer_within(self, limit: int) -> None:
+        """Answer everything that is out; buckets whose keys no longer fit into so many bytes get code 13."""
+        for message, future in self.calls:
+            response = pb.LookupResponse()
+            left = limit
+            for item in message.buckets_req:
+                result = response.buckets_resp.add(bucket_id=item.bucket_id)
+                size = sum(len(key) for key in item.keys)
+                if size > left:
+                    result.error_code = ErrorCode.RECORD_TOO_LARGE_EXCEPTION
+                    continue
+                left -= size
+                for key in item.keys:
+                    result.values.add(values=key)
+            self.sizes.append(sum(len(item.keys) for item in message.buckets_req))
+            future.set_result(response)
+        self.calls.clear()
+
 
 class FakeCluster:
     """One server that leads everything; also the metadata and the I/O thread."""
@@ -54,6 +74,8 @@ class FakeCluster:
         self.connection = FakeConnection()
         self.partitions: dict[str, int] = {}
         self.refreshes = 0
+        self.refresh_errors: list[FlussError] = []
+        self.leader_errors: list[FlussError] = []
         self.table_id = TABLE_ID
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -66,6 +88,8 @@ class FakeCluster:
         return self.connection
 
     async def leader(self, bucket: TableBucket, path: TablePath) -> FakeConnection:
+        if self.leader_errors:
+            raise self.leader_errors.pop()
         return self.connection
 
     def invalidate(self, bucket: TableBucket) -> None:
@@ -79,6 +103,8 @@ class FakeCluster:
 
     async def refresh(self, tables: Any, fresh: bool) -> None:
         self.refreshes += 1
+        if self.refresh_errors:
+            raise self.refresh_errors.pop()
 
     partition_id: Any = None
 
@@ -91,8 +117,8 @@ def run(body: Callable[[FakeCluster, LookupQueue], Coroutine[Any, Any, None]]) -
     asyncio.run(asyncio.wait_for(main(), 20))
 
 
-def ask(queue: LookupQueue, key: bytes, bucket: int = 0, partition: str | None = None) -> asyncio.Future[list[Any]]:
-    made = Ask(Place(partition, bucket), (key,), asyncio.get_running_loop())
+def ask(queue: LookupQueue, *keys: bytes, bucket: int = 0, partition: str | None = None) -> asyncio.Future[list[Any]]:
+    made = Ask(Place(partition, bucket), keys, asyncio.get_running_loop())
     queue.submit(made)
     return made.future
 
@@ -185,6 +211,77 @@ def test_retries_end(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(FlussError) as caught:
             await future
         assert caught.value.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(body)
+
+
+@pytest.mark.parametrize("place", ["refresh_errors", "leader_errors"])
+def test_a_leader_that_cannot_be_found_for_the_moment_is_looked_for_again(place: str) -> None:
+    async def body(cluster: FakeCluster, queue: LookupQueue) -> None:
+        futures = [ask(queue, b"a"), ask(queue, b"b")]
+        await turns()
+        getattr(cluster, place).extend(
+            FlussError("nobody answers", code)
+            for code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIME_OUT, ErrorCode.NETWORK_EXCEPTION)
+        )
+        cluster.connection.answer(0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        async def asked_again() -> bool:
+            return len(cluster.connection.calls) == 2
+
+        await eventually(asked_again, "the bucket is asked again")
+        assert cluster.refreshes == 4
+        cluster.connection.answer(1)
+        assert await asyncio.gather(*futures) == [[b"a"], [b"b"]]
+
+    run(body)
+
+
+def test_looking_for_a_leader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "MAX_RETRY_SECONDS", 0.05)
+
+    async def body(cluster: FakeCluster, queue: LookupQueue) -> None:
+        future = ask(queue, b"a")
+        await turns()
+        cluster.refresh_errors.extend(FlussError("nobody answers", ErrorCode.NETWORK_EXCEPTION) for _ in range(20))
+        cluster.connection.answer(0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        with pytest.raises(FlussError, match="nobody answers"):
+            await future
+
+    run(body)
+
+
+def test_the_leader_is_not_looked_for_when_that_is_no_use() -> None:
+    async def body(cluster: FakeCluster, queue: LookupQueue) -> None:
+        future = ask(queue, b"a")
+        await turns()
+        cluster.refresh_errors.append(FlussError("not for you", ErrorCode.AUTHORIZATION_EXCEPTION))
+        cluster.connection.answer(0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        with pytest.raises(FlussError, match="not for you"):
+            await future
+        assert cluster.refreshes == 1
+
+    run(body)
+
+
+def test_lookups_that_are_too_large_together_are_asked_for_in_smaller_requests() -> None:
+    async def body(cluster: FakeCluster, queue: LookupQueue) -> None:
+        one_each = [ask(queue, bytes([number]) * 10, bucket=number % 3) for number in range(20)]
+        many = [bytes([number]) * 10 for number in range(100, 164)]
+        together = ask(queue, *many)
+        alone_too_large = ask(queue, b"x" * 101)
+        await turns()
+        assert len(cluster.connection.calls) == 1
+        while not all(future.done() for future in (*one_each, together, alone_too_large)):
+            cluster.connection.answer_within(100)
+            await turns()
+        assert [future.result() for future in one_each] == [[bytes([number]) * 10] for number in range(20)]
+        assert together.result() == many
+        with pytest.raises(FlussError) as caught:
+            alone_too_large.result()
+        assert caught.value.error_code == ErrorCode.RECORD_TOO_LARGE_EXCEPTION
+        assert cluster.connection.sizes[0] == 85
+        assert max(cluster.connection.sizes[1:]) <= 42
 
     run(body)
 
