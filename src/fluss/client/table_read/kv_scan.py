@@ -3,12 +3,16 @@
 All of it runs on the I/O thread, except decoding, which the decoding threads do while the next batch is on its way. A
 bucket whose scan breaks (its leader moved, the server restarted, the scan expired) is read again from its beginning:
 rows of two scans are never mixed.
+
+A server allows a few scans of a bucket at a time. The reads of one connection share `MAX_SCANS_PER_BUCKET` of them and
+wait for each other; when other clients have them all, a scan is asked for again for as long as an answer may take.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,10 +30,12 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 
 MAX_BUCKETS_AT_ONCE = 4
+MAX_SCANS_PER_BUCKET = 4
 MAX_BATCHES_BEING_DECODED = 2
 BATCH_BYTES = 4 * 1024 * 1024
 MAX_ATTEMPTS = 7
 FIRST_PAUSE_SECONDS = 0.05
+LAST_PAUSE_SECONDS = 1.6
 
 RETRIED_CODES = frozenset(
     {
@@ -44,6 +50,9 @@ RETRIED_CODES = frozenset(
         ErrorCode.KV_STORAGE_EXCEPTION,
     }
 )
+
+_Gates = weakref.WeakValueDictionary[TableBucket, asyncio.Semaphore]
+_gates: weakref.WeakKeyDictionary[Session, _Gates] = weakref.WeakKeyDictionary()
 
 
 class ValueBatches:
@@ -73,6 +82,8 @@ class KvTableScan:
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan) -> None:
         self._cluster = session.cluster
+        self._gates = _gates.setdefault(session, weakref.WeakValueDictionary())
+        self._full_seconds = session.config.request_timeout_ms / 1000
         self._table = table
         self._values = ValueBatches(session, table, plan)
         self._limit = plan.limit
@@ -98,20 +109,35 @@ class KvTableScan:
             return await self._bucket(bucket, None)
 
     async def _bucket(self, bucket: TableBucket, limit: int | None) -> list[Any]:
-        """Whole, or again from the start."""
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        """When it is this read's turn: whole, or again from the start."""
+        async with self._gates.setdefault(bucket, asyncio.Semaphore(MAX_SCANS_PER_BUCKET)):
+            return await self._again_and_again(bucket, limit)
+
+    async def _again_and_again(self, bucket: TableBucket, limit: int | None) -> list[Any]:
+        time = asyncio.get_running_loop().time
+        attempt = 1
+        pause = FIRST_PAUSE_SECONDS
+        full_until: float | None = None
+        while True:
             try:
                 connection = await self._cluster.leader(bucket, self._table.path)
                 return await self._scan(connection, bucket, limit)
             except FlussError as error:
                 if error.error_code == ErrorCode.PARTITION_NOT_EXISTS:
                     return []  # dropped since the partitions were listed
-                if error.error_code not in RETRIED_CODES or attempt == MAX_ATTEMPTS or self._cluster.closed:
+                if error.error_code not in RETRIED_CODES or self._cluster.closed:
                     raise
-                if error.error_code != ErrorCode.TOO_MANY_SCANNERS:
+                if error.error_code == ErrorCode.TOO_MANY_SCANNERS:
+                    full_until = full_until or time() + self._full_seconds
+                    if time() + pause > full_until:
+                        raise
+                elif attempt == MAX_ATTEMPTS:
+                    raise
+                else:
+                    attempt, full_until = attempt + 1, None
                     self._cluster.invalidate(bucket)
-            await asyncio.sleep(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
-        raise AssertionError("the last attempt returns or raises")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
     async def _scan(self, connection: RpcConnection, bucket: TableBucket, limit: int | None) -> list[Any]:
         request = pb.ScanKvRequest(call_seq_id=0, batch_size_bytes=BATCH_BYTES)
