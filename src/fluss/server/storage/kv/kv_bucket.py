@@ -181,8 +181,11 @@ class KvBucket:
             applied = Applied(last.next_offset, row_count, last.segment.base_offset, last.position + last.size)
             self._store.write_all([put.entries for put in puts], applied)
             self._flush_if_due(puts)
-        except FlussError as error:
-            _logger.error("%s", error.message)
+        except Exception as error:
+            # These rows are in no buffer any more: whatever went wrong, the note must not move past them.
+            text = f"rows could not be stored in {self._store.directory}: {error!r}"
+            self._store.failure = self._store.failure or FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
+            _logger.error("%s", self._store.failure.message, exc_info=error)
 
     def _flush_if_due(self, puts: list[PendingPut]) -> None:
         self._unflushed_batches += len(puts)

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from fluss.errors import ErrorCode
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.storage.kv import limits
 from fluss.server.storage.kv.store import KvStore
+from fluss.server.tablet.local_bucket import BROKEN_RETRY_MS
 from tests.support.coordinator import path
 from tests.support.kv_tablet import COLUMNS, KvTable, replayed
 from tests.support.tablet import HeldFiles, TabletHarness, eventually
@@ -206,3 +208,27 @@ def test_log_tables_take_no_puts(tmp_path: Path) -> None:
             assert (await table.send(batch)).buckets_resp[0].error_code == 20
 
     asyncio.run(main())
+
+
+def test_rows_that_cannot_be_stored_are_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong between the buffer and the store: the store fails and is replayed when opened again."""
+
+    async def scenario(table: KvTable) -> None:
+        await table.upsert((1, "a", 1))
+
+        def no_memory(*_: Any) -> None:
+            raise MemoryError("no room to sort")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(KvStore, "write_all", no_memory)
+            answer = await table.upsert((2, "b", 2))
+        assert answer.error_code == ErrorCode.KV_STORAGE_EXCEPTION
+        assert "no room to sort" in answer.error_message
+        refused = await table.upsert((3, "c", 3))
+        assert refused.error_code == ErrorCode.KV_STORAGE_EXCEPTION
+        table.tablet.coordinator.now_ms += BROKEN_RETRY_MS
+        await table.upsert((4, "d", 4))
+        assert table.rows() == [(1, "a", 1), (2, "b", 2), (4, "d", 4)]
+        assert table.rows() == sorted(replayed(await table.changelog(), table.key).values())
+
+    run(tmp_path, scenario)
