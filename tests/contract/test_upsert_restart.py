@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 import fluss
+from fluss import DataTypes
+from fluss.server.tablet.kv.auto_increment import NUMBERS_PER_RESERVATION
 from tests.support.kv_reader import look_up, read_changes, replay
 from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
 
@@ -112,3 +114,36 @@ def test_many_small_acknowledged_writes_over_a_restart(server: RestartableServer
         assert list(replay(changes, ["key"])) == [(keys,)]
         written = Counter(change.row["key"] for change in changes if change.kind in ("+I", "+U"))
         assert written == {**dict.fromkeys(range(keys), rounds), keys: 1}
+
+
+def test_numbers_go_on_after_a_restart(server: RestartableServer, table_name: str) -> None:
+    """A stop loses none, a kill a few of a bucket, and none is given twice, also when its row is gone."""
+    path, rows = fluss.TablePath("fluss", table_name), 10
+    schema = fluss.Schema.builder().column("key", DataTypes.int()).column("number", DataTypes.int())
+    numbered = schema.primary_key(["key"]).enable_auto_increment("number").build()
+
+    async def insert(first: int) -> None:
+        table = await connection.get_table(path)
+        writer = table.new_upsert().create_writer()
+        for key in range(first, first + rows):
+            writer.upsert({"key": key})
+        await writer.flush()
+        writer.delete([first + rows - 1])
+        await writer.flush()
+
+    with connect(server) as connection:
+        descriptor = fluss.TableDescriptor(numbered, bucket_count=1, properties=ALL_LOCAL)
+        asyncio.run(connection.get_admin().create_table(path, descriptor))
+        asyncio.run(insert(0))
+        server.goes_away()
+        server.comes_back()
+        asyncio.run(insert(rows))
+        given = [change.row["number"] for change in read_changes(connection, path) if change.kind == "+I"]
+    assert given[:rows] == list(range(1, rows + 1))
+    after = given[rows:]
+    assert after == list(range(after[0], after[0] + rows))
+    assert after[0] > rows
+    if server.target.name == "embedded":
+        assert after[0] == rows + 1
+    elif server.target.name == "standalone":
+        assert after[0] == NUMBERS_PER_RESERVATION + 1

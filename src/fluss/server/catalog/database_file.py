@@ -108,6 +108,15 @@ CREATE TABLE IF NOT EXISTS closing_ends (
     partition_id INTEGER NOT NULL REFERENCES partitions (partition_id) ON DELETE CASCADE, bucket_id INTEGER NOT NULL,
     end_offset INTEGER NOT NULL, PRIMARY KEY (partition_id, bucket_id)) WITHOUT ROWID;
 """,
+    "row_numbers": """
+CREATE TABLE IF NOT EXISTS row_numbers (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    partition_id INTEGER REFERENCES partitions (partition_id) ON DELETE CASCADE, bucket_id INTEGER NOT NULL,
+    next INTEGER NOT NULL, block_end INTEGER NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS row_numbers_by_bucket
+    ON row_numbers (table_id, ifnull(partition_id, -1), bucket_id);
+CREATE INDEX IF NOT EXISTS row_numbers_by_partition ON row_numbers (partition_id);
+""",
 }
 
 

@@ -3,9 +3,8 @@
 Theory: `CatalogStore` is the only writer's face of the catalog file. Each method is one DDL step: it checks inside the
 transaction that the step is still possible, writes, and returns when the change is on disk; when it raises, nothing
 has changed. Validation of names and descriptors happens before, in the coordinator. Who may call: the coordinator;
-tablets only call `allocate_writer_ids` and `allocate_row_numbers`, register snapshots of their buckets, and note the
-ends of closing ones. See
-`database_file` for threads, processes and change numbers.
+tablets only call `allocate_writer_ids`, reserve row numbers, register snapshots of their buckets, and note the ends of
+closing ones. See `database_file` for threads, processes and change numbers.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from fluss.server.catalog.database_file import DatabaseFile
 from fluss.server.catalog.kv_snapshot_records import KvSnapshotRecords
 from fluss.server.catalog.lake_records import LakeRecords
 from fluss.server.catalog.records import AclRecords, ExpiringRecords, SettingRecords
+from fluss.server.catalog.row_number_records import RowNumberRecords, row_number_counter
 from fluss.server.catalog.staged_records import StagedRecords
 
 FIRST_SCHEMA_ID = 1
@@ -49,6 +49,7 @@ class CatalogStore:
         self.kv_snapshots = KvSnapshotRecords(self.file, self.kv_snapshot_leases)
         self.lake = LakeRecords(self.file)
         self.closing = ClosingRecords(self.file)
+        self.row_numbers = RowNumberRecords(self.file)
 
     def close(self) -> None:
         """Close the file; the store is dead afterwards."""
@@ -149,7 +150,7 @@ class CatalogStore:
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:
         # Schemas and partitions go with it (ON DELETE CASCADE).
         connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
-        connection.execute("DELETE FROM counters WHERE name = ?", (_row_number_counter(table_id),))
+        connection.execute("DELETE FROM counters WHERE name = ?", (row_number_counter(table_id),))
         self.file.add_tombstone(change, "table", str(table_id))
 
     # Partitions
@@ -193,20 +194,10 @@ class CatalogStore:
         with self.file.transaction():
             return self.file.add_to_counter("writer_id", count)
 
-    def allocate_row_numbers(self, table_id: int, count: int) -> int:
-        """Reserve `count` numbers, beginning with 1, for the auto-increment column of a table; returns the first."""
-        assert count > 0
-        with self.file.transaction():
-            return 1 + self.file.add_to_counter(_row_number_counter(table_id), count)
-
     def next_coordinator_epoch(self) -> int:
         """A number that grows with every start of the coordinator."""
         with self.file.transaction():
             return self.file.add_to_counter("coordinator_epoch", 1)
-
-
-def _row_number_counter(table_id: int) -> str:
-    return f"row_number_{table_id}"
 
 
 def _text(node: object) -> str:

@@ -51,6 +51,7 @@ class _Parts(NamedTuple):
     maintenance: Maintenance
     snapshots: KvSnapshotRounds
     staging: StagingService
+    kv_writer: KvWriter
     handlers: Mapping[int, Handler]
 
 
@@ -146,15 +147,15 @@ class TabletService:
         staging = StagingService(
             config, registry, self._catalog, committer, self._files, self._server_id, tablet_count, self._clock
         )
-        handlers = self._handlers(committer, registry, staging)
-        self._parts = _Parts(committer, registry, maintenance, snapshots, staging, handlers)
+        kv_writer = KvWriter(self._catalog.store, self._clock)
+        handlers = self._handlers(committer, registry, staging, kv_writer)
+        self._parts = _Parts(committer, registry, maintenance, snapshots, staging, kv_writer, handlers)
 
     def _handlers(
-        self, committer: Committer, registry: BucketRegistry, staging: StagingService
+        self, committer: Committer, registry: BucketRegistry, staging: StagingService, kv_writer: KvWriter
     ) -> Mapping[int, Handler]:
         access = TableAccess(Authorizer(self._config, self._catalog))
         offsets = OffsetsApi(registry, access, self._clock)
-        kv_writer = KvWriter(self._catalog.store, self._clock)
         kv_reads = KvReads(registry, access)
         return {
             **SharedApis(self._config, self._catalog, self._topology, self._clock).apis(),
@@ -188,6 +189,7 @@ class TabletService:
             return
         await parts.staging.close()
         await parts.registry.close()
+        parts.kv_writer.close()
         await parts.snapshots.close()
         parts.committer.close()
 

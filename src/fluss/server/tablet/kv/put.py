@@ -51,6 +51,10 @@ class KvWriter:
         """The rules of a table."""
         return self._rules.of(entry)
 
+    def close(self) -> None:
+        """Nothing is put any more."""
+        self._numbers.give_back()
+
     def put(
         self,
         local: LocalBucket,
