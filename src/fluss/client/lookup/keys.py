@@ -75,7 +75,7 @@ class KeyReader:
         schema = table.schema
         self._schema = Schema(tuple(schema.columns[schema.position(name)] for name in names))
         self._types = self._schema.data_types
-        self._checks = [check_value(data_type) for data_type in self._types]
+        self._checks = [check_value(data_type, exact=True) for data_type in self._types]
         self._is_plain = all(data_type.root in _PLAIN_ROOTS for data_type in self._types)
         self._maker = ColumnMaker(self._schema)
         self._input = ArrowInput(str(table.path), self._schema, self.names)

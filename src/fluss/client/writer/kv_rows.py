@@ -96,10 +96,10 @@ class KvRows:
             table, config.writer_request_max_size, tuple(sorted(targets)) if is_partial else ()
         )
         label = f"{table.path} (partial update)" if is_partial else str(table.path)
-        self._upsert_rules = RowRules(label, self._part(targets))
+        self._upsert_rules = RowRules(label, self._part(targets), exact=schema.primary_key)
         self._upsert_input = ArrowInput(label, self._part(targets))
         key_label = f"{table.path} (delete by primary key)"
-        self._delete_rules = RowRules(key_label, self._part(self._key_positions))
+        self._delete_rules = RowRules(key_label, self._part(self._key_positions), exact=schema.primary_key)
         self._delete_input = ArrowInput(key_label, self._part(self._key_positions))
         # Rows that delete have values in the key columns only, so nulls of the others are looked at one by one.
         self._change_input = ArrowInput(label, self._part(targets, keys_only_not_null=True))

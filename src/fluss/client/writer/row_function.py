@@ -44,14 +44,18 @@ class RowSink(Protocol):
 
 
 class RowRules:
-    """The slow way of a row into a table, and all error texts."""
+    """The slow way of a row into a table, and all error texts. Values of columns in `exact` are not cut off."""
 
-    def __init__(self, table: str, schema: Schema, required: Sequence[str] = ()) -> None:
+    def __init__(self, table: str, schema: Schema, required: Sequence[str] = (), exact: Sequence[str] = ()) -> None:
         self.table = table
         self.schema = schema
         self.names = schema.column_names
         self.nullable = [column.data_type.nullable and column.name not in required for column in schema.columns]
-        self.checks: list[Checker] = [check_value(column.data_type) for column in schema.columns]
+        self.is_exact = [column.name in exact for column in schema.columns]
+        self.checks: list[Checker] = [
+            check_value(column.data_type, exact=is_exact)
+            for column, is_exact in zip(schema.columns, self.is_exact, strict=True)
+        ]
         self.is_variable = [column.data_type.root in _VARIABLE_ROOTS for column in schema.columns]
         # Columns in which a null was seen: NumPy would turn it into a NaN, see columns.py. Never reset.
         self.saw_null = [False] * len(self.names)
@@ -215,7 +219,7 @@ def _tests(rules: RowRules, variables: Sequence[str]) -> tuple[list[str], list[s
     large = False
     for index, (name, column) in enumerate(zip(variables, rules.schema.columns, strict=True)):
         root = column.data_type.root
-        condition = fast_condition(column.data_type, name)
+        condition = fast_condition(column.data_type, name, exact=rules.is_exact[index])
         if condition is None:
             large = large or root in _VARIABLE_ROOTS
             checks.append(f"{name} = check{index}({name})")

@@ -9,8 +9,9 @@ itself and comes here for everything else, so both must agree: `fast_condition` 
 accepted there, and a property test holds it against the checker.
 
 Digits finer than the column's precision are cut off for times and timestamps, and rounded half up for decimals, as
-the Java client does. A timestamp with time zone does not fit a TIMESTAMP column; one without fits TIMESTAMP_LTZ and
-means UTC.
+the Java client does. Not in key columns, which are checked as `exact`: times that differ only in such digits would
+become one key, so they are refused. A timestamp with time zone does not fit a TIMESTAMP column; one without fits
+TIMESTAMP_LTZ and means UTC.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 _UTC = datetime.timezone.utc
 _INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
-_UNIT_MICROS = {"s": 1_000_000, "ms": 1_000}
+_UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _DECIMALS = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
 
 
@@ -58,8 +59,8 @@ class UnfitValueError(ValueError):
     """The value does not fit; the text is the reason, without column and type."""
 
 
-def check_value(data_type: DataType) -> Checker:
-    """The checker for values of a type."""
+def check_value(data_type: DataType, *, exact: bool = False) -> Checker:
+    """The checker for values of a type; an exact one refuses times of which the column would cut digits off."""
     from fluss.client.writer.nested_values import nested_checker
 
     root = data_type.root
@@ -79,9 +80,9 @@ def check_value(data_type: DataType) -> Checker:
         quantum = decimal.Decimal(1).scaleb(-scale)
         return lambda value: _decimal(value, precision, scale, quantum)
     if isinstance(data_type, TimeType):
-        return _time_checker(time_unit(data_type.precision))
+        return _time_checker(time_unit(data_type.precision), exact)
     if isinstance(data_type, (TimestampType, TimestampLtzType)):
-        return _timestamp_checker(time_unit(data_type.precision), isinstance(data_type, TimestampLtzType))
+        return _timestamp_checker(time_unit(data_type.precision), isinstance(data_type, TimestampLtzType), exact)
     plain: dict[str, Checker] = {"BOOLEAN": _boolean, "BYTES": _bytes, "DATE": _date}
     return plain.get(root) or nested_checker(data_type)
 
@@ -91,7 +92,7 @@ def time_unit(precision: int) -> str:
     return ("s", "ms", "us", "ns")[(precision + 2) // 3]
 
 
-def fast_condition(data_type: DataType, name: str) -> str | None:
+def fast_condition(data_type: DataType, name: str, *, exact: bool = False) -> str | None:
     """Source of an expression: variable `name` is stored as it is. None = every value goes through the checker.
 
     May use: `date`, `datetime`, `Decimal`, `encodable`, `min_ns`, `max_ns`.
@@ -120,6 +121,8 @@ def fast_condition(data_type: DataType, name: str) -> str | None:
         naive = f"type({name}) is datetime and {name}.tzinfo is None"
         if unit == "ns":
             return f"{naive} and min_ns <= {name} <= max_ns"
+        if unit == "ms" and exact:
+            return f"{naive} and not {name}.microsecond % 1000"
         return naive if unit in ("ms", "us") else None
     return None
 
@@ -220,7 +223,7 @@ def _date(value: Any) -> datetime.date:
     return value
 
 
-def _time_checker(unit: str) -> Checker:
+def _time_checker(unit: str, exact: bool) -> Checker:
     """Times are stored as numbers of their unit: `columns.py` makes the array from those."""
 
     def check(value: Any) -> int:
@@ -228,6 +231,8 @@ def _time_checker(unit: str) -> Checker:
             raise UnfitValueError("it is not a datetime.time")
         if value.tzinfo is not None:
             raise UnfitValueError("it has a time zone, the column has none")
+        if exact:
+            _check_exact(value.microsecond * 1000, unit)
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         if unit == "s":
             return seconds
@@ -239,9 +244,17 @@ def _time_checker(unit: str) -> Checker:
     return check
 
 
-def _timestamp_checker(unit: str, has_zone: bool) -> Checker:
+def _check_exact(nanos: int, unit: str) -> None:
+    """Raise when a unit cannot hold these parts of a second."""
+    if nanos % _UNIT_NANOS[unit]:
+        raise UnfitValueError(f"it has digits finer than the column's, which counts in {unit}; a key is not cut off")
+
+
+def _timestamp_checker(unit: str, has_zone: bool, exact: bool) -> Checker:
     def check(value: Any) -> Any:
         moment, nanos = _moment(value, has_zone)
+        if exact:
+            _check_exact(moment.microsecond * 1000 + nanos, unit)
         if unit == "s":
             # From whole milliseconds towards zero, as Java divides.
             millis = (moment - _EPOCH) // datetime.timedelta(milliseconds=1)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from fluss.client.lookup.keys import primary_key_reader
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.kv_encoding import KvEncoder, kv_row_format
 from fluss.client.writer.kv_rows import KvRows, check_targets, default_targets, named_targets, target_positions
@@ -22,7 +25,16 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema
-from fluss.model.types import BigIntType, DataType, DoubleType, IntType, StringType
+from fluss.model.types import (
+    BigIntType,
+    DataType,
+    DoubleType,
+    IntType,
+    StringType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+)
 
 COLUMNS: tuple[tuple[str, DataType], ...] = (
     ("value", DoubleType()),
@@ -269,3 +281,39 @@ def test_changes_keep_their_order_and_deletes_need_only_keys() -> None:
             rows.changes(batch, flags, "change_arrow")
     with pytest.raises(FlussError, match=r"takes a pyarrow.RecordBatch, got Table"):
         rows.changes(pa.table(batch.to_pydict()), deletes, "change_arrow")
+
+
+TIME, MOMENT = datetime.time(1, 2, 3), datetime.datetime(2026, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "fits", "finer"),
+    [
+        (TimeType(0), TIME, TIME.replace(microsecond=100_000)),
+        (TimeType(3), TIME.replace(microsecond=1_000), TIME.replace(microsecond=1_001)),
+        (TimestampType(0), MOMENT, MOMENT.replace(microsecond=1)),
+        (TimestampType(3), MOMENT.replace(microsecond=999_000), MOMENT.replace(microsecond=999_999)),
+        (TimestampLtzType(3), MOMENT.replace(microsecond=999_000), np.datetime64("2026-01-02T03:04:05.000000001")),
+        (TimestampType(6), MOMENT.replace(microsecond=999_999), np.datetime64("2026-01-02T03:04:05.000000001")),
+    ],
+    ids=str,
+)
+def test_times_in_keys_are_not_cut_off(data_type: DataType, fits: Any, finer: Any) -> None:
+    schema = Schema((Column("k", data_type.not_null()), Column("v", data_type)), primary_key=("k",))
+    table = make_table(schema=schema)
+    rows, sink = rows_of(table), Sink()
+    upsert, delete = rows.make_append(sink), rows.make_delete(sink)
+    lookups = primary_key_reader(table)
+    upsert([fits, finer])  # other columns are cut off, as with the Java client
+    delete([fits])
+    place, key = lookups.one(fits)
+    (routed, *_) = rows.route(rows.record_batch(sink.flat))
+    assert place is not None
+    assert (routed.bucket_id, routed.rows.column(0).to_pylist()) == (place.bucket_id, [key, key])
+    for write, row in ((upsert, [finer, None]), (upsert, {"k": finer}), (delete, [finer])):
+        with pytest.raises(FlussError, match=r"'k' expects TIME.* digits finer"):
+            write(row)
+    with pytest.raises(FlussError, match="digits finer"):
+        lookups.one(finer)
+    with pytest.raises(FlussError, match="digits finer"):
+        lookups.batch_of_rows([fits, finer])

@@ -111,9 +111,9 @@ def test_the_fast_path_agrees_with_the_checker(data_type: t.DataType, value: Any
 
 
 @pytest.mark.parametrize("data_type", TYPES, ids=str)
-@given(value=ANYTHING)
-def test_a_fast_condition_accepts_only_what_is_stored_unchanged(data_type: t.DataType, value: Any) -> None:
-    condition = fast_condition(data_type, "v")
+@given(value=ANYTHING, exact=st.booleans())
+def test_a_fast_condition_accepts_only_what_is_stored_unchanged(data_type: t.DataType, value: Any, exact: bool) -> None:
+    condition = fast_condition(data_type, "v", exact=exact)
     if condition is None or value is None:
         return
     from fluss.client.writer import value_checks
@@ -124,7 +124,7 @@ def test_a_fast_condition_accepts_only_what_is_stored_unchanged(data_type: t.Dat
         "max_ns": value_checks.MAX_NANOSECOND_DATETIME,
     }  # fmt: skip
     if eval(condition, scope):
-        assert check_value(data_type)(value) is value
+        assert check_value(data_type, exact=exact)(value) is value
 
 
 def test_values_become_columns() -> None:
