@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from fluss.errors import FlussError
 
@@ -96,6 +96,10 @@ def _one_of(*choices: str) -> Callable[[str, object], str]:
         _fail(f"{key} must be one of {', '.join(choices)}, got {value!r}")
 
     return parse
+
+
+def _hash_tail(key: str, value: object) -> Literal["java", "pyfluss"]:
+    return "java" if _one_of("java", "pyfluss")(key, value) == "java" else "pyfluss"
 
 
 def _acks(key: str, value: object) -> str:
@@ -194,6 +198,10 @@ class Config:
     )
     remote_file_download_thread_num = _Option(
         "remote-file.download-thread-num", 3, _whole(1), "threads that download remote segments"
+    )
+
+    bucket_hash = _Option[Literal["java", "pyfluss"]](
+        "bucket.hash", "java", _hash_tail, "who else writes to tables with keys: `pyfluss` hashes some keys differently"
     )
 
     lake_properties = _Option(

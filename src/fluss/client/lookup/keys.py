@@ -20,7 +20,7 @@ from fluss.client.writer.arrow_input import ArrowInput
 from fluss.client.writer.columns import ColumnMaker
 from fluss.client.writer.value_checks import UnfitValueError, check_value
 from fluss.codec.arrow_values import column_to_values
-from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT
+from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
 from fluss.codec.compacted_row import write_compacted_field
 from fluss.codec.keys import KeyEncoding, KeyPlan, encode_key, encode_keys, key_plan
 from fluss.codec.partition_names import SEPARATOR, check_partition_value, partition_name, partition_names
@@ -65,13 +65,20 @@ def table_key_plan(table: ClientTable) -> KeyPlan:
 
 
 class KeyReader:
-    """Keys of the columns `names`, of which `key_columns` are encoded with `encoding`."""
+    """Keys of the columns `names`, of which `key_columns` are encoded with `encoding`; `tail` as the writer hashes."""
 
     def __init__(
-        self, table: ClientTable, names: Sequence[str], key_columns: Sequence[str], encoding: KeyEncoding, plan: KeyPlan
+        self,
+        table: ClientTable,
+        names: Sequence[str],
+        key_columns: Sequence[str],
+        encoding: KeyEncoding,
+        plan: KeyPlan,
+        tail: Tail = "java",
     ) -> None:
         self.names = tuple(names)
         self._path = table.path
+        self._tail = tail
         schema = table.schema
         self._schema = Schema(tuple(schema.columns[schema.position(name)] for name in names))
         self._types = self._schema.data_types
@@ -117,7 +124,7 @@ class KeyReader:
                 if self._bucket_positions is not None:
                     chosen = [values[index] for index in self._bucket_positions]
                     bucket_key = encode_key(chosen, self._bucket_types, self._bucket_encoding)
-                bucket = self._bucket_of(bucket_key, self._bucket_count, "java")
+                bucket = self._bucket_of(bucket_key, self._bucket_count, self._tail)
             if not encoded:
                 raise RowValueError("a key of no bytes cannot be stored")
             if not self._partition_positions:
@@ -210,7 +217,7 @@ class KeyReader:
                 if self._bucket_positions is not None:
                     columns = [batch.column(index) for index in self._bucket_positions]
                     bucket_keys = encode_keys(columns, self._bucket_types, self._bucket_encoding, count)
-                buckets = self._buckets_of(bucket_keys, self._bucket_count, "java")
+                buckets = self._buckets_of(bucket_keys, self._bucket_count, self._tail)
             names, numbers = self._partitions(batch)
         except RowValueError as error:
             raise self._refusal(str(error)) from None
@@ -250,13 +257,13 @@ def _quoted(names: Iterable[Any]) -> str:
     return ", ".join(map(repr, names)) or "nothing"
 
 
-def primary_key_reader(table: ClientTable) -> KeyReader:
+def primary_key_reader(table: ClientTable, tail: Tail = "java") -> KeyReader:
     """Keys for lookups of one row."""
     plan = table_key_plan(table)
-    return KeyReader(table, table.schema.primary_key, plan.primary_columns, plan.primary_encoding, plan)
+    return KeyReader(table, table.schema.primary_key, plan.primary_columns, plan.primary_encoding, plan, tail)
 
 
-def prefix_reader(table: ClientTable, names: Sequence[str]) -> KeyReader:
+def prefix_reader(table: ClientTable, names: Sequence[str], tail: Tail = "java") -> KeyReader:
     """Keys for lookups by prefix; `FlussError` when the table or the columns do not allow them."""
     plan = table_key_plan(table)
     partition_keys = table.descriptor.partition_keys
@@ -271,4 +278,4 @@ def prefix_reader(table: ClientTable, names: Sequence[str]) -> KeyReader:
         raise FlussError(f"table {table.path} is looked up by the columns {wanted}, got {list(names)}")
     if len(set(names)) != len(names):
         raise FlussError(f"a column is there twice: {list(names)}")
-    return KeyReader(table, names, plan.bucket_columns, plan.primary_encoding, plan)
+    return KeyReader(table, names, plan.bucket_columns, plan.primary_encoding, plan, tail)

@@ -160,7 +160,7 @@ class TablePrefixLookup:
             raise FlussError(f"lookup_by takes a list of names, got the text {column_names!r}")
         self._session = session
         self._table = table
-        self._reader = prefix_reader(table, list(column_names))
+        self._reader = prefix_reader(table, list(column_names), session.config.bucket_hash)
 
     def create_lookuper(self) -> PrefixLookuper:
         """The lookuper."""
@@ -179,7 +179,8 @@ class TableLookup(Lookuper):
                 f"table {table.path} has no primary key: lookups are for primary-key tables, read it with new_scan()",
                 ErrorCode.CLIENT_ERROR,
             )
-        super().__init__(session, table, primary_key_reader(table), by_prefix=False)
+        keys = primary_key_reader(table, session.config.bucket_hash)
+        super().__init__(session, table, keys, by_prefix=False)
 
     def create_lookuper(self) -> Lookuper:
         """A lookuper by primary key."""

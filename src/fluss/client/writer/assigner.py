@@ -1,9 +1,9 @@
 """Which bucket of which partition gets a row.
 
 With bucket keys, a hash of the key columns decides (`fluss.codec.bucketing`, as the Java client has it, by the
-table's lake format). Without, rows stick to one bucket until `batch_bytes` went there and then move to another one
-(sticky), or go round all buckets one by one (round_robin). Every partition has an assigner of its own. Whole record
-batches are divided at once; the order of the rows of a bucket stays.
+table's lake format; or as pyfluss has it, with `tail`). Without, rows stick to one bucket until `batch_bytes` went
+there and then move to another one (sticky), or go round all buckets one by one (round_robin). Every partition has an
+assigner of its own. Whole record batches are divided at once; the order of the rows of a bucket stays.
 
 `Router` may be used by several threads at once: the little state of keyless assigners is behind a lock.
 """
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from fluss.client.metadata import ClientTable
 from fluss.codec.arrow_values import column_to_values
-from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT
+from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
 from fluss.codec.keys import KeyEncoding, KeyPlan, encode_key, encode_keys, key_plan
 from fluss.codec.partition_names import check_partition_value, partition_names, split_partition_name
 from fluss.codec.row_values import RowValueError
@@ -102,9 +102,12 @@ def required_columns(table: ClientTable) -> tuple[str, ...]:
 class Router:
     """Divides record batches of one table. `available(partition name)` are the buckets to choose from without a key."""
 
-    def __init__(self, table: ClientTable, assigner: str, batch_bytes: int, available: Buckets) -> None:
+    def __init__(
+        self, table: ClientTable, assigner: str, batch_bytes: int, available: Buckets, tail: Tail = "java"
+    ) -> None:
         schema, descriptor = table.schema, table.descriptor
         self._table = table
+        self._tail = tail
         self._plan = bucket_key_plan(table)
         self._key_positions = [schema.position(name) for name in (self._plan.bucket_columns if self._plan else ())]
         self._key_types = [schema.data_types[position] for position in self._key_positions]
@@ -178,9 +181,9 @@ class Router:
         if batch.num_rows <= MAX_ROWS_HASHED_ONE_BY_ONE:
             bucket_of = BUCKET_OF_LAKE_FORMAT[bucketing]
             rows = zip(*map(column_to_values, columns, types), strict=True)
-            return np.asarray([bucket_of(encode_key(row, types, encoding), bucket_count, "java") for row in rows])
+            return np.asarray([bucket_of(encode_key(row, types, encoding), bucket_count, self._tail) for row in rows])
         keys = encode_keys(columns, types, encoding, batch.num_rows)
-        return BUCKETS_OF_LAKE_FORMAT[bucketing](keys, bucket_count, "java")
+        return BUCKETS_OF_LAKE_FORMAT[bucketing](keys, bucket_count, self._tail)
 
     def _assigner(self, name: str | None) -> StickyAssigner | RoundRobinAssigner:
         assigner = self._assigners.pop(name, None)

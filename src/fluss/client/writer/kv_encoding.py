@@ -25,7 +25,7 @@ from fluss.client.writer.assigner import (
 )
 from fluss.client.writer.encoding import BatchEncoder
 from fluss.codec.arrow_values import column_to_values
-from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT
+from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
 from fluss.codec.keys import encode_key, encode_keys
 from fluss.codec.kv_batch import encode_kv_batch, numbered_kv_batch
 from fluss.codec.partition_names import partition_names
@@ -67,8 +67,8 @@ class KvEncoder(BatchEncoder):
 class KvRouter(Router):
     """Encodes and divides record batches of one table. `types` are the column types that rows are encoded with."""
 
-    def __init__(self, table: ClientTable, types: Sequence[DataType]) -> None:
-        super().__init__(table, "sticky", 1, lambda name: range(table.bucket_count))
+    def __init__(self, table: ClientTable, types: Sequence[DataType], tail: Tail = "java") -> None:
+        super().__init__(table, "sticky", 1, lambda name: range(table.bucket_count), tail)
         plan = bucket_key_plan(table)
         assert plan is not None, "primary-key tables have a key"
         self._types = types
@@ -122,8 +122,8 @@ class KvRouter(Router):
             return self._hash(batch)
         if batch.num_rows <= MAX_ROWS_HASHED_ONE_BY_ONE:
             bucket_of = BUCKET_OF_LAKE_FORMAT[self._bucketing]
-            return np.asarray([bucket_of(key, bucket_count, "java") for key in keys.to_pylist()])
-        return BUCKETS_OF_LAKE_FORMAT[self._bucketing](keys, bucket_count, "java")
+            return np.asarray([bucket_of(key, bucket_count, self._tail) for key in keys.to_pylist()])
+        return BUCKETS_OF_LAKE_FORMAT[self._bucketing](keys, bucket_count, self._tail)
 
     def _split(self, encoded: Any, numbers: Indices, partition_count: int) -> list[tuple[int, Any]]:
         return split_rows(encoded, numbers, partition_count * self._table.bucket_count)

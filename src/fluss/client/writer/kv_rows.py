@@ -109,7 +109,7 @@ class KvRows:
         types = [
             data_type if index in targets else data_type.copy(True) for index, data_type in enumerate(schema.data_types)
         ]
-        self._router = KvRouter(table, types)
+        self._router = KvRouter(table, types, config.bucket_hash)
         self.spread = self._router.spread
 
     def _part(self, positions: Sequence[int], *, keys_only_not_null: bool = False) -> Schema:

@@ -53,7 +53,9 @@ class LogRows:
         self.encoder: BatchEncoder = TableEncoder(table, config.writer_request_max_size)
         self._rules = RowRules(name, table.schema, required)
         self._columns = ColumnMaker(table.schema)
-        self._router = Router(table, config.writer_bucket_no_key_assigner, config.writer_batch_size, available)
+        self._router = Router(
+            table, config.writer_bucket_no_key_assigner, config.writer_batch_size, available, config.bucket_hash
+        )
         self.spread = self._router.spread
 
     def make_append(self, sink: RowSink) -> Callable[[Any], Any]:

@@ -46,7 +46,7 @@ def places_of_keys(table: FlussTable, pushed: Pushed) -> set[tuple[str | None, i
     keys = pushed.keys(table.get_table_info().get_primary_keys())
     if keys is None:
         return None
-    reader = primary_key_reader(table._table)
+    reader = primary_key_reader(table._table, table._session.config.bucket_hash)
     try:
         groups = reader.groups(reader.batch_of_rows(keys))
     except FlussError:

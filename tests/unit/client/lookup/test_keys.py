@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from fluss.client.lookup.keys import KeyReader, Place, prefix_reader, primary_key_reader
 from fluss.client.metadata import ClientTable
+from fluss.client.writer.assigner import Router
+from fluss.client.writer.kv_rows import KvRows
 from fluss.codec.bucketing import fluss_bucket
 from fluss.codec.keys import KeyEncoding, encode_key
+from fluss.config import Config
 from fluss.errors import FlussError
 from fluss.model import types as t
 from fluss.model.descriptor import TableDescriptor
@@ -119,3 +122,38 @@ def test_prefixes_that_do_not_work() -> None:
     old = {"table.datalake.format": "paimon", "table.kv.format-version": "1"}
     with pytest.raises(FlussError, match="cannot be looked up by prefix"):
         prefix_reader(table({"a": INT, "b": INT}, ("a", "b"), bucket_keys=("a",), properties=old), ["a"])
+
+
+# Key type, key, and its bucket of 3 and of 16, for Java and for pyfluss.
+HASHED_KEYS = [
+    (INT, 127, (1, 10), (1, 10)),
+    (INT, 128, (1, 2), (0, 7)),
+    (INT, 1000, (2, 3), (0, 9)),
+    (INT, -1, (0, 10), (0, 10)),
+    (t.BigIntType(nullable=False), -1, (2, 7), (1, 4)),
+    (t.BigIntType(nullable=False), 1234567890123, (0, 0), (2, 8)),
+    (TEXT, "é", (2, 6), (0, 10)),
+    (TEXT, "日本語", (0, 12), (0, 3)),
+]
+
+
+@pytest.mark.parametrize(("kind", "key", "java", "pyfluss"), HASHED_KEYS)
+def test_keys_are_hashed_as_their_writer_does(
+    kind: t.DataType, key: Any, java: tuple[int, int], pyfluss: tuple[int, int]
+) -> None:
+    """Writers and lookups agree, for one key and for many, under both settings of `bucket.hash`."""
+    for tail, expected in (("java", java), ("pyfluss", pyfluss)):
+        config = Config({"bucket.hash": tail})
+        for bucket_count, bucket in zip((3, 16), expected, strict=True):
+            described = table({"k": kind}, ("k",), buckets=bucket_count)
+            reader = primary_key_reader(described, config.bucket_hash)
+            assert reader.one(key)[0] == Place(None, bucket)
+            assert {group.place.bucket_id for group in reader.groups(reader.batch_of_rows([key] * 20))} == {bucket}
+            for count in (1, 20):
+                rows = KvRows(described, config, (0,))
+                (batch,) = rows.upserts(reader.batch_of_rows([key] * count), "upsert")
+                assert {routed.bucket_id for routed in rows.route(batch)} == {bucket}
+            log = table({"k": kind}, (), buckets=bucket_count, bucket_keys=("k",))
+            for count in (1, 20):
+                router = Router(log, "sticky", 1, lambda name: (), config.bucket_hash)
+                assert {routed.bucket_id for routed in router.route(reader.batch_of_rows([key] * count))} == {bucket}
