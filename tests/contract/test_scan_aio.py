@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import fluss.aio as fluss
-from tests.support.scan_tables import ROWS, WAIT_MS, rows_of
+from fluss.client.scanner import ready_queue
+from tests.support.scan_tables import ONE_BATCH_AT_A_TIME, ROWS, WAIT_MS, rows_of
 from tests.support.targets import Target
 
 
 @asynccontextmanager
-async def opened(target: Target, name: str, buckets: int = 2) -> AsyncIterator[fluss.FlussTable]:
-    async with await fluss.FlussConnection.create(target.config()) as connection:
+async def opened(
+    target: Target, name: str, buckets: int = 2, options: Mapping[str, str] | None = None
+) -> AsyncIterator[fluss.FlussTable]:
+    async with await fluss.FlussConnection.create(target.config(**(options or {}))) as connection:
         path = fluss.TablePath("fluss", name)
         descriptor = fluss.TableDescriptor(fluss.Schema(ROWS), bucket_count=buckets)
         await connection.get_admin().create_table(path, descriptor)
@@ -71,6 +75,60 @@ def test_async_for(target: Target, table_name: str) -> None:
             return sorted(found)
 
     assert asyncio.run(body()) == list(range(100))
+
+
+def test_a_loop_that_stops_loses_nothing(target: Target, table_name: str) -> None:
+    async def body() -> list[int]:
+        async with opened(target, table_name, 1) as table:
+            await write(table, rows_of(range(40)))
+            scanner = await table.new_scan().create_log_scanner()
+            scanner.subscribe_all()
+            found: list[int] = []
+            for stop in (3, 4, 17):
+                async for record in scanner:
+                    assert isinstance(record, fluss.ScanRecord)
+                    found.append(record.row["id"])
+                    assert [position for _, position in scanner.get_subscribed_buckets()] == [len(found)]
+                    if len(found) == stop:
+                        break
+            while len(found) < 40:
+                found += [record.row["id"] for record in await scanner.poll(WAIT_MS)]
+            return found
+
+    assert asyncio.run(body()) == list(range(40))
+
+
+def test_a_bounded_read_that_is_cancelled_loses_nothing(
+    target: Target, table_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready_queue, "MAX_READY_BYTES", 1)
+    take_bounded = ready_queue.ReadyQueue.take_bounded
+
+    async def body() -> list[int]:
+        async with opened(target, table_name, 1, ONE_BATCH_AT_A_TIME) as table:
+            for start in range(0, 300, 10):
+                await write(table, rows_of(range(start, start + 10)))
+            scanner = await table.new_scan().create_record_batch_log_scanner()
+            scanner.subscribe_all()
+            reading = asyncio.create_task(scanner.to_arrow())
+
+            def take_and_cancel(queue: Any, waiter: Any = None) -> Any:
+                taken = take_bounded(queue, waiter)
+                if taken:
+                    reading.cancel()
+                return taken
+
+            with monkeypatch.context() as patch:
+                patch.setattr(ready_queue.ReadyQueue, "take_bounded", take_and_cancel)
+                with pytest.raises(asyncio.CancelledError):
+                    await reading
+            assert scanner.get_subscribed_buckets()[0][1] == fluss.EARLIEST_OFFSET
+            found = await scanner.to_arrow()
+            await write(table, rows_of([300]))
+            found = pa.concat_tables([found, await scanner.poll_arrow(WAIT_MS)])
+            return found.column("id").to_pylist()  # type: ignore[no-any-return]
+
+    assert asyncio.run(body()) == list(range(301))
 
 
 def test_a_waiting_poll_does_not_block_the_loop(target: Target, table_name: str) -> None:

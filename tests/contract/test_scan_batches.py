@@ -6,6 +6,8 @@ import asyncio
 import datetime
 import threading
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -274,3 +276,33 @@ def test_closing_the_connection_ends_a_waiting_poll(target: Target, table_name: 
     thread.join(20)
     assert not thread.is_alive()
     assert "closed" in errors[0].message
+
+
+def test_a_batch_reader_that_is_left_in_the_middle_loses_nothing(table: ScanTable) -> None:
+    for start in range(0, 300, 10):
+        table.write(rows_of(range(start, start + 10)))
+    with table.batches() as scanner:
+        scanner.subscribe_all()
+        found = [scanner.to_arrow_batch_reader().read_next_batch()]
+        reader = scanner.to_arrow_batch_reader()
+        found.append(reader.read_next_batch())
+        found.append(next(iter(scanner)).batch)  # type: ignore[union-attr]
+        found += scanner.to_arrow().to_batches()
+        assert list(reader) == []
+        assert ids(pa.Table.from_batches(found)) == list(range(300))
+
+
+def test_an_interrupted_read_loses_nothing(table: ScanTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.write(rows_of(range(300)))
+    with table.batches() as scanner:
+        scanner.subscribe_all()
+
+        def interrupted(batches: Sequence[Any]) -> Any:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(scanner, "_table_of", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                scanner.to_pandas()
+        assert ids(scanner.to_arrow()) == list(range(300))
+        assert scanner.to_arrow().num_rows == 0

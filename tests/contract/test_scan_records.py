@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import threading
 import time
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -148,6 +149,43 @@ def test_iteration_without_end(connection: FlussConnection, table_name: str) -> 
                 break
         assert found == list(range(20))
         assert isinstance(next(iter(batches)), fluss.RecordBatch)
+
+
+def test_a_loop_that_stops_loses_nothing(connection: FlussConnection, table_name: str) -> None:
+    """Neither for the next loop, nor for a poll while the loop is still there, nor for who notes the positions."""
+    table = ScanTable(connection, table_name, bucket_count=2, bucket_keys=["id"])
+    table.write(rows_of(range(400)))
+    with table.records(table.table.new_scan().filter(col("id") != 3)) as scanner:
+        scanner.subscribe_all()
+        found: list[int] = []
+        for stop in (1, 2, 30, 50):
+            for record in (loop := iter(scanner)):
+                assert isinstance(record, fluss.ScanRecord)
+                found.append(record.row["id"])
+                if len(found) == stop:
+                    break
+            for bucket, position in scanner.get_subscribed_buckets():
+                scanner.subscribe(bucket.bucket_id, position)
+        found += [record.row["id"] for record in scanner.poll(WAIT_MS)]
+        found += [record.row["id"] for record in islice(loop, 5)]
+        found += poll_ids(scanner, 399 - len(found))
+        assert sorted(found) == [number for number in range(400) if number != 3]
+
+
+def test_a_loop_goes_on_where_a_subscription_moves_to(connection: FlussConnection, table_name: str) -> None:
+    table = ScanTable(connection, table_name, bucket_count=1)
+    table.write(rows_of(range(20)))
+    with table.records() as scanner:
+        scanner.subscribe_all()
+        found: list[int] = []
+        for record in scanner:
+            assert isinstance(record, fluss.ScanRecord)
+            found.append(record.row["id"])
+            if found == [0, 1]:
+                scanner.subscribe(0, 10)
+            if len(found) == 4:
+                break
+        assert found == [0, 1, 10, 11]
 
 
 def test_blocking_calls_inside_a_coroutine(connection: FlussConnection, table_name: str) -> None:

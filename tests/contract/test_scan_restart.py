@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 import fluss
-from tests.support.restartable import Disturbance, RestartableServer
-from tests.support.scan_tables import ScanTable, poll_ids, rows_of
+from fluss.client.scanner import ready_queue
+from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
+from tests.support.scan_tables import ONE_BATCH_AT_A_TIME, ScanTable, poll_ids, rows_of
 
 BUCKETS = 4
 ROWS_PER_ROUND = 500
@@ -84,6 +86,34 @@ def test_a_bounded_read_waits_for_a_server_that_comes_back_and_gives_up_on_one_t
                 assert sorted(patient_scanner.to_arrow().column("id").to_pylist()) == list(range(100))
             finally:
                 restart.join()
+
+
+def test_a_bounded_read_that_fails_in_the_middle_loses_nothing(
+    server: RestartableServer, table_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready_queue, "MAX_READY_BYTES", 1)
+    take_bounded = ready_queue.ReadyQueue.take_bounded
+    config = server.config(**ONE_BATCH_AT_A_TIME, **{"request-timeout": "1500"})
+    with fluss.FlussConnection.open(config) as connection:
+        table = ScanTable(connection, table_name, bucket_count=1, properties=ALL_LOCAL)
+        for start in range(0, 300, 10):
+            table.write(rows_of(range(start, start + 10)))
+
+        def take_and_lose_the_server(queue: Any, waiter: Any = None) -> Any:
+            taken = take_bounded(queue, waiter)
+            if taken and not server.is_away:
+                server.goes_away()
+            return taken
+
+        with table.batches() as scanner, monkeypatch.context() as patch:
+            scanner.subscribe_all()
+            patch.setattr(ready_queue.ReadyQueue, "take_bounded", take_and_lose_the_server)
+            with pytest.raises(fluss.FlussError, match="end is not reached"):
+                scanner.to_arrow()
+            patch.undo()
+            assert scanner.get_subscribed_buckets() == [(table.bucket(0), fluss.EARLIEST_OFFSET)]
+            server.comes_back()
+            assert scanner.to_arrow().column("id").to_pylist() == list(range(300))
 
 
 async def _open(connection: fluss.FlussConnection, path: fluss.TablePath) -> fluss.FlussTable:

@@ -40,21 +40,23 @@ class AioLogScanner(BaseLogScanner):
     async def to_arrow(self) -> Any:
         """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
 
-        What has expired from the log and is in the lake of the table is found there.
+        What has expired from the log and is in the lake of the table is found there. If it fails or is cancelled,
+        the positions are those from before: calling it again loses nothing.
         """
         self._need_batches("to_arrow")
-        loop = asyncio.get_running_loop()
-        batches: list[Any] = await loop.run_in_executor(None, self._older) if self._reads_lake else []
-        while True:
-            subscriptions = await self._core.session.awaitable(self._begin_bounded())
-            try:
-                while (taken := await self._core.next_bounded_async(subscriptions)) is not None:
-                    batches += [rows.rows for rows in taken]
-                return self._table_of(batches)
-            except FlussError as error:
-                batches += await loop.run_in_executor(None, self._expired_meanwhile, error)
-            finally:
-                self._core.end_bounded(subscriptions)
+        with self._all_or_nothing():
+            loop = asyncio.get_running_loop()
+            batches = self._go_on(await loop.run_in_executor(None, self._history)) if self._reads_lake else []
+            while True:
+                subscriptions = await self._core.session.awaitable(self._begin_bounded())
+                try:
+                    while (taken := await self._core.next_bounded_async(subscriptions)) is not None:
+                        batches += [rows.rows for rows in taken]
+                    return self._table_of(batches)
+                except FlussError as error:
+                    batches += self._go_on(await loop.run_in_executor(None, self._expired_meanwhile, error))
+                finally:
+                    self._core.end_bounded(subscriptions)
 
     async def to_pandas(self) -> Any:
         """The same as a `pandas.DataFrame`."""
@@ -67,12 +69,12 @@ class AioLogScanner(BaseLogScanner):
         return await asyncio.get_running_loop().run_in_executor(decode_pool(), polars_of, table)
 
     async def __aiter__(self) -> AsyncIterator[ScanRecord | RecordBatch]:
+        """Records, or Arrow batches, without end; after a `break` the scanner goes on with the next one."""
+        core = self._core
         while True:
-            found: Any
-            if self._records:
-                found = await self.poll(ITERATION_POLL_MS)
-            else:
-                found = await self.poll_record_batch(ITERATION_POLL_MS)
+            limit = self._max_poll_records if self._records else None
+            taken = await core.poll_async(limit, ITERATION_POLL_MS)
+            found: Any = core.unread.records(taken) if self._records else core.unread.batches(taken)
             for item in found:
                 yield item
 

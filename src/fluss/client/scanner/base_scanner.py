@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +19,9 @@ from fluss.client.scanner.subscription import Subscription
 from fluss.client.session import Session
 from fluss.client.values import EARLIEST_OFFSET, TableBucket
 from fluss.errors import ErrorCode, FlussError
+
+History = tuple[list[Any], dict[TableBucket, int]]
+"""Batches from the lake, and the offsets at which the log goes on behind them."""
 
 
 class BaseLogScanner(EndsWithAnyBlock):
@@ -34,6 +37,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         self._plan = plan
         self._reads_lake = table.has_lake and not table.has_primary_key
         self._everything: Everything | None = None
+        self._asked_for_all = False
         self._records = records
         self._max_poll_records = session.config.scanner_log_max_poll_records
         # A dropped scanner must not go on fetching.
@@ -64,6 +68,7 @@ class BaseLogScanner(EndsWithAnyBlock):
     def subscribe_all(self, start_offset: int = EARLIEST_OFFSET) -> None:
         """Read every bucket, of every partition that exists now."""
         self._core.subscribe_all(start_offset)
+        self._asked_for_all = True
         self._everything = Everything() if start_offset == EARLIEST_OFFSET else None
 
     def from_timestamp(self, timestamp: int | datetime.datetime) -> None:
@@ -75,21 +80,24 @@ class BaseLogScanner(EndsWithAnyBlock):
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
             raise FlussError(f"a timestamp is a whole number of milliseconds or a datetime, got {timestamp!r}")
         self._core.subscribe_from(timestamp)
+        self._asked_for_all = True
         self._everything = Everything(timestamp)
 
     def unsubscribe(self, bucket_id: int) -> None:
         """Stop reading a bucket; its rows that were not polled yet are forgotten."""
         if self._core.table.is_partitioned:
             raise FlussError("the table is partitioned: use unsubscribe_partition(partition_id, bucket_id)")
+        self._asked_for_all = False
         self._core.unsubscribe(TableBucket(self._core.table.table_id, bucket_id))
 
     def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
         """Stop reading a bucket of a partition."""
         self._core.check_partitioning(partitioned=True)
+        self._asked_for_all = False
         self._core.unsubscribe(TableBucket.with_partition(self._core.table.table_id, partition_id, bucket_id))
 
     def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
-        """The subscribed buckets, each with the offset of the next row that a poll will return."""
+        """The subscribed buckets, each with the offset of the next row that a poll, or a loop, will return."""
         return self._core.positions()
 
     # ---- results ----
@@ -100,8 +108,13 @@ class BaseLogScanner(EndsWithAnyBlock):
         return self._core.decoder.output_schema
 
     def to_arrow_batch_reader(self) -> Any:
-        """A `pyarrow.RecordBatchReader` up to the latest offsets of now; it reads while it is iterated over."""
+        """A `pyarrow.RecordBatchReader` up to the latest offsets of now; it reads while it is iterated over.
+
+        A batch counts as read when the reader has handed it on: stop in the middle, or after an error, and the scanner
+        goes on behind the last one. Rows that are only in the lake count as read from the start: they come once.
+        """
         self._need_batches("to_arrow_batch_reader")
+        self._core.unread.give_back()
         older: Iterable[Any] = ()
         if self._reads_lake:
             from fluss.client.table_read.lake_history import LakeHistory
@@ -110,7 +123,7 @@ class BaseLogScanner(EndsWithAnyBlock):
                 self._core.session, self._core.table, self._plan, dict(self._core.positions()), self._everything
             )
             older = history.batches()
-            self._go_on_at(history.moves)
+            self._core.move(history.moves)
         subscriptions = self._core.session.run(self._begin_bounded())
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self._bounded_batches(older, subscriptions))
 
@@ -119,46 +132,61 @@ class BaseLogScanner(EndsWithAnyBlock):
             try:
                 yield from older
                 while (taken := self._core.next_bounded(subscriptions)) is not None:
-                    for rows in taken:
-                        yield rows.rows
+                    for batch in self._core.unread.batches(taken):
+                        yield batch.batch
                 return
             except FlussError as error:
-                older = self._expired_meanwhile(error)
+                older = self._go_on(self._expired_meanwhile(error))
             finally:
                 self._core.end_bounded(subscriptions)
             subscriptions = self._core.session.run(self._begin_bounded())
 
-    def _older(self) -> list[Any]:
-        """Batches of what has expired from the log and is in the lake; the log is then read from there on. Blocks."""
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A read that returns its rows at the end, or not at all: then, whatever ended it, positions are as before.
+
+        All subscriptions are made anew: work of the read that is still under way finds only old ones.
+        """
+        self._core.unread.give_back()
+        positions, everything = dict(self._core.positions()), self._everything
+        try:
+            yield
+        except BaseException:  # also an interrupt, or the end of a task
+            self._core.move(positions)
+            self._everything = everything
+            raise
+
+    def _history(self) -> History:
+        """Batches of what has expired from the log and is in the lake, and where the log goes on then. Blocks."""
         if not self._reads_lake:
-            return []
+            return [], {}
         from fluss.client.table_read.lake_history import collect_history
 
         core = self._core
-        batches, moves = collect_history(core.session, core.table, self._plan, dict(core.positions()), self._everything)
-        self._go_on_at(moves)
-        return batches
+        return collect_history(core.session, core.table, self._plan, dict(core.positions()), self._everything)
 
-    def _expired_meanwhile(self, error: FlussError) -> list[Any]:
-        """Batches of what has expired since the log's beginning was looked up; `error` if they are not in the lake."""
+    def _expired_meanwhile(self, error: FlussError) -> History:
+        """What has expired since the log's beginning was looked up; `error` if it is not in the lake. Blocks."""
         if not self._reads_lake or error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
             raise error
-        before = self._core.positions()
-        older = self._older()
-        if self._core.positions() == before:
+        batches, moves = self._history()
+        before = dict(self._core.positions())
+        if all(before.get(bucket) == offset for bucket, offset in moves.items()):
             raise error
-        return older
+        return batches, moves
 
-    def _go_on_at(self, moves: Mapping[TableBucket, int]) -> None:
-        if moves:
-            self._core.subscribe(moves)
+    def _go_on(self, history: History) -> list[Any]:
+        """The batches; the log is read from behind them on."""
+        batches, moves = history
+        self._core.move(moves)
+        return batches
 
-    async def _begin_bounded(self) -> list[Subscription]:
-        """The ends of now; runs on the I/O thread. A scan of everything may have no bucket: all partitions are gone."""
-        is_everything, self._everything = self._everything is not None and self._reads_lake, None
-        if is_everything and not self._core.positions():
-            return []
-        return await self._core.begin_bounded()
+    def _begin_bounded(self) -> Coroutine[Any, Any, list[Subscription]]:
+        """The ends of now, for the I/O thread. A scan of everything may have no bucket: there is no partition."""
+        self._everything = None
+        if self._asked_for_all and not self._core.positions():
+            return _no_buckets()
+        return self._core.begin_bounded()
 
     def _table_of(self, batches: Sequence[Any]) -> Any:
         """One table; rows that kept the columns they were written with are filled up with nulls."""
@@ -190,6 +218,10 @@ class BaseLogScanner(EndsWithAnyBlock):
         kind = "records" if self._records else "batches"
         subscribed = len(self._core.positions())
         return f"{type(self).__name__}(table={self._core.table.path}, {kind}, {subscribed} buckets subscribed)"
+
+
+async def _no_buckets() -> list[Subscription]:
+    return []
 
 
 def _close_soon(core: ScannerCore) -> None:

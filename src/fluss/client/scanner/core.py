@@ -24,6 +24,7 @@ from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
 from fluss.client.scanner.ready_queue import ReadyQueue
 from fluss.client.scanner.subscription import Subscription
+from fluss.client.scanner.unread import Unread
 from fluss.client.session import Session
 from fluss.client.values import EARLIEST_OFFSET, LATEST_OFFSET, TableBucket
 from fluss.errors import ErrorCode, FlussError
@@ -49,6 +50,7 @@ class ScannerCore:
         self.queue = ReadyQueue(self._pump_soon)
         self._fetcher = Fetcher(session.cluster, self.decoder, self.queue)
         self._subscriptions: dict[TableBucket, Subscription] = {}
+        self.unread = Unread(self.queue, self._subscriptions)
         self._closed = False
         session.add_close_hook(self._close_on_io)
 
@@ -127,7 +129,16 @@ class ScannerCore:
             for bucket_id in range(self.table.bucket_count)
         ]
 
+    def move(self, offsets: Mapping[TableBucket, int]) -> None:
+        """Go on elsewhere with buckets that are still subscribed. Asks nobody, so that it may follow any error."""
+        with self.queue.lock:
+            known = {bucket: offset for bucket, offset in offsets.items() if bucket in self._subscriptions}
+        if known:
+            with contextlib.suppress(FlussError):  # closed meanwhile
+                self._replace({bucket: Subscription(bucket, offset) for bucket, offset in known.items()})
+
     def _replace(self, fresh: dict[TableBucket, Subscription]) -> None:
+        self.unread.give_back()
         with self.queue.lock:
             for bucket, subscription in fresh.items():
                 old = self._subscriptions.get(bucket)
@@ -140,6 +151,7 @@ class ScannerCore:
     def unsubscribe(self, bucket: TableBucket) -> None:
         """No more rows of this bucket, also none that are already here."""
         self._check_open()
+        self.unread.give_back()
         with self.queue.lock:
             subscription = self._subscriptions.pop(bucket, None)
             if subscription is None:
@@ -151,20 +163,23 @@ class ScannerCore:
 
     def positions(self) -> list[tuple[TableBucket, int]]:
         """Subscribed buckets and the offset of the next row that a poll returns."""
+        waiting = self.unread.positions()
         with self.queue.lock:
-            return [(bucket, subscription.position) for bucket, subscription in self._subscriptions.items()]
+            return [(bucket, waiting.get(bucket, each.position)) for bucket, each in self._subscriptions.items()]
 
     # ---- polling ----
 
     def poll(self, limit_rows: int | None, timeout_ms: int) -> list[LogRows]:
         """Rows that are here, or the first that come within the time-out; blocks."""
         self._check_open()
+        self.unread.give_back()
         deadline = time.monotonic() + _seconds(timeout_ms)
         return self._wait(lambda waiter: self.queue.take(limit_rows, waiter), deadline)
 
     async def poll_async(self, limit_rows: int | None, timeout_ms: int) -> list[LogRows]:
         """The same for a coroutine; other tasks of its loop run meanwhile, also when rows are here already."""
         self._check_open()
+        self.unread.give_back()
         deadline = time.monotonic() + _seconds(timeout_ms)
         await asyncio.sleep(0)
         return await self._wait_async(lambda waiter: self.queue.take(limit_rows, waiter), deadline)

@@ -38,12 +38,14 @@ class LogScanner(BaseLogScanner):
     def to_arrow(self) -> Any:
         """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
 
-        What has expired from the log and is in the lake of the table is found there.
+        What has expired from the log and is in the lake of the table is found there. If it fails or is interrupted,
+        the positions are those from before: calling it again loses nothing.
         """
         self._need_batches("to_arrow")
-        older = self._older()
-        subscriptions = self._core.session.run(self._begin_bounded())
-        return self._table_of(list(self._bounded_batches(older, subscriptions)))
+        with self._all_or_nothing():
+            older = self._go_on(self._history())
+            subscriptions = self._core.session.run(self._begin_bounded())
+            return self._table_of(list(self._bounded_batches(older, subscriptions)))
 
     def to_pandas(self) -> Any:
         """The same as a `pandas.DataFrame`."""
@@ -54,9 +56,10 @@ class LogScanner(BaseLogScanner):
         return polars_of(self.to_arrow())
 
     def __iter__(self) -> Iterator[ScanRecord | RecordBatch]:
-        """Records, or Arrow batches, without end; `break` to stop."""
+        """Records, or Arrow batches, without end; after a `break` the scanner goes on with the next one."""
+        core = self._core
         while True:
             if self._records:
-                yield from self.poll(ITERATION_POLL_MS)
+                yield from core.unread.records(core.poll(self._max_poll_records, ITERATION_POLL_MS))
             else:
-                yield from self.poll_record_batch(ITERATION_POLL_MS)
+                yield from core.unread.batches(core.poll(None, ITERATION_POLL_MS))

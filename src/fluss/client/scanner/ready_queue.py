@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from fluss.client.scanner.decoder import Decoded
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.subscription import Subscription
+from fluss.client.values import TableBucket
 from fluss.errors import FlussError
 
 MAX_READY_BYTES = 64 * 1024 * 1024
@@ -189,6 +190,18 @@ class ReadyQueue:
             self._on_room()
 
     # ---- inside the lock ----
+
+    def put_back(self, pieces: Sequence[tuple[Subscription, LogRows]]) -> None:
+        """Rows that were taken and not used come first again; positions go back to them. The caller has the lock."""
+        behind: dict[TableBucket, int] = {}
+        for subscription, rows in reversed(pieces):
+            next_offset = behind.get(subscription.bucket, subscription.position)
+            size = int(rows.rows.nbytes)
+            self._entries.appendleft((subscription, Decoded(rows, next_offset, size)))
+            self._ready_bytes += size + STEP_OVERHEAD_BYTES
+            behind[subscription.bucket] = rows.offset_of(0)
+        for subscription, _ in pieces:
+            subscription.position = behind[subscription.bucket]
 
     def _pop(self) -> None:
         _, step = self._entries.popleft()
