@@ -278,6 +278,16 @@ def test_closing_the_connection_ends_a_waiting_poll(target: Target, table_name: 
     assert "closed" in errors[0].message
 
 
+def test_filters_of_one_scan_add_up(table: ScanTable) -> None:
+    table.write(rows_of(range(20)))
+    scan = table.table.new_scan().filter(col("id") < 10)
+    assert ids(table.read(scan.filter(col("id") >= 5))) == [5, 6, 7, 8, 9]
+    assert ids(table.read(scan)) == list(range(10))
+    assert repr(scan.limit(3)).endswith("all columns, filter=(col('id') < 10), limit=3)")
+    with pytest.raises(FlussError, match="a filter is made of columns"):
+        scan.filter(True)  # type: ignore[arg-type]
+
+
 def test_a_batch_reader_that_is_left_in_the_middle_loses_nothing(table: ScanTable) -> None:
     for start in range(0, 300, 10):
         table.write(rows_of(range(start, start + 10)))

@@ -265,14 +265,15 @@ def test_what_expires_while_a_bounded_scan_begins_comes_from_the_lake(db: fluss.
         expire(table, write, start)
 
     def expires_in_between(scanner: BaseLogScanner) -> None:
-        go_on_at = scanner._go_on_at
+        core = scanner._core
+        move = core.move
 
         def late(moves: Mapping[fluss.TableBucket, int]) -> None:
-            scanner._go_on_at = go_on_at  # type: ignore[method-assign]
+            core.move = move  # type: ignore[method-assign]
             expire(table, write, max(moves.values()))
-            go_on_at(moves)
+            move(moves)
 
-        scanner._go_on_at = late  # type: ignore[method-assign]
+        core.move = late  # type: ignore[method-assign]
         scanner.subscribe(0, start)
 
     def blocking(read: Callable[[LogScanner], Any]) -> Any:

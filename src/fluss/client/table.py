@@ -194,8 +194,14 @@ class BaseTableScan:
         return self._with(projection=self._named(names))
 
     def filter(self: S, predicate: Predicate) -> S:
-        """Read only rows that satisfy a condition, e.g. `col("id") >= 200`; the server leaves out what it can."""
-        return self._with(predicate=predicate)
+        """Read only rows that satisfy a condition, e.g. `col("id") >= 200`; the server leaves out what it can.
+
+        Called again, rows must satisfy both conditions.
+        """
+        from fluss.client.scanner.predicates import checked_predicate
+
+        added, before = checked_predicate(predicate), self._plan.predicate
+        return self._with(predicate=added if before is None else before & added)
 
     def limit(self: S, n: int) -> S:
         """At most this many rows; for `create_bucket_batch_scanner`."""
@@ -239,7 +245,9 @@ class BaseTableScan:
         if self._plan.projection is not None:
             names = self._table.schema.column_names
             columns = ", ".join(names[position] for position in self._plan.projection)
-        return f"{type(self).__name__}({str(self._table.path)!r}, {columns})"
+        condition = "" if self._plan.predicate is None else f", filter={self._plan.predicate!r}"
+        limit = "" if self._plan.limit is None else f", limit={self._plan.limit}"
+        return f"{type(self).__name__}({str(self._table.path)!r}, {columns}{condition}{limit})"
 
 
 class TableScan(BaseTableScan):

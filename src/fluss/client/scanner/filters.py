@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss.client.scanner.literals import MAX_LITERALS, arrow_literal, check_text, wire_literal
-from fluss.client.scanner.predicates import Combination, Comparison, Negation, Predicate
+from fluss.client.scanner.predicates import Combination, Comparison, Negation, Predicate, checked_predicate
 from fluss.codec.arrow_types import to_arrow_type
 from fluss.codec.predicate import CompoundFunction, LeafFunction
 from fluss.errors import FlussError
@@ -56,9 +56,7 @@ class RowFilter:
     """A predicate on the columns of `schema`; `FlussError` when it does not fit them."""
 
     def __init__(self, predicate: Predicate, schema: Schema) -> None:
-        if not isinstance(predicate, Predicate):
-            raise FlussError(f"a filter is made of columns, e.g. col('id') >= 200, got {predicate!r}")
-        self.predicate = predicate
+        self.predicate = predicate = checked_predicate(predicate)
         names = list(dict.fromkeys(predicate.column_names()))
         self._columns = {name: _column(schema, name) for name in names}
         self.column_ids = frozenset(column.column_id for column in self._columns.values())

@@ -12,6 +12,7 @@ import decimal
 import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from fluss.codec.arrow_types import to_arrow_type
@@ -45,7 +46,8 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DAY = datetime.date(1970, 1, 1)
 _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.timezone.utc)
 _MICROSECOND = datetime.timedelta(microseconds=1)
-_SECOND_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_INT64 = range(-(2**63), 2**63)
 
 
 def _refuse(column: Column, value: object, wanted: str) -> FlussError:
@@ -66,19 +68,24 @@ def check_text(column: Column, value: object, function: str) -> str:
     """For the functions that only texts have."""
     if column.data_type.root not in ("CHAR", "STRING"):
         raise FlussError(f"filter: column {column.name!r} is {column.data_type}, {function} needs a text column")
-    if not isinstance(value, str):
-        raise _refuse(column, value, "a str")
-    return value
+    return _text(column, value)
 
 
 def plain_value(column: Column, value: object) -> Any:
     """The value as the number, text or bytes that the column's type means; `FlussError` if it does not fit.
 
-    Decimals become their unscaled integer, dates days, times and timestamps microseconds.
+    Decimals become their unscaled integer, dates days, times and timestamps nanoseconds.
     """
     root = column.data_type.root
-    if value is None:
+    if getattr(value, "ndim", 0):
+        raise FlussError(
+            f"filter: column {column.name!r} is compared with one value, got {type(value).__name__}; "
+            f"col({column.name!r}).is_in([...]) takes several"
+        )
+    if value is None or (isinstance(value, (datetime.datetime, np.datetime64)) and value != value):  # NaT
         raise FlussError(f"filter: nothing equals null; use col({column.name!r}).is_null() or .is_not_null()")
+    if isinstance(value, np.datetime64) and root == "TIMESTAMP_WITHOUT_TIME_ZONE":
+        return _in_whole_units(column, value, _numpy_nanos(column, value))
     if hasattr(value, "item") and not isinstance(value, (str, bytes)):
         value = value.item()  # a NumPy scalar
     if root == "BOOLEAN":
@@ -92,9 +99,7 @@ def plain_value(column: Column, value: object) -> Any:
             raise _refuse(column, value, "a float")
         return _float(value, root)
     if root in ("CHAR", "STRING"):
-        if not isinstance(value, str):
-            raise _refuse(column, value, "a str")
-        return value
+        return _text(column, value)
     if root in ("BINARY", "BYTES"):
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise _refuse(column, value, "bytes")
@@ -102,6 +107,16 @@ def plain_value(column: Column, value: object) -> Any:
     if isinstance(column.data_type, DecimalType):
         return _unscaled(column, value, column.data_type)
     return _moment(column, value, root)
+
+
+def _text(column: Column, value: object) -> str:
+    if not isinstance(value, str):
+        raise _refuse(column, value, "a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _refuse(column, value, "a str that is Unicode text, without lone surrogates") from None
+    return value
 
 
 def _whole_number(column: Column, value: object, bits: int) -> int:
@@ -148,20 +163,39 @@ def _moment(column: Column, value: object, root: str) -> int:
         if not isinstance(value, datetime.time) or value.tzinfo is not None:
             raise _refuse(column, value, "a datetime.time")
         micros = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
-    elif root == "TIMESTAMP_WITHOUT_TIME_ZONE":
+        return _in_whole_units(column, value, micros * 1_000)
+    if root == "TIMESTAMP_WITHOUT_TIME_ZONE":
         if not isinstance(value, datetime.datetime) or value.tzinfo is not None:
             raise _refuse(column, value, "a naive datetime.datetime")
-        micros = (value - _EPOCH) // _MICROSECOND
-    elif root == "TIMESTAMP_WITH_LOCAL_TIME_ZONE":
+        return _in_whole_units(column, value, _nanos_since(_EPOCH, value))
+    if root == "TIMESTAMP_WITH_LOCAL_TIME_ZONE":
         if not isinstance(value, datetime.datetime) or value.tzinfo is None:
             raise _refuse(column, value, "a datetime.datetime with a time zone")
-        micros = (value - _EPOCH_UTC) // _MICROSECOND
-    else:
-        raise FlussError(f"filter: column {column.name!r} is {column.data_type}, which cannot be compared")
+        return _in_whole_units(column, value, _nanos_since(_EPOCH_UTC, value))
+    raise FlussError(f"filter: column {column.name!r} is {column.data_type}, which cannot be compared")
+
+
+def _nanos_since(epoch: datetime.datetime, value: datetime.datetime) -> int:
+    """Also of a `pandas.Timestamp`, a datetime with nanoseconds, whose own subtraction has narrower limits."""
+    micros = datetime.datetime.__sub__(value, epoch) // _MICROSECOND
+    return micros * 1_000 + int(getattr(value, "nanosecond", 0))
+
+
+def _numpy_nanos(column: Column, value: np.datetime64) -> int:
+    for unit in ("us", "ns"):
+        same = value.astype(f"M8[{unit}]")
+        if same == value:
+            return int(same.astype(np.int64)) * _UNIT_NANOS[unit]
+    raise _refuse(column, value, "a value in whole ns")
+
+
+def _in_whole_units(column: Column, value: object, nanos: int) -> int:
     unit = to_arrow_type(column.data_type).unit
-    if micros % _SECOND_UNITS.get(unit, 1):
+    if nanos % _UNIT_NANOS[unit]:
         raise _refuse(column, value, f"a value in whole {unit}")
-    return micros
+    if nanos // _UNIT_NANOS[unit] not in _INT64:
+        raise _refuse(column, value, "a time between the years 1678 and 2261, which nanoseconds can hold")
+    return nanos
 
 
 def arrow_literal(column: Column, value: object) -> Any:
@@ -175,7 +209,7 @@ def arrow_literal(column: Column, value: object) -> Any:
     if pa.types.is_date(arrow_type):
         return pa.scalar(plain, pa.int32()).cast(arrow_type)
     if pa.types.is_time(arrow_type) or pa.types.is_timestamp(arrow_type):
-        number = plain // _SECOND_UNITS[arrow_type.unit] if arrow_type.unit != "ns" else plain * 1_000
+        number = plain // _UNIT_NANOS[arrow_type.unit]
         return pa.scalar(number, pa.int32() if arrow_type.bit_width == 32 else pa.int64()).cast(arrow_type)
     return pa.scalar(plain, arrow_type)
 
@@ -190,7 +224,7 @@ def wire_literal(column: Column, value: object) -> pb.PbLiteralValue:
     elif root in ("TINYINT", "SMALLINT", "INTEGER"):
         literal.int_value = plain
     elif root == "TIME_WITHOUT_TIME_ZONE":
-        literal.int_value = plain // 1_000
+        literal.int_value = plain // 1_000_000
     elif root in ("BIGINT", "DATE"):
         literal.bigint_value = plain
     elif root == "FLOAT":
@@ -207,6 +241,6 @@ def wire_literal(column: Column, value: object) -> pb.PbLiteralValue:
         else:
             literal.decimal_bytes = plain.to_bytes(plain.bit_length() // 8 + 1, "big", signed=True)
     else:
-        literal.timestamp_millis_value = plain // 1_000
-        literal.timestamp_nano_of_millis_value = plain % 1_000 * 1_000
+        literal.timestamp_millis_value = plain // 1_000_000
+        literal.timestamp_nano_of_millis_value = plain % 1_000_000
     return literal

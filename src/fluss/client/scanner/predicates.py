@@ -146,6 +146,13 @@ class Negation(Predicate):
         return f"~{self.child!r}"
 
 
+def checked_predicate(predicate: object) -> Predicate:
+    """The predicate; `FlussError` if it is none."""
+    if not isinstance(predicate, Predicate):
+        raise FlussError(f"a filter is made of columns, e.g. col('id') >= 200, got {predicate!r}")
+    return predicate
+
+
 def _joined(function: CompoundFunction, left: Predicate, right: Predicate) -> Predicate:
     if not isinstance(right, Predicate):
         hint = " (comparisons need brackets around them)" if isinstance(right, (ColumnRef, int, str)) else ""

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -261,3 +262,51 @@ def test_filters_have_no_truth_value_and_show_what_they_are() -> None:
         col("id").isin("abc")
     with pytest.raises(FlussError, match="by its name"):
         col(3)  # type: ignore[arg-type]
+
+
+def judged(predicate: Predicate, column: pa.Array) -> list[bool]:
+    """What a filter says about a column named `at` of type TIMESTAMP(9)."""
+    schema = Schema((Column("at", t.TimestampType(9)),)).numbered()
+    found: list[bool] = RowFilter(predicate, schema).mask(lambda column_id: column).to_pylist()
+    return found
+
+
+def test_nanoseconds_count() -> None:
+    pandas = pytest.importorskip("pandas", reason="pandas is an extra")
+    text = "2024-01-01T00:00:00.123456789"
+    nanos = np.datetime64(text).astype(np.int64).item()
+    column = pa.array([nanos - 1, nanos, nanos + 1], pa.int64()).cast(pa.timestamp("ns"))
+    for value in (pandas.Timestamp(text), np.datetime64(text)):
+        assert judged(col("at") == value, column) == [False, True, False]
+        assert judged(col("at") < value, column) == [True, False, False]
+        assert judged(col("at") >= value, column) == [False, True, True]
+        assert judged(col("at").is_in([value]), column) == [False, True, False]
+        literal = RowFilter(col("at") == value, Schema((Column("at", t.TimestampType(9)),)).numbered()).pushed
+        assert literal is not None
+        (said,) = literal.leaf.literals
+        assert (said.timestamp_millis_value, said.timestamp_nano_of_millis_value) == divmod(nanos, 1_000_000)
+    before = pandas.Timestamp("1969-12-31T23:59:59.999999999")
+    assert judged(col("at") == before, pa.array([-1, 0], pa.int64()).cast(pa.timestamp("ns"))) == [True, False]
+    zoned = pandas.Timestamp("2024-01-01T01:00:00.000000001+01:00")
+    schema = Schema((Column("at", t.TimestampLtzType(9)),)).numbered()
+    value = RowFilter(col("at") == zoned, schema)
+    found = pa.array([1_704_067_200_000_000_001], pa.int64()).cast(pa.timestamp("ns", "UTC"))
+    assert value.mask(lambda column_id: found).to_pylist() == [True]
+    assert judged(col("at") > np.datetime64("2023-01-01"), column) == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("predicate", "words"),
+    [
+        (col("text") == "\ud800", "lone surrogates"),
+        (col("text").starts_with("\ud800"), "lone surrogates"),
+        (col("int") == np.array([1, 2]), r"is_in\(\[...\]\)"),
+        (col("stamp") == np.datetime64("2024-01-01T00:00:00.123456789"), "whole us"),
+        (col("stamp") == np.datetime64("NaT"), "is_null"),
+        (col("zoned") > dt.datetime(9999, 1, 1, tzinfo=UTC), "1678"),
+        (col("zoned") > np.datetime64("2024-01-01"), "with a time zone"),
+    ],
+)
+def test_values_that_cannot_be_compared_are_refused(predicate: Predicate, words: str) -> None:
+    with pytest.raises(FlussError, match=words):
+        RowFilter(predicate, SCHEMA)
