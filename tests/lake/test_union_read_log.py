@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -270,7 +271,8 @@ def test_what_expires_while_a_bounded_scan_begins_comes_from_the_lake(db: fluss.
 
         def late(moves: Mapping[fluss.TableBucket, int]) -> None:
             core.move = move  # type: ignore[method-assign]
-            expire(table, write, max(moves.values()))
+            with ThreadPoolExecutor(1) as other:  # here an event loop may run
+                other.submit(expire, table, write, max(moves.values())).result()
             move(moves)
 
         core.move = late  # type: ignore[method-assign]
