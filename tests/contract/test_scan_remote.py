@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +107,75 @@ def test_other_file_systems_are_read_in_ranges(remote: RemoteTable, monkeypatch:
     monkeypatch.setattr(remote_reader, "RANGE_BYTES", 3000)
     assert remote.table.read().column("id").to_pylist() == list(range(remote.row_count))
     assert len(opened) > 3
+
+
+class CountedFiles:
+    """The local file system, with a count of its open files."""
+
+    def __init__(self) -> None:
+        self.open_now = self.most_open = 0
+        self._lock = threading.Lock()
+
+    def open_input_file(self, path: str) -> Any:
+        with self._lock:
+            self.open_now += 1
+            self.most_open = max(self.most_open, self.open_now)
+        return CountedFile(self, fs.LocalFileSystem().open_input_file(path))
+
+    def closed(self) -> None:
+        with self._lock:
+            self.open_now -= 1
+
+
+class CountedFile:
+    def __init__(self, files: CountedFiles, file: Any) -> None:
+        self._files = files
+        self._file = file
+        self.size = file.size
+        self.read_at = file.read_at
+
+    def close(self) -> None:
+        self._file.close()
+        self._files.closed()
+
+
+def test_segments_are_read_ahead_up_to_the_limit(remote: RemoteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_reader, "local_path", lambda path: None)
+    wanted = len(remote.remote_segments())
+    for limit in (1, 3):
+        files = CountedFiles()
+        monkeypatch.setattr(remote_files, "object_store", lambda path, token, files=files: (files, path))
+        config = remote.server.config(**{"scanner.remote-log.prefetch-num": str(limit)})
+        with fluss.FlussConnection.open(config) as connection:
+            table = asyncio.run(_opened(connection, remote.table.path))
+            assert remote.table.read(table.new_scan()).column("id").to_pylist() == list(range(remote.row_count))
+        assert files.most_open == min(limit, wanted)
+        wait_until(lambda files=files: files.open_now == 0, "all files are closed")
+
+
+async def _opened(connection: fluss.FlussConnection, path: fluss.TablePath) -> fluss.FlussTable:
+    return await connection.get_table(path)
+
+
+def test_storage_that_nobody_can_read_is_told(remote: RemoteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Huawei's object store, which pyarrow does not know; and whatever else a file system may raise."""
+    object_store = remote_files.object_store
+    monkeypatch.setattr(remote_reader, "local_path", lambda path: None)
+
+    def odd(path: str, token: Any) -> Any:
+        raise KeyError("odd")
+
+    for store, words in (
+        (lambda path, token: object_store(f"obs://bucket{path}", token), "cannot read remote log segments of obs://"),
+        (odd, "remote log segment cannot be read: 'odd'"),
+    ):
+        monkeypatch.setattr(remote_files, "object_store", store)
+        with remote.table.batches() as scanner:
+            scanner.subscribe_all()
+            for _ in range(2):
+                with pytest.raises(FlussError, match=words) as caught:
+                    scanner.poll_arrow(WAIT_MS)
+                assert caught.value.error_code == fluss.ErrorCode.STORAGE_EXCEPTION
 
 
 def test_segments_that_cannot_be_read_are_an_error(remote: RemoteTable, monkeypatch: pytest.MonkeyPatch) -> None:

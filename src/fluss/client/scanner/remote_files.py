@@ -7,6 +7,7 @@ again when four fifths of their life are over.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import mmap
 import os
@@ -88,7 +89,14 @@ def object_store(path: str, token: Token) -> tuple[Any, str]:
     """The file system of a path and the path in it."""
     scheme, _, rest = path.partition("://")
     if scheme not in _S3_SCHEMES:
-        filesystem, inner = fs.FileSystem.from_uri(path)
+        try:
+            filesystem, inner = fs.FileSystem.from_uri(path)
+        except (ValueError, NotImplementedError) as error:
+            raise FlussError(
+                f"this client cannot read remote log segments of {scheme}://, only local paths, "
+                f"{', '.join(f'{known}://' for known in sorted(_S3_SCHEMES))} and what pyarrow.fs knows: {error}",
+                ErrorCode.STORAGE_EXCEPTION,
+            ) from None
         return filesystem, inner
     options: dict[str, Any] = {}
     if token.credentials.get("access_key_id"):
@@ -114,15 +122,17 @@ class FileSystems:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._token: Token | None = None
+        self._asking = asyncio.Lock()
 
     async def token(self) -> Token:
         """Credentials that are still good."""
-        now = time.time()
-        if self._token is None or now >= self._token.renew_at:
-            request = pb.GetFileSystemSecurityTokenRequest()
-            answer = await self._cluster.call_tablet(ApiKey.GET_FILESYSTEM_SECURITY_TOKEN, request)
-            self._token = read_token(answer, now)
-        return self._token
+        async with self._asking:  # segments are opened several at a time
+            now = time.time()
+            if self._token is None or now >= self._token.renew_at:
+                request = pb.GetFileSystemSecurityTokenRequest()
+                answer = await self._cluster.call_tablet(ApiKey.GET_FILESYSTEM_SECURITY_TOKEN, request)
+                self._token = read_token(answer, now)
+            return self._token
 
     @staticmethod
     def open(path: str, token: Token) -> Any:

@@ -4,13 +4,17 @@ When an answer to a fetch names remote segments, the bucket gets a task of this 
 feeds their bytes to the same decoding as fetched ones. The bucket is not fetched meanwhile. Runs on the I/O thread;
 files are opened and read on download threads.
 
-Bounds: at most `scanner.remote-log.prefetch-num` segments are open at a time, each with
-`scanner.remote-log.read-concurrency` ranges of `RANGE_BYTES` in flight, read by `remote-file.download-thread-num`
+While one segment is handed on, those behind it are opened and their first ranges are read. Slots are taken in the order
+of the segments, so whoever has a slot can be handed on, or waits for one of its own bucket that has one.
+
+Bounds: at most `scanner.remote-log.prefetch-num` segments of a scanner are open at a time, each with
+`scanner.remote-log.read-concurrency` ranges of `RANGE_BYTES` read or in flight, by `remote-file.download-thread-num`
 threads. A bucket hands on the next piece only when its last one is being decoded. Local files are mapped and need
 none of that.
 
 Failures: the segment may have expired, or the storage is away for a moment. The bucket goes back to fetching, whose
-answer names what exists then; after `MAX_FAILURES_IN_A_ROW` the user gets the error.
+answer names what exists then; after `MAX_FAILURES_IN_A_ROW` the user gets the error. What is not about storage, such as
+a kind of storage that nobody here can read, is told at once.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ class RemoteReader:
         self._files = FileSystems(cluster)
         self._slots: asyncio.Semaphore | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
         """Stop the download threads after what they do now."""
@@ -55,52 +60,67 @@ class RemoteReader:
         """Feed all segments of an answer to the decoding stage, in order."""
         if self._slots is None:
             self._slots = asyncio.Semaphore(self._cluster.config.scanner_remote_log_prefetch_num)
-        position = info.first_start_pos
+        begun: asyncio.Queue[_Segment] = asyncio.Queue()
+        opener = asyncio.get_running_loop().create_task(self._open_ahead(self._slots, info, begun))
         subscription.room = asyncio.Event()
         try:
-            for segment in info.remote_log_segments:
-                path = segment_path(
-                    info.remote_log_tablet_dir, segment.remote_log_segment_id, segment.remote_log_start_offset
-                )
-                async with self._slots:
-                    await self._read_segment(subscription, path, position)
+            for described in info.remote_log_segments:
+                segment = await begun.get()
+                try:
+                    await self._feed(subscription, segment)
+                finally:
+                    self._end_soon(segment)
                 if not subscription.active or subscription.waits_for_user:
                     return
                 subscription.remote_failures = 0
                 # The last batch may end before the segment does, e.g. when it was compacted away.
-                subscription.fetch_offset = max(subscription.fetch_offset, segment.remote_log_end_offset)
-                position = 0
-        except (OSError, FlussError) as error:
+                subscription.fetch_offset = max(subscription.fetch_offset, described.remote_log_end_offset)
+        except Exception as error:
             self._failed(subscription, error)
         finally:
+            opener.cancel()
+            while not begun.empty():
+                self._end_soon(begun.get_nowait())
             subscription.remote_task = None
             subscription.room = None
             self._stage.progressed()
 
-    def _failed(self, subscription: Subscription, error: OSError | FlussError) -> None:
+    async def _open_ahead(
+        self, slots: asyncio.Semaphore, info: pb.PbRemoteLogFetchInfo, begun: asyncio.Queue[_Segment]
+    ) -> None:
+        """Begin with every segment for which there is a slot."""
+        position = info.first_start_pos
+        for described in info.remote_log_segments:
+            path = segment_path(
+                info.remote_log_tablet_dir, described.remote_log_segment_id, described.remote_log_start_offset
+            )
+            await slots.acquire()
+            begun.put_nowait(_Segment(self, slots, path, position))
+            position = 0
+
+    def _end_soon(self, segment: _Segment) -> None:
+        """In a task of its own, which nobody cancels: a slot must come back."""
+        task = asyncio.get_running_loop().create_task(segment.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _failed(self, subscription: Subscription, error: Exception) -> None:
         subscription.remote_failures += 1
         if isinstance(error, FlussError) and not error.is_retriable:
             self._stage.fail(subscription, error)
-        elif subscription.remote_failures >= MAX_FAILURES_IN_A_ROW:
+        elif subscription.remote_failures >= MAX_FAILURES_IN_A_ROW or not isinstance(error, (OSError, FlussError)):
             subscription.remote_failures = 0
-            text = f"{subscription.bucket}: a remote log segment cannot be read: {error}"
+            text = f"{subscription.bucket}: a remote log segment cannot be read: {error or repr(error)}"
             self._stage.fail(subscription, FlussError(text, ErrorCode.STORAGE_EXCEPTION))
         else:
             logger.info("%s: reading a remote segment failed, will be repeated: %s", subscription.bucket, error)
             subscription.pause()
 
-    async def _read_segment(self, subscription: Subscription, path: str, position: int) -> None:
-        local = local_path(path)
-        if local is not None:
-            mapped = map_file(local)
-            await self._feed_mapped(subscription, mapped, position)
-            return
-        token = await self._files.token()
-        file = await self._on_thread(self._files.open, path, token)
-        try:
-            await self._feed_ranges(subscription, file, position)
-        finally:
-            await self._on_thread(file.close)
+    async def _feed(self, subscription: Subscription, segment: _Segment) -> None:
+        if segment.local is not None:
+            await self._feed_mapped(subscription, map_file(segment.local), segment.position)
+        else:
+            await self._feed_ranges(subscription, segment)
 
     async def _feed_mapped(self, subscription: Subscription, mapped: memoryview, position: int) -> None:
         size = PIECE_BYTES
@@ -117,29 +137,28 @@ class RemoteReader:
                 size *= 2
             position += used
 
-    async def _feed_ranges(self, subscription: Subscription, file: Any, position: int) -> None:
+    async def _feed_ranges(self, subscription: Subscription, segment: _Segment) -> None:
         """Ranges are read ahead in parallel and handed on in order; a batch over two ranges is put together."""
-        total = int(await self._on_thread(file.size))
-        ahead: deque[asyncio.Future[Any]] = deque()
         rest = b""
-        try:
-            while (position < total or ahead) and subscription.active:
-                while position < total and len(ahead) < self._cluster.config.scanner_remote_log_read_concurrency:
-                    count = min(RANGE_BYTES, total - position)
-                    ahead.append(self._on_thread(file.read_at, count, position))
-                    position += count
-                content = await ahead.popleft()
-                piece = memoryview(rest + content if rest else content)
-                await self._wait_for_room(subscription)
-                if not subscription.active or subscription.waits_for_user:
-                    return
-                used = self._stage.add(subscription, piece, projected=False)
-                rest = bytes(piece[used:])
-        finally:
-            if ahead:
-                await asyncio.wait(ahead)  # they use the file, which is closed next
+        while subscription.active and (content := await segment.next_range()):
+            piece = memoryview(rest + content if rest else content)
+            await self._wait_for_room(subscription)
+            if not subscription.active or subscription.waits_for_user:
+                return
+            used = self._stage.add(subscription, piece, projected=False)
+            rest = bytes(piece[used:])
 
-    def _on_thread(self, work: Any, *arguments: Any) -> asyncio.Future[Any]:
+    async def open(self, path: str) -> Any:
+        """A file of a store, open for reading."""
+        return await self.on_thread(self._files.open, path, await self._files.token())
+
+    @property
+    def read_concurrency(self) -> int:
+        """How many ranges of a segment are read at the same time."""
+        return self._cluster.config.scanner_remote_log_read_concurrency
+
+    def on_thread(self, work: Any, *arguments: Any) -> asyncio.Future[Any]:
+        """Do something on a download thread."""
         if self._pool is None:
             count = self._cluster.config.remote_file_download_thread_num
             self._pool = ThreadPoolExecutor(count, thread_name_prefix="fluss-download")
@@ -151,3 +170,48 @@ class RemoteReader:
         while subscription.raw and subscription.active and subscription.room is not None:
             subscription.room.clear()
             await subscription.room.wait()
+
+
+class _Segment:
+    """A segment that has a slot until `end` is called; it is opened and read ahead of `next_range`."""
+
+    def __init__(self, reader: RemoteReader, slots: asyncio.Semaphore, path: str, position: int) -> None:
+        self.local = local_path(path)
+        self.position = position
+        self._reader = reader
+        self._slots = slots
+        self._file: Any = None
+        self._total = 0
+        self._ahead: deque[asyncio.Future[Any]] = deque()
+        self._opening: asyncio.Task[None] | None = None
+        if self.local is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open(path))
+
+    async def _open(self, path: str) -> None:
+        self._file = await self._reader.open(path)
+        self._total = int(await self._reader.on_thread(self._file.size))
+        self._read_ahead()
+
+    def _read_ahead(self) -> None:
+        while self.position < self._total and len(self._ahead) < self._reader.read_concurrency:
+            count = min(RANGE_BYTES, self._total - self.position)
+            self._ahead.append(self._reader.on_thread(self._file.read_at, count, self.position))
+            self.position += count
+
+    async def next_range(self) -> bytes:
+        """The next bytes; none at the end."""
+        assert self._opening is not None
+        await self._opening
+        self._read_ahead()
+        return bytes(await self._ahead.popleft()) if self._ahead else b""
+
+    async def end(self) -> None:
+        """Close the file when nobody reads from it any more, and give the slot back."""
+        try:
+            if self._opening is not None:
+                await asyncio.gather(self._opening, return_exceptions=True)
+            await asyncio.gather(*self._ahead, return_exceptions=True)
+            if self._file is not None:
+                self._file.close()  # here: a file that was only read has nothing to say to its store
+        finally:
+            self._slots.release()
