@@ -217,8 +217,18 @@ class Config:
 
     def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
+        if properties is not None and not isinstance(properties, Mapping):
+            hint = f', e.g. Config({{"bootstrap.servers": {properties!r}}})' if isinstance(properties, str) else ""
+            _fail(f"Config takes a dict of options{hint}, got {type(properties).__name__}")
         for key, value in (properties or {}).items():
             setattr(self, _option_of(key).name, value)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and not hasattr(type(self), name):
+            near = difflib.get_close_matches(name, [option.name for option in _OPTIONS.values()], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            _fail(f"a Config has no property {name!r}{hint}")
+        super().__setattr__(name, value)
 
     def validate(self) -> None:
         """Raise `FlussError` for options that contradict each other."""

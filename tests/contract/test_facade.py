@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +14,7 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussError, col
+from fluss.client import facade, facade_parts
 from tests.support.apache_fluss import USERS
 from tests.support.kv_reader import read_changes, replay
 from tests.support.targets import Target
@@ -135,6 +139,81 @@ def test_partitions(database: fluss.Database, table_name: str) -> None:
     with pytest.raises(FlussError) as caught:
         database.append(table_name, {"id": 2, "name": "b"})
     assert caught.value.error_code == ErrorCode.PARTITION_NOT_EXISTS
+
+
+def test_a_table_without_partitions_is_empty(database: fluss.Database, table_name: str) -> None:
+    database.create_table(table_name, SCHEMA, partition_keys=["name"])
+    assert database.scan(table_name) == SCHEMA.empty_table()
+    assert database.scan(table_name, ["id"], since=1).column_names == ["id"]
+    assert database.scan(table_name, start_offset=fluss.LATEST_OFFSET).num_rows == 0
+    assert database.head(table_name, columns=["id"]) == SCHEMA.empty_table().select(["id"])
+
+
+@pytest.mark.parametrize("partitions", [[], ["a"]], ids=["none", "one"])
+def test_following_finds_new_partitions(
+    database: fluss.Database, table_name: str, partitions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facade_parts, "PARTITION_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(facade, "FOLLOW_POLL_MS", 10)
+    database.create_table(table_name, SCHEMA, partition_keys=["name"])
+    for name in partitions:
+        database.create_partition(table_name, {"name": name})
+    followed = database.follow(table_name, ["id"], start_offset=fluss.LATEST_OFFSET)
+    waiting = ThreadPoolExecutor(1)
+    for number, name in enumerate(["b", "c"]):
+        first = waiting.submit(next, followed)
+        database.create_partition(table_name, {"name": name})
+        database.append(table_name, {"id": number, "name": name})
+        assert first.result(30).batch.to_pylist() == [{"id": number}]
+    waiting.submit(followed.close).result(30)  # type: ignore[attr-defined]
+
+
+def test_a_column_that_another_program_added(target: Target, database: fluss.Database, table_name: str) -> None:
+    keyed = f"{table_name}_keyed"
+    database.create_table(table_name, SCHEMA)
+    database.create_table(keyed, SCHEMA, primary_keys=["id"])
+    with fluss.connect(target.bootstrap_servers) as other:
+        other.append(table_name, {"id": 1})
+        other.upsert(keyed, {"id": 1})
+        for name in (table_name, keyed):
+            database.alter_table(name, add_columns={"note": pa.string()})
+        other.append(table_name, [{"id": 2}, {"id": 3, "note": "new"}, (4, "x", "newer")])
+        other.append(table_name, pa.table({"id": [5], "note": ["newest"]}))
+        other.upsert(keyed, [(1, "one", "new")])
+        assert other.lookup_many(keyed, [1])[0]["note"] == "new"
+        with pytest.raises(FlussError, match="nothing"):
+            other.append(table_name, {"id": 6, "nothing": 1})
+    notes = database.scan(table_name).sort_by("id").column("note").to_pylist()
+    assert notes == [None, None, "new", "newer", "newest"]
+
+
+def test_opening_a_table_does_not_hold_up_others(
+    database: fluss.Database, table_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.create_table(table_name, SCHEMA)
+    database.create_table(f"{table_name}_slow", SCHEMA)
+    opened, begun, may_go_on = database._open, threading.Event(), threading.Event()
+
+    def slow(table: Any) -> Any:
+        if str(table).endswith("_slow"):
+            begun.set()
+            assert may_go_on.wait(30)
+        return opened(table)
+
+    monkeypatch.setattr(database, "_open", slow)
+    with ThreadPoolExecutor(1) as other:
+        writing = other.submit(database.append, f"{table_name}_slow", {"id": 1})
+        assert begun.wait(30)
+        database.append(table_name, {"id": 2})
+        may_go_on.set()
+        writing.result(30)
+
+
+def test_pickles_point_to_the_address(database: fluss.Database) -> None:
+    for what in (database, database.connection, database.connection.get_admin()):
+        with pytest.raises(FlussError, match="pass the address"):
+            pickle.dumps(what)
+    assert pickle.loads(pickle.dumps(database.connection.config)) == database.connection.config
 
 
 def test_it_blocks_inside_an_event_loop_too(target: Target, table_name: str) -> None:

@@ -126,6 +126,9 @@ class CountedFiles:
         with self._lock:
             self.open_now -= 1
 
+    def are_closed(self) -> bool:
+        return self.open_now == 0
+
 
 class CountedFile:
     def __init__(self, files: CountedFiles, file: Any) -> None:
@@ -150,7 +153,7 @@ def test_segments_are_read_ahead_up_to_the_limit(remote: RemoteTable, monkeypatc
             table = asyncio.run(_opened(connection, remote.table.path))
             assert remote.table.read(table.new_scan()).column("id").to_pylist() == list(range(remote.row_count))
         assert files.most_open == min(limit, wanted)
-        wait_until(lambda files=files: files.open_now == 0, "all files are closed")
+        wait_until(files.are_closed, "all files are closed")
 
 
 async def _opened(connection: fluss.FlussConnection, path: fluss.TablePath) -> fluss.FlussTable:

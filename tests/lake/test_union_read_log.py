@@ -269,11 +269,11 @@ def test_what_expires_while_a_bounded_scan_begins_comes_from_the_lake(db: fluss.
         core = scanner._core
         move = core.move
 
-        def late(moves: Mapping[fluss.TableBucket, int]) -> None:
+        def late(offsets: Mapping[fluss.TableBucket, int]) -> None:
             core.move = move  # type: ignore[method-assign]
             with ThreadPoolExecutor(1) as other:  # here an event loop may run
-                other.submit(expire, table, write, max(moves.values())).result()
-            move(moves)
+                other.submit(expire, table, write, max(offsets.values())).result()
+            move(offsets)
 
         core.move = late  # type: ignore[method-assign]
         scanner.subscribe(0, start)

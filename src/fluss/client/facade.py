@@ -14,7 +14,6 @@ session, writers, scanners and lookupers as the rest of the client; writers and 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +25,7 @@ from fluss.client.admin_calls import SET_VALUE as _SET
 from fluss.client.admin_calls import AdminCalls, NewColumns, config_changes, new_columns
 from fluss.client.connection import FlussConnection
 from fluss.client.descriptors import TableDescriptor
+from fluss.client.facade_parts import APPEND, DELETE, UPSERT, Kept, PartitionWatch, Verb
 from fluss.client.schemas import Schema
 from fluss.client.table import FlussTable
 from fluss.client.table_info import TableInfo
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from fluss.client.writer import AppendWriter, UpsertWriter
 
 DEFAULT_DATABASE = "fluss"
-MAX_KEPT_WRITERS_AND_LOOKUPERS = 2000
 FOLLOW_POLL_MS = 500
 """How long `follow` waits for rows before it looks for an interrupt."""
 
@@ -80,9 +79,7 @@ class Database:
         self._session = connection._session
         self._calls = AdminCalls(self._session.cluster)
         self._database = database
-        # Writers and lookupers, by their table, their kind and the columns that they write or look up by.
-        self._kept: dict[tuple[TablePath, str, tuple[str, ...] | None], Any] = {}
-        self._lock = threading.Lock()
+        self._kept = Kept()
 
     @property
     def connection(self) -> FlussConnection:
@@ -166,10 +163,7 @@ class Database:
 
         >>> db.append("events", [{"id": 1, "name": "Alice"}, (2, "Bob")])
         """
-        with self._keeping(table):
-            writer: AppendWriter = self._keep(table, "append", None, lambda opened: opened.new_append().create_writer())
-            _write(rows, "append", writer.append, writer.write_arrow, writer.write_pandas)
-            writer.flush().result()
+        self._write(APPEND, table, rows, None, lambda opened: opened.new_append().create_writer())
 
     def upsert(self, table: Table, rows: Rows, columns: Sequence[str] | None = None) -> None:
         """Insert rows of a primary-key table or replace those with the same key, and wait until they are durable.
@@ -179,20 +173,14 @@ class Database:
         >>> db.upsert("users", {"id": 1, "name": "Alice", "age": 30})
         >>> db.upsert("users", [(1, 31), (2, 20)], columns=["id", "age"])
         """
-        with self._keeping(table):
-            writer = self._upsert_writer(table, columns)
-            _write(rows, "upsert", writer.upsert, writer.upsert_arrow, writer.upsert_pandas)
-            writer.flush().result()
+        self._write(UPSERT, table, rows, columns, lambda opened: opened.new_upsert(columns=columns))
 
     def delete(self, table: Table, keys: Rows) -> None:
         """Delete rows of a primary-key table by their keys, in the forms of `append`, and wait until it is durable.
 
         >>> db.delete("users", [(2,), {"id": 3}])
         """
-        with self._keeping(table):
-            writer = self._upsert_writer(table, None)
-            _write(keys, "delete", writer.delete, writer.delete_arrow, writer.delete_pandas)
-            writer.flush().result()
+        self._write(DELETE, table, keys, None, lambda opened: opened.new_upsert())
 
     def lookup(self, table: Table, key: Any, *, by: Sequence[str] | None = None) -> Any:
         """The row of a primary-key table with this key as a dict, or None.
@@ -270,7 +258,10 @@ class Database:
             result = scan.create_bucket_batch_scanner(bucket).to_arrow()
             if result.num_rows:
                 break
-        return opened.arrow_schema.empty_table() if result is None else result
+        if result is None:  # no partition, so no bucket
+            found = opened.arrow_schema.empty_table()
+            return found if columns is None else found.select(columns)
+        return result
 
     def follow(
         self,
@@ -281,10 +272,15 @@ class Database:
         start_offset: int = EARLIEST_OFFSET,
         since: Any = None,
     ) -> Iterator[RecordBatch]:
-        """Batches of a log table as they come, without end; stop iterating to stop reading."""
+        """Batches of a log table as they come, without end; stop iterating to stop reading.
+
+        Partitions that come while it reads are found within a few seconds and read from their start.
+        """
         with self._scanner(table, columns, where, start_offset, since) as scanner:
+            watch = PartitionWatch(scanner._core)
             while True:
                 yield from scanner.poll_record_batch(FOLLOW_POLL_MS)
+                watch.look()
 
     # ---- life ----
 
@@ -316,21 +312,26 @@ class Database:
         path = self._path(table)
         return FlussTable(self._session, self._session.run(self._session.cluster.table(path, fresh=True)))
 
-    def _upsert_writer(self, table: Table, columns: Sequence[str] | None) -> UpsertWriter:
-        writer: UpsertWriter = self._keep(table, "upsert", columns, lambda opened: opened.new_upsert(columns=columns))
-        return writer
+    def _write(
+        self,
+        verb: Verb,
+        table: Table,
+        rows: Rows,
+        columns: Sequence[str] | None,
+        make: Callable[[FlussTable], AppendWriter | UpsertWriter],
+    ) -> None:
+        def new_writer(anew: bool) -> Any:
+            if anew:
+                self._forget(table)
+            return self._keep(table, "upsert" if verb is DELETE else verb.name, columns, make)
+
+        with self._keeping(table):
+            verb.write(rows, columns, new_writer)
 
     def _keep(self, table: Table, kind: str, columns: Sequence[str] | None, make: Callable[[FlussTable], Any]) -> Any:
         """The writer or lookuper of a table that was made before, or a new one."""
         path = self._path(table)
-        key = (path, kind, None if columns is None else tuple(columns))
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is None:
-                if len(self._kept) >= MAX_KEPT_WRITERS_AND_LOOKUPERS:
-                    self._kept.pop(next(iter(self._kept)))
-                kept = self._kept[key] = make(self._open(path))
-            return kept
+        return self._kept.get(path, kind, columns, lambda: make(self._open(path)))
 
     @contextlib.contextmanager
     def _keeping(self, table: Table) -> Iterator[None]:
@@ -342,9 +343,7 @@ class Database:
             raise
 
     def _forget(self, table: Table) -> None:
-        path = self._path(table)
-        with self._lock:
-            self._kept = {key: kept for key, kept in self._kept.items() if key[0] != path}
+        self._kept.forget(self._path(table))
 
     def _scanner(
         self, table: Table, columns: Sequence[str] | None, where: Predicate | None, start_offset: int, since: Any
@@ -373,22 +372,3 @@ class Database:
         for partition_id in partition_ids:
             for bucket_id in range(info.num_buckets):
                 yield TableBucket.with_partition(info.table_id, partition_id, bucket_id)
-
-
-def _write(
-    rows: Rows, call: str, one: Callable[[Any], Any], arrow: Callable[[Any], Any], pandas: Callable[[Any], Any]
-) -> None:
-    """Hand rows of any accepted form over to the functions of a writer."""
-    if isinstance(rows, (pa.Table, pa.RecordBatch)):
-        arrow(rows)
-    elif isinstance(rows, Mapping):
-        one(dict(rows))
-    elif hasattr(rows, "to_arrow"):  # polars
-        arrow(rows.to_arrow())
-    elif hasattr(rows, "iloc"):  # pandas
-        pandas(rows)
-    elif isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-        raise FlussError(f"{call} takes rows as dicts, tuples, Arrow or a DataFrame, got {type(rows).__name__}")
-    else:
-        for row in rows:
-            one(row)

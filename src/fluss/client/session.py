@@ -20,7 +20,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from fluss.client.cluster import Cluster
 from fluss.client.io_thread import IoThread
@@ -58,6 +58,12 @@ class Session:
         self.io.check_usable()
         if self._closing is not None:
             raise FlussError("the connection is closed: open a new one with FlussConnection.create(config)")
+
+    def __reduce__(self) -> NoReturn:
+        raise FlussError(
+            "a connection, and whatever was made with it, cannot be pickled: pass the address (a Config can be), and "
+            "connect where it arrives"
+        )
 
     # ---- work on the I/O thread ----
 

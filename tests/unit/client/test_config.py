@@ -137,3 +137,14 @@ def test_addresses() -> None:
     for bad in ("a", "a:", ":1", "a:0", "a:65536", "a:x"):
         with pytest.raises(FlussError):
             parse_addresses(bad)
+
+
+def test_misspelt_properties_and_other_forms_are_refused() -> None:
+    config = Config()
+    with pytest.raises(FlussError, match="no property 'bootstrap_server'; did you mean 'bootstrap_servers'"):
+        config.bootstrap_server = "x:1"
+    with pytest.raises(FlussError, match=r"Config\(\{\"bootstrap.servers\": 'host:9123'\}\)"):
+        Config("host:9123")  # type: ignore[arg-type]
+    with pytest.raises(FlussError, match="takes a dict of options, got list"):
+        Config([("bootstrap.servers", "x:1")])  # type: ignore[arg-type]
+    assert config == Config()

@@ -50,6 +50,7 @@ class ScannerCore:
         self.queue = ReadyQueue(self._pump_soon)
         self._fetcher = Fetcher(session.cluster, self.decoder, self.queue)
         self._subscriptions: dict[TableBucket, Subscription] = {}
+        self._seen: set[TableBucket] = set()
         self.unread = Unread(self.queue, self._subscriptions)
         self._closed = False
         session.add_close_hook(self._close_on_io)
@@ -106,19 +107,31 @@ class ScannerCore:
 
     def subscribe_all(self, start_offset: int) -> None:
         """Every bucket of every partition that exists now."""
-        self.subscribe(dict.fromkeys(self.session.run(self._all_buckets()), start_offset))
+        buckets = self.session.run(self.all_buckets())
+        self.subscribe(dict.fromkeys(buckets, start_offset))
+        self._seen.update(buckets)
+
+    def subscribe_added(self, buckets: Iterable[TableBucket]) -> None:
+        """Those of the buckets that `subscribe_all`, `subscribe_from` or this has not seen yet, from their start on."""
+        added = [bucket for bucket in buckets if bucket not in self._seen]
+        self._seen.update(added)
+        if added:
+            self._replace({bucket: Subscription(bucket, EARLIEST_OFFSET) for bucket in added})
 
     def subscribe_from(self, timestamp_ms: int) -> None:
         """Every bucket, from the first row at or after a time on."""
 
         async def find() -> dict[TableBucket, int]:
-            buckets = await self._all_buckets()
+            buckets = await self.all_buckets()
             path = self.table.path
             return await list_bucket_offsets(self.session.cluster, path, buckets, TIMESTAMP, timestamp_ms)
 
-        self.subscribe(self.session.run(find()))
+        found = self.session.run(find())
+        self.subscribe(found)
+        self._seen.update(found)
 
-    async def _all_buckets(self) -> list[TableBucket]:
+    async def all_buckets(self) -> list[TableBucket]:
+        """Every bucket of every partition that exists now. Runs on the I/O thread."""
         partition_ids: list[int | None] = [None]
         if self.table.is_partitioned:
             infos = await AdminCalls(self.session.cluster).list_partition_infos(self.table.path, None)

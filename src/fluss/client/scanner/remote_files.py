@@ -16,6 +16,7 @@ import urllib.parse
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import fs
 
 from fluss.client.cluster import Cluster
@@ -91,7 +92,7 @@ def object_store(path: str, token: Token) -> tuple[Any, str]:
     if scheme not in _S3_SCHEMES:
         try:
             filesystem, inner = fs.FileSystem.from_uri(path)
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, pa.ArrowException) as error:
             raise FlussError(
                 f"this client cannot read remote log segments of {scheme}://, only local paths, "
                 f"{', '.join(f'{known}://' for known in sorted(_S3_SCHEMES))} and what pyarrow.fs knows: {error}",
