@@ -159,9 +159,12 @@ class Config:
         "writer.bucket.no-key-assigner", "sticky", _one_of("sticky", "round_robin"), "bucket of rows without a key"
     )
     writer_dynamic_batch_size_enabled = _Option(
-        "writer.dynamic-batch-size.enabled", True, _switch, "adapt the batch size to the load"
+        "writer.dynamic-batch-size.enabled",
+        True,
+        _switch,
+        "accepted, without effect: batches grow with the load anyway",
     )
-    writer_dynamic_batch_size_min = _Option("writer.dynamic-batch-size-min", 262144, _whole(1), "its lower bound")
+    writer_dynamic_batch_size_min = _Option("writer.dynamic-batch-size-min", 262144, _whole(1), "as the one above")
     writer_dynamic_create_partition_enabled = _Option(
         "writer.dynamic-create-partition.enabled", False, _switch, "create a missing partition with its first row"
     )

@@ -289,6 +289,23 @@ def test_a_closed_writer_takes_no_rows_and_loses_none(connection: FlussConnectio
     assert Counter(row["id"] for row in read_rows(connection, TablePath("fluss", table_name))) == Counter([1, 2, 4])
 
 
+def test_what_is_closed_says_so(connection: FlussConnection, table_name: str) -> None:
+    table, path = new_table(connection, table_name), TablePath("fluss", table_name)
+
+    async def body() -> None:
+        writer = table.new_append().create_writer()
+        assert "closed" not in repr(writer)
+        with pytest.warns(RuntimeWarning, match=r"the result of close\(\) was neither awaited"):
+            writer.close()
+        assert repr(writer) == f"AppendWriter('{path}', closed)"
+        scanner = await table.new_scan().create_log_scanner()
+        assert not scanner.is_partitioned()
+        scanner.close()
+        assert repr(scanner) == f"LogScanner(table={path}, records, closed)"
+
+    asyncio.run(body())
+
+
 def test_coroutines_wait_for_room(target: Target, table_name: str) -> None:
     options = {"writer.buffer.memory-size": "100000", "writer.batch-size": "20000"}
 

@@ -14,6 +14,7 @@ import pytest
 
 import fluss
 from fluss.client import cluster
+from fluss.client.writer import row_buffer
 from tests.support.log_reader import read_rows, read_table
 from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
 from tests.support.server_process import wait_until
@@ -132,3 +133,32 @@ def is_acknowledged(writer: fluss.AppendWriter, number: int) -> bool:
     except fluss.FlussError:
         return False
     return True
+
+
+def test_a_server_that_does_not_come_back_is_said_once(
+    server: RestartableServer,
+    table_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(row_buffer, "SILENT_SECONDS", 0.2)
+
+    def said() -> list[str]:
+        texts = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+        return [text for text in texts if table_name in text]
+
+    with connect(server) as connection:
+        table = create(connection, table_name)
+        writer = table.new_append().create_writer()
+        writer.append((0, 0))
+        writer.flush().result()
+        server.goes_away()
+        for number in range(1, 200):
+            writer.append((0, number))
+        wait_until(said, "the user hears of it")
+        monkeypatch.setattr(row_buffer, "SILENT_SECONDS", 600.0)  # from the next acknowledgement on
+        server.comes_back()
+        writer.flush().result(60)
+        assert len(said()) == 1, said()
+        assert "not acknowledged" in said()[0]
+        check_complete(connection, table.table_path, {0: 200})

@@ -198,6 +198,10 @@ class TableDescriptorBuilder:
         self._comment = comment
         return self
 
+    def __repr__(self) -> str:
+        given = {name.removeprefix("_"): value for name, value in vars(self).items() if value}
+        return f"TableDescriptorBuilder({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
     def build(self) -> TableDescriptor:
         """The descriptor; `FlussError` when something is missing or inconsistent."""
         if self._schema is None:

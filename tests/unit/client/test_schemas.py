@@ -182,6 +182,8 @@ def test_a_descriptor_keeps_what_it_is_given() -> None:
     nothing = TableDescriptor(COLUMNS, partition_keys=None, bucket_count=None, properties=None, comment=None)
     assert nothing == TableDescriptor(COLUMNS)
     assert repr(nothing) == "TableDescriptor(Schema(id int, region string, value bigint))"
+    begun = TableDescriptor.builder().schema(COLUMNS).distributed_by(3)
+    assert repr(begun) == "TableDescriptorBuilder(schema=Schema(id int, region string, value bigint), bucket_count=3)"
 
 
 @pytest.mark.parametrize(

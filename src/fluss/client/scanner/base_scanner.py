@@ -45,6 +45,10 @@ class BaseLogScanner(EndsWithAnyBlock):
 
     # ---- subscriptions ----
 
+    def is_partitioned(self) -> bool:
+        """Whether the table has partitions, so that buckets are subscribed by partition."""
+        return self._core.table.is_partitioned
+
     def subscribe(self, bucket_id: int, start_offset: int) -> None:
         """Read a bucket from an offset on, `EARLIEST_OFFSET` or `LATEST_OFFSET`; subscribing again moves there."""
         self._core.check_partitioning(partitioned=False)
@@ -216,8 +220,8 @@ class BaseLogScanner(EndsWithAnyBlock):
 
     def __repr__(self) -> str:
         kind = "records" if self._records else "batches"
-        subscribed = len(self._core.positions())
-        return f"{type(self).__name__}(table={self._core.table.path}, {kind}, {subscribed} buckets subscribed)"
+        state = "closed" if self._core.is_closed else f"{len(self._core.positions())} buckets subscribed"
+        return f"{type(self).__name__}(table={self._core.table.path}, {kind}, {state})"
 
 
 async def _no_buckets() -> list[Subscription]:

@@ -313,6 +313,11 @@ class ScannerCore:
 
     # ---- life ----
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or its connection."""
+        return self._closed
+
     def _check_open(self) -> None:
         if self._closed:
             raise FlussError("the scanner is closed")

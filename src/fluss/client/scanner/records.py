@@ -55,6 +55,11 @@ class RecordBatch:
         """Number of rows."""
         return len(self._rows)
 
+    @property
+    def num_records(self) -> int:
+        """Same as `num_rows`."""
+        return len(self._rows)
+
     def __len__(self) -> int:
         return len(self._rows)
 

@@ -52,7 +52,7 @@ class BaseWriter(EndsWithAnyBlock):
 
     def close(self) -> PendingResult:
         """Flush, and take no more rows. `await` it; outside of an event loop the call itself waits."""
-        result = self.flush()
+        result = PendingResult(self._buffer.begin_flush(), "close()")
         self._buffer.close(FlussError(f"the writer of table {self._buffer.table.path} is closed"))
         if not runs_in_event_loop():
             result.result()
@@ -65,4 +65,4 @@ class BaseWriter(EndsWithAnyBlock):
         await self.flush()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._buffer.table.path)!r})"
+        return f"{type(self).__name__}({str(self._buffer.table.path)!r}{', closed' if self._buffer.is_closed else ''})"

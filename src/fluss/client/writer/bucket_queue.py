@@ -93,6 +93,7 @@ class BucketQueue:
         self.not_before = 0.0
         self.is_preparing = False
         self.failed_preparations = 0
+        self.trouble: FlussError | None = None  # the last one since something was written
         self.writer_id: int | None = None
         self.next_sequence = 0
         self.acknowledged = -1
@@ -213,6 +214,7 @@ class BucketQueue:
     def done(self, batch: WriteBatch) -> None:
         """The batch is written."""
         self.in_flight -= 1
+        self.trouble = None
         self.acknowledged = max(self.acknowledged, batch.sequence)
 
     def retry(self, batch: WriteBatch, not_before: float) -> None:

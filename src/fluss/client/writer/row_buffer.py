@@ -23,6 +23,7 @@ thread; `drain` and `on_settled` the I/O thread only.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
@@ -53,6 +54,8 @@ MIN_HELPED_BYTES = 256 * 1024
 # Arrow batches are divided by bucket in steps of at most this size, so that each bucket's part fills a batch.
 MAX_DIVIDED_BYTES = 16 * 1024 * 1024
 MAX_REMEMBERED_FAILURES = 16
+# After so long without an acknowledgement the user is told, once until there is one.
+SILENT_SECONDS = 5.0
 
 _buffers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
 
@@ -81,6 +84,8 @@ class RowBuffer:
         self._closed: FlussError | None = None
         self._drain_scheduled = False
         self._timer: Any = None
+        self._watched: Chunk | None = None
+        self._silent_at = 0.0
         # What the generated function works on; see row_function.RowSink.
         self.flat: list[Any] = []
         self.limit = self._row_limit * self._width
@@ -176,6 +181,11 @@ class RowBuffer:
     def check_usable(self) -> None:
         """Of chunks: whether somebody may still wait for one."""
         self._io.check_usable()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more rows."""
+        return self._closed is not None
 
     def close(self, error: FlussError) -> None:
         """Later writes raise `error`."""
@@ -321,10 +331,15 @@ class RowBuffer:
     def _watch(self) -> None:
         """Look again later whether the oldest chunk is still on its way: then rows must not wait for it any longer."""
         oldest = self._unsettled[0] if self._unsettled else None
+        if oldest is not self._watched:
+            self._watched, self._silent_at = oldest, self._io.loop.time() + SILENT_SECONDS
         self._timer = self._io.loop.call_later(self._timeout_seconds, self._time_is_up, oldest)
 
     def _time_is_up(self, oldest: Chunk | None) -> None:
         self._timer = None
+        if oldest is not None and not oldest.settled and self._io.loop.time() >= self._silent_at:
+            self._silent_at = math.inf
+            self._sender.tell_silence(self.table.path, SILENT_SECONDS)
         if self.flat and (oldest is None or not oldest.settled):
             self._take_and_convert(wake=False)
         if not self.idle:

@@ -35,6 +35,7 @@ from fluss.client.writer.requests import (
     write_request,
 )
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ SERVER_TIMEOUT_MS = 30_000
 # Numbers of buckets must be remembered as long as a writer id is used. With more of them a new id is taken.
 MAX_BUCKET_QUEUES = 65_536
 MAX_UNREPORTED_FAILURES = 16
-_LOGGED_ATTEMPTS = frozenset({10, 100, 1_000, 10_000})
 
 logger = logging.getLogger(__name__)
 _QueueKey = tuple[int, str | None, int]
@@ -215,7 +215,7 @@ class Sender:
             queue.failed_preparations += 1
             if queue.failed_preparations > self.config.writer_retries:
                 raise
-            self._log_retry(queue, queue.failed_preparations, error)
+            queue.trouble = error
             queue.not_before = self._now() + retry_pause(queue.failed_preparations)
 
     def _send_later(self, seconds: float) -> None:
@@ -290,7 +290,7 @@ class Sender:
             queue.reset()
         if reaction in (Reaction.RETRY, Reaction.RESET, Reaction.ASK_LATER):
             batch.resets += reaction is not Reaction.RETRY
-            self._log_retry(queue, batch.attempts, error)
+            queue.trouble = error
             queue.retry(batch, self._now() + self._retry_pause(batch, code))
         else:
             queue.given_up(batch)
@@ -305,15 +305,16 @@ class Sender:
             return 0.0  # the one before it decides when
         return retry_pause(batch.attempts)
 
-    def _log_retry(self, queue: BucketQueue, attempts: int, error: FlussError) -> None:
-        if attempts in _LOGGED_ATTEMPTS:
-            logger.warning(
-                "bucket %s of %s: attempt %d to write failed, going on: %s",
-                queue.bucket_id,
-                queue.path,
-                attempts,
-                error,
-            )
+    def tell_silence(self, path: TablePath, seconds: float) -> None:
+        """Rows of a table wait for so long without an acknowledgement: say why, as far as it is known."""
+        troubles = [queue.trouble for queue in self._queues.values() if queue.path == path]
+        trouble = next((error for error in reversed(troubles) if error is not None), "no answer yet")
+        logger.warning(
+            "rows for table %s are not acknowledged for %.0f s, going on: %s (said once until one is)",
+            path,
+            seconds,
+            trouble,
+        )
 
     def _settle_batch(self, batch: WriteBatch, error: FlussError | None) -> None:
         for piece in batch.pieces:

@@ -75,7 +75,7 @@ class StagingSender(Sender):
         if code in STALE_METADATA_CODES and queue.bucket is not None:
             self.cluster.invalidate(queue.bucket)
         if reaction is Reaction.RETRY and self.failure is None:
-            self._log_retry(queue, batch.attempts, error)
+            queue.trouble = error
             queue.retry(batch, self._now() + self._retry_pause(batch, code))
             return
         queue.given_up(batch)

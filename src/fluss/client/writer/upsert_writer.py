@@ -128,4 +128,5 @@ class UpsertWriter(BaseWriter):
         columns = ""
         if len(self._targets) < len(names):
             columns = f", columns {', '.join(names[position] for position in self._targets)}"
-        return f"{type(self).__name__}({str(self._table.path)!r}{columns})"
+        closed = ", closed" if self._made is not None and self._made[1].is_closed else ""
+        return f"{type(self).__name__}({str(self._table.path)!r}{columns}{closed})"

@@ -90,7 +90,7 @@ def test_offsets_and_times(records: ScanRecords) -> None:
 
 def test_record_batch() -> None:
     batch = RecordBatch(rows(SECOND, 5, 1, 2, 3))
-    assert batch.batch.num_rows == batch.num_rows == len(batch) == 3
+    assert batch.batch.num_rows == batch.num_rows == batch.num_records == len(batch) == 3
     assert (batch.bucket, batch.base_offset, batch.last_offset, batch.timestamp) == (SECOND, 5, 7, 1000)
     assert repr(batch) == (
         "RecordBatch(bucket=TableBucket(table_id=7, partition_id=3, bucket=1), base_offset=5, last_offset=7, rows=3)"
