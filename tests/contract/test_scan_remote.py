@@ -14,7 +14,7 @@ from pyarrow import fs
 
 import fluss
 from fluss import FlussError, col
-from fluss.client.scanner import remote_files, remote_reader
+from fluss.client.scanner import ready_queue, remote_files, remote_reader
 from tests.support.restartable import KINDS, RestartableServer, restartable_server
 from tests.support.scan_tables import WAIT_MS, ScanTable, rows_of
 from tests.support.server_process import wait_until
@@ -107,6 +107,25 @@ def test_other_file_systems_are_read_in_ranges(remote: RemoteTable, monkeypatch:
     monkeypatch.setattr(remote_reader, "RANGE_BYTES", 3000)
     assert remote.table.read().column("id").to_pylist() == list(range(remote.row_count))
     assert len(opened) > 3
+
+
+def test_a_restart_while_remote_segments_are_read(remote: RemoteTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is away when the first answer's segments are read; where it goes on is asked of the new one."""
+    monkeypatch.setattr(ready_queue, "MAX_READY_BYTES", 1)
+    with remote.table.batches() as scanner:
+        scanner.subscribe_all()
+        found = scanner.poll_arrow(WAIT_MS).column("id").to_pylist()
+        assert 0 < len(found) < remote.row_count
+        remote.server.goes_away()
+        try:
+            found += scanner.poll_arrow(WAIT_MS).column("id").to_pylist()
+        finally:
+            remote.server.comes_back()
+        while len(found) < remote.row_count:
+            more = scanner.poll_arrow(WAIT_MS).column("id").to_pylist()
+            assert more
+            found += more
+        assert found == list(range(remote.row_count))
 
 
 class CountedFiles:

@@ -61,6 +61,21 @@ def test_a_waiting_poll_survives_a_restart(server: RestartableServer, table_name
             assert sorted(found) == [1, 2, 3]
 
 
+def test_a_connection_logs_in_again(server: RestartableServer, table_name: str) -> None:
+    """One that has to: everything that it does after the restart needs a login, with its rows as before."""
+    with fluss.FlussConnection.open(server.target.sasl_config("admin")) as connection:
+        table = ScanTable(connection, table_name, bucket_count=BUCKETS)
+        with table.records() as scanner:
+            scanner.subscribe_all()
+            table.write(rows_of([1, 2]))
+            found = poll_ids(scanner, 2)
+            server.goes_away()
+            server.comes_back()
+            table.write(rows_of([3]))
+            assert sorted(found + poll_ids(scanner, 1)) == [1, 2, 3]
+        assert asyncio.run(table.admin.table_exists(table.path))
+
+
 def test_a_bounded_read_waits_for_a_server_that_comes_back_and_gives_up_on_one_that_does_not(
     server: RestartableServer, table_name: str
 ) -> None:
