@@ -131,7 +131,7 @@ def documented_defaults(node: Function) -> dict[str, Any]:
     """Each parameter with its default, `Parameter.empty` without one."""
     places = [*node.args.posonlyargs, *node.args.args]
     padding: list[ast.expr | None] = [None] * (len(places) - len(node.args.defaults))
-    pairs = [*zip(places, padding + node.args.defaults, strict=True)]
+    pairs = [*zip(places, [*padding, *node.args.defaults], strict=True)]
     pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
     return {
         argument.arg: inspect.Parameter.empty if default is None else ast.literal_eval(default)
