@@ -38,6 +38,10 @@ Step = Callable[[Driver, str, Note], None]
 """Does a piece of work with one driver. The text is unique for the driver: two of them share a server."""
 
 
+# By what a table says of compression, what its figures are called. A table that names no level has that of its writer.
+COMPRESSIONS = {"ZSTD": "", "ZSTD:3": "_level", "NONE": "_plain"}
+
+
 class Rounds:
     """The steps of a round, with the sizes that the command line gives."""
 
@@ -49,7 +53,7 @@ class Rounds:
         self._shape = {"buckets": options.buckets}
         self._read = {"seconds": options.scan_seconds, **self._shape}
         self.steps: list[Step] = []
-        for compression, suffix in (("ZSTD", ""), ("NONE", "_plain")):
+        for compression, suffix in COMPRESSIONS.items():
             if compression in options.compression:
                 self.steps += self._arrow_steps(compression, suffix)
         self.steps += [self._append_rows, self._poll_records, self._lone]
@@ -120,7 +124,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--scan-seconds", type=float, default=1.0, help="scans are repeated until this is over")
     parser.add_argument("--lone-rows", type=int, default=60, help="per round and kind")
     parser.add_argument("--lone-seconds", type=float, default=3.0, help="at most, per round and kind")
-    parser.add_argument("--compression", nargs="+", choices=("ZSTD", "NONE"), default=["ZSTD", "NONE"])
+    parser.add_argument("--compression", nargs="+", choices=COMPRESSIONS, default=[*COMPRESSIONS])
     add_common_options(parser)
     return parser.parse_args(arguments)
 

@@ -110,7 +110,10 @@ class Driver(KvWorkloads):
         admin = (await self.connection()).get_admin()
         path = self.path(table)
         await admin.drop_table(path, ignore_if_not_exists=True)
-        properties = {"table.log.arrow.compression.type": compression}
+        kind, _, level = compression.partition(":")
+        properties = {"table.log.arrow.compression.type": kind}
+        if level:
+            properties["table.log.arrow.compression.zstd.level"] = level
         made = fluss.Schema(schema, primary_keys=primary_keys) if primary_keys else fluss.Schema(schema)
         descriptor = fluss.TableDescriptor(made, bucket_count=buckets, properties=properties)
         await admin.create_table(path, descriptor)
