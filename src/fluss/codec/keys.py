@@ -121,7 +121,7 @@ def key_plan(
 
 def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEncoding) -> bytes:
     """The key bytes of logical values in key order."""
-    _check_types(types, encoding)
+    check_key_types(types, encoding)
     if len(values) != len(types):
         raise RowValueError(f"{len(values)} key values for {len(types)} key columns")
     for value, data_type in zip(values, types, strict=True):
@@ -155,7 +155,7 @@ def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: Key
 
     Hudi keys are hashes of printed texts: they are made row by row.
     """
-    _check_types(types, encoding)
+    check_key_types(types, encoding)
     if len(columns) != len(types):
         raise RowValueError(f"{len(columns)} Arrow columns for {len(types)} key columns")
     if encoding is KeyEncoding.HUDI:
@@ -175,7 +175,8 @@ def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: Key
     return components[0] if len(components) == 1 else join(components, count)
 
 
-def _check_types(types: Sequence[DataType], encoding: KeyEncoding) -> None:
+def check_key_types(types: Sequence[DataType], encoding: KeyEncoding) -> None:
+    """Raise unless columns of these types can be a key."""
     if not types:
         raise RowValueError("a key needs at least one column")
     if encoding is KeyEncoding.ICEBERG and len(types) != 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fluss.codec.keys import check_key_types, key_plan
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import properties as keys
 from fluss.model.aggregation import broken_function_rule
@@ -62,6 +63,7 @@ def check_table(descriptor: TableDescriptor, limits: TableLimits) -> None:
     check_auto_partition(descriptor)
     _check_statistics(descriptor)
     _check_lake(descriptor, limits.defaults)
+    _check_lake_keys(descriptor)
 
 
 def _invalid_table(message: str) -> FlussError:
@@ -239,3 +241,26 @@ def _check_lake(descriptor: TableDescriptor, defaults: ClusterDefaults) -> None:
     ]
     if missing:
         raise invalid_config(f"{keys.DATALAKE_HISTORICAL_PARTITION} needs {', '.join(missing)}")
+
+
+def _check_lake_keys(descriptor: TableDescriptor) -> None:
+    """The lake format decides how keys are written, also while the lake is disabled: no row could ever be."""
+    lake_format = typed(descriptor.properties, keys.DATALAKE_FORMAT)
+    if lake_format is None:
+        return
+    version = typed(descriptor.properties, keys.KV_FORMAT_VERSION) or 1
+    plan = key_plan(
+        descriptor.schema.primary_key, descriptor.partition_keys, descriptor.bucket_keys, lake_format, version
+    )
+    for what, names, encoding in (
+        ("bucket key", plan.bucket_columns, plan.bucket_encoding),
+        ("primary key", plan.primary_columns, plan.primary_encoding),
+    ):
+        try:
+            if names:
+                check_key_types([_type_of(descriptor, name) for name in names], encoding)
+        except ValueError as error:
+            raise _invalid_table(
+                f"{what} {', '.join(names)} does not go with {keys.DATALAKE_FORMAT}={lake_format}: {error}; "
+                "use other key columns, or another bucket key"
+            ) from None

@@ -52,7 +52,7 @@ def test_what_iceberg_cannot_hold_is_refused_and_leaves_no_table(make_coordinato
     two_keys = table_document(
         [int_column("a"), int_column("b"), text_column("c")], bucket_key=["a", "b"], properties=LAKE
     )
-    assert "at most one bucket key" in coordinator.refuses_table(15, two_keys)
+    assert "exactly one column" in coordinator.refuses_table(15, two_keys)
     assert coordinator.catalog.table(PATH) is None
 
 

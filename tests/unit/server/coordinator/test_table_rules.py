@@ -258,6 +258,30 @@ def test_lake_format_must_be_the_clusters(make_coordinator: Make) -> None:
     assert switched_off.table_node("t")["properties"]["table.datalake.format"] == "paimon"
 
 
+@pytest.mark.parametrize(
+    "data_type", [*({"type": name} for name in ("BOOLEAN", "TINYINT", "SMALLINT")), TIMESTAMP_LTZ], ids=str
+)
+@pytest.mark.parametrize("properties", [LAKE, {}], ids=["enabled", "recorded"])
+def test_keys_that_could_never_be_written_with_the_lake_format(
+    make_coordinator: Make, data_type: dict[str, Any], properties: dict[str, str]
+) -> None:
+    coordinator = make_coordinator(datalake_format="iceberg")
+    columns = [column("k", data_type), int_column("a")]
+    unwritable: list[dict[str, Any]] = [
+        {"primary_key": ["k"]},
+        {"bucket_key": ["k"]},
+        {"primary_key": ["k", "a"], "bucket_key": ["k"]},
+    ]
+    for parts in unwritable:
+        refused = coordinator.refuses_table(15, table_document(columns, properties=properties, **parts))
+        assert "key k does not go with table.datalake.format=iceberg" in refused
+    both = table_document(columns, properties=properties, primary_key=["k", "a"])
+    assert "exactly one column, not 2" in coordinator.refuses_table(15, both)
+    good = table_document(columns, properties=properties, primary_key=["k", "a"], bucket_key=["a"])
+    coordinator.create_table("t", good)
+    make_coordinator().create_table("t", table_document(columns, primary_key=["k"]))
+
+
 def test_historical_partitions(make_coordinator: Make) -> None:
     coordinator = make_coordinator(datalake_format="paimon")
     columns = [int_column("a"), text_column("d"), text_column("e")]
