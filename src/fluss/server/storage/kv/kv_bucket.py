@@ -185,7 +185,7 @@ class KvBucket:
             # These rows are in no buffer any more: whatever went wrong, the note must not move past them.
             text = f"rows could not be stored in {self._store.directory}: {error!r}"
             self._store.failure = self._store.failure or FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
-            _logger.error("%s", self._store.failure.message, exc_info=error)
+            _logger.error("%s", self._store.failure.message, exc_info=None if isinstance(error, FlussError) else error)
 
     def _flush_if_due(self, puts: list[PendingPut]) -> None:
         self._unflushed_batches += len(puts)
@@ -211,6 +211,10 @@ class KvBucket:
         """Write the store's rows into files; the log was closed before, so nothing is pending. Blocks."""
         self.log.remove_high_watermark_listener(self._apply_committed)
         self._forget()
+        failure = self._store.failure
+        if failure is not None:
+            # Its frames hold iterators, which hold the files open: nobody could open the store again.
+            failure.__traceback__ = failure.__cause__ = failure.__context__ = None
         try:
             self._store.close()
         except Exception as error:  # RocksDB's bindings raise plain Exception

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +252,16 @@ def damage_the_middle(directory: Path) -> None:
     file.write_bytes(content)
 
 
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """What is to be let go is let go at once, not when the collector happens to run."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
 @in_event_loop
 async def test_a_damaged_file_is_an_error_and_no_short_scan(tmp_path: Path) -> None:
     async with TabletHarness(tmp_path) as tablet:
