@@ -17,6 +17,21 @@ from fluss.codec.kv_values import ValueReader, encode_values
 from fluss.codec.row_columns import RowFormat
 from fluss.model.paths import ChangeType
 from fluss.model.schema import Schema
+from fluss.model.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    RowType,
+    TimestampLtzType,
+    TimestampType,
+    TimeType,
+)
+
+# Rows have milliseconds of a TIME, and milliseconds and nanoseconds of a TIMESTAMP: Arrow's unit for these precisions
+# is coarser.
+_COARSE_TIMES = frozenset({0})
+_COARSE_TIMESTAMPS = frozenset({0, 4, 5, 6})
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,11 @@ class KvTableFormat:
         """Writes and reads changelog batches."""
         return ChangelogCodec(self.schemas, self.schema_id, self.log_format, self.compression)
 
+    @cached_property
+    def may_change_values(self) -> bool:
+        """Whether a value may be another one when it comes back from the changelog, which has Arrow's units."""
+        return any(map(_may_change, self.schema.data_types))
+
     def entries(self, columns: list[Any], change_types: bytes) -> tuple[dict[bytes, bytes | None], int]:
         """What changelog rows (in the newest schema) leave behind: values by key, and the change of the row count."""
         types = np.frombuffer(change_types, np.uint8)
@@ -66,3 +86,18 @@ class KvTableFormat:
         inserted = int((types == ChangeType.INSERT).sum())
         deleted = int((types == ChangeType.DELETE).sum())
         return dict(zip(keys.to_pylist(), values, strict=True)), inserted - deleted
+
+
+def _may_change(data_type: DataType) -> bool:
+    """Rows may hold digits that the type's precision does not have, and more or fewer bytes than its length."""
+    if isinstance(data_type, TimeType):
+        return data_type.precision in _COARSE_TIMES
+    if isinstance(data_type, TimestampType | TimestampLtzType):
+        return data_type.precision in _COARSE_TIMESTAMPS
+    if isinstance(data_type, ArrayType):
+        return _may_change(data_type.element)
+    if isinstance(data_type, MapType):
+        return _may_change(data_type.key) or _may_change(data_type.value)
+    if isinstance(data_type, RowType):
+        return any(_may_change(field.data_type) for field in data_type.fields)
+    return isinstance(data_type, BinaryType)

@@ -79,6 +79,8 @@ class KvWriter:
         deletes = Deletes("ALLOW" if overwrite else rules.delete_behavior)
         try:
             outcome = _merge(kv, rules, records, merger, deletes)
+            if rules.format.may_change_values:
+                outcome = _as_replayed(rules, outcome)
             changelog = rules.format.changelog.encode(
                 outcome.columns,
                 outcome.change_types,
@@ -125,6 +127,23 @@ def _merge(kv: KvBucket, rules: KvRules, records: KvRecords, merger: RowMerger |
             rules.format, keys, values, list(current.values()), merger.written, with_old=with_old
         )
     return merge_rows(rules.format, keys, values, current, deletes, merger, with_old=with_old)
+
+
+def _as_replayed(rules: KvRules, outcome: Outcome) -> Outcome:
+    """The rows as a replay of their changelog makes them; RowValueError for keys that it would not find again.
+
+    Clients may send digits beyond the precision of a column. What is stored has to be what is stored after a crash.
+    """
+    replayed, _ = rules.format.entries(outcome.columns, outcome.change_types)
+    entries: dict[bytes, bytes | None] = {}
+    for key, value in outcome.entries.items():
+        entries[key] = None if value is None else replayed.get(key)
+        if value is not None and entries[key] is None:
+            raise RowValueError(
+                f"the key {key.hex()} is not that of its row as the columns {', '.join(rules.format.key_columns)} hold "
+                "it: digits beyond the precision of a TIME or TIMESTAMP, or too few bytes of a BINARY, make no key"
+            )
+    return outcome._replace(entries=entries)
 
 
 class PutApi(WriteApi):
