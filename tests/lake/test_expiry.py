@@ -9,6 +9,7 @@ import pytest
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.options import DAY_MS, HOUR_MS, MINUTE_MS, MaintenanceOptions
+from fluss.lake.maintenance.running import LocalRunner
 from fluss.lake.maintenance.service import maintain_if_due, wall_clock_ms
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from tests.lake.test_readers import check_all_see, outside
@@ -149,7 +150,7 @@ def test_a_file_that_is_committed_after_the_listing_stays(lake: IcebergFormat) -
     plan = plan_orphans(tierer.table, MaintenanceOptions(), wall_clock_ms() + 2 * DAY_MS)
     assert len(plan.files) == 1
     tierer.commit(slow)
-    assert remove_orphans(tierer.table, plan).file_count == 0
+    assert remove_orphans(tierer.table, plan, LocalRunner()).file_count == 0
     check_all_see(lake, tierer, [*rows, *people(50, 2)])
 
 

@@ -55,7 +55,7 @@ def expire_all_but_newest(table: LakeTable) -> None:
     try:
         state = lake.load(table.path)
         old = [entry.snapshot_id for entry in state.history()[1:]]
-        state.remove_files(state.expire_snapshots(old))
+        state.target().remove_files(state.expire_snapshots(old))
     finally:
         lake.close()
 

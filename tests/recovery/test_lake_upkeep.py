@@ -31,8 +31,8 @@ def die(*_, **__):
     os.kill(os.getpid(), 9)
 
 
-def one_then_die(table, paths):
-    real_remove(table, list(paths)[:1])
+def one_then_die(self, paths):
+    real_remove(self, list(paths)[:1])
     die()
 
 
@@ -56,17 +56,17 @@ def work(directory, spec, step):
         Registry.register = die
         jobs.compact()
     elif step == "after the expiry":
-        committing.remove_files = die
+        target.IcebergTarget.remove_files = die
         jobs.expire()
     elif step == "removing files":
-        committing.remove_files = one_then_die
+        target.IcebergTarget.remove_files = one_then_die
         jobs.expire()
     elif step == "removing orphans":
-        committing.remove_files = one_then_die
+        target.IcebergTarget.remove_files = one_then_die
         jobs.remove_orphans()
 
 
-real_remove, real_rewrite = committing.remove_files, target.IcebergTarget.rewrite_files
+real_remove, real_rewrite = target.IcebergTarget.remove_files, target.IcebergTarget.rewrite_files
 directory, specs = pickle.loads(bytes.fromhex(sys.argv[1]))
 for step, spec in specs.items():
     child = os.fork()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
+from fluss.lake.maintenance import service
 from fluss.lake.maintenance.options import DAY_MS
+from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.maintenance.service import TableMaintenance
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from fluss.model.paths import TableBucket
@@ -16,6 +20,12 @@ from tests.support.lake_tables import PEOPLE, TABLE_ID, Tierer, made, people, sp
 
 ROUNDS = 6
 ROWS_PER_ROUND = 3
+
+
+def turn_clock(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
+    """For jobs that open the table by themselves: from now on it is later for upkeep, and for nobody else."""
+    clock = SimpleNamespace(time=lambda: time.time() + days * DAY_MS / 1000)
+    monkeypatch.setattr(service, "time", clock)
 
 
 class Registry:
@@ -38,7 +48,13 @@ class Registry:
         return self.registered[-1] if self.registered else None
 
 
-def upkeep(tierer: Tierer, days_later: float = 0, registry: Registry | None = None, **options: Any) -> TableMaintenance:
+def upkeep(
+    tierer: Tierer,
+    days_later: float = 0,
+    registry: Registry | None = None,
+    runner: TaskRunner | None = None,
+    **options: Any,
+) -> TableMaintenance:
     """The jobs on the table of a tierer, at a later time."""
 
     def clock_ms() -> int:
@@ -46,7 +62,9 @@ def upkeep(tierer: Tierer, days_later: float = 0, registry: Registry | None = No
 
     made_options = TableMaintenance(tierer.table.refreshed(), TABLE_ID).options
     chosen = type(made_options)(**{**vars(made_options), **options})
-    return TableMaintenance(tierer.table.refreshed(), TABLE_ID, registry=registry, options=chosen, clock_ms=clock_ms)
+    return TableMaintenance(
+        tierer.table.refreshed(), TABLE_ID, runner=runner, registry=registry, options=chosen, clock_ms=clock_ms
+    )
 
 
 def log_table(lake: IcebergFormat, rounds: int = ROUNDS, buckets: int = 2) -> tuple[Tierer, list[dict[str, Any]]]:

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.options import MaintenanceOptions
+from fluss.lake.maintenance.removing import remove_files
+from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.tables.format import LakeTable, SnapshotEntry
 
 logger = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ def plan_expiry(
     return ExpiryPlan(str(table), tuple(old), len(history) - len(old))
 
 
-def expire(table: LakeTable, make_plan: Callable[[LakeTable], ExpiryPlan]) -> ExpiryResult:
+def expire(table: LakeTable, make_plan: Callable[[LakeTable], ExpiryPlan], runner: TaskRunner) -> ExpiryResult:
     """Plan on the table as it is now, commit, remove files. Planned again if somebody commits meanwhile."""
     for attempts_left in reversed(range(COMMIT_ATTEMPTS)):
         table = table.refreshed()
@@ -85,14 +87,9 @@ def expire(table: LakeTable, make_plan: Callable[[LakeTable], ExpiryPlan]) -> Ex
                 raise
             logger.info("expiry of %s was overtaken by another commit, %d attempts left", table, attempts_left)
         else:
-            remove_in_order(table, files)
+            remove_files(table, files, runner)
             return ExpiryResult(len(plan.snapshots), len(files))
     return ExpiryResult()
-
-
-def remove_in_order(table: LakeTable, files: Sequence[str]) -> None:
-    """Metadata last: as long as it is there, one can see by it what the other files were."""
-    table.remove_files(sorted(files, key=lambda path: ("/metadata/" in path, path)))
 
 
 def _moment(timestamp_ms: int) -> str:

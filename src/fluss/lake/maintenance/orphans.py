@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fluss.lake.maintenance.expiry import remove_in_order
 from fluss.lake.maintenance.options import MINUTE_MS, MaintenanceOptions
+from fluss.lake.maintenance.removing import remove_files
+from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.tables.format import LakeTable
 
 
@@ -47,12 +48,12 @@ def plan_orphans(table: LakeTable, options: MaintenanceOptions, now_ms: int) -> 
     return OrphanPlan(str(table), older_than_ms, options.orphan_age_ms, tuple(files))
 
 
-def remove_orphans(table: LakeTable, plan: OrphanPlan) -> OrphanResult:
+def remove_orphans(table: LakeTable, plan: OrphanPlan, runner: TaskRunner) -> OrphanResult:
     """Remove what was planned and is still unknown to the table."""
     if not plan.files:
         return OrphanResult()
     fresh = table.refreshed()
     still_unknown = set(fresh.unreferenced_files(plan.older_than_ms))
     files = [path for path in plan.files if path in still_unknown]
-    remove_in_order(fresh, files)
+    remove_files(fresh, files, runner)
     return OrphanResult(len(files))

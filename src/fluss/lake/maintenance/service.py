@@ -87,16 +87,16 @@ class TableMaintenance:
 
     def expire(self) -> ExpiryResult:
         """Take old snapshots out, and remove the files that only they needed."""
-        return expire(self._table, self._expiry_of)
+        return expire(self._table, self._expiry_of, self._runner)
 
     def plan_orphans(self) -> OrphanPlan:
         """What `remove_orphans` would do."""
         self._table = self._table.refreshed()
         return plan_orphans(self._table, self._options, self._clock_ms())
 
-    def remove_orphans(self) -> OrphanResult:
+    def remove_orphans(self, plan: OrphanPlan | None = None) -> OrphanResult:
         """Remove old files that no snapshot knows."""
-        result = remove_orphans(self._table, self.plan_orphans())
+        result = remove_orphans(self._table, plan or self.plan_orphans(), self._runner)
         # Only now: whoever dies before looks again.
         self._table = self._table.refreshed()
         self._table.set_properties({ORPHANS_CHECKED_PROPERTY: str(self._clock_ms())})
@@ -147,7 +147,7 @@ def maintain_if_due(
         table: the lake table, loaded at any time.
         table_id: id of the Fluss table.
         table_properties: properties of the Fluss table, with the switches.
-        runner: who rewrites files; threads of this process if None.
+        runner: who rewrites and removes files; threads of this process if None.
         registry: the coordinator; None only where there is none.
         clock_ms: for tests.
     """

@@ -5,7 +5,8 @@ Three things with three lives:
 - `LakeFormat`: a catalog. The server makes and changes tables with it.
 - `LakeTable`: one table *as it was when it was loaded*. Plans and commits belong to that state: a commit succeeds only
   if nobody else has committed since, so of two tierers that planned from the same state one fails and loads again.
-- `LakeTarget`: what a task needs to write and read files of that state, in any process. It pickles; it commits nothing.
+- `LakeTarget`: what a task needs to write, read and remove files of that state, in any process. It pickles; it commits
+  nothing.
 
 A round of tiering is: load, plan, `write_split` in tasks, `commit` once. Files of a round that never commits belong to
 no snapshot; nobody sees them and maintenance removes them.
@@ -146,6 +147,9 @@ class LakeTarget(Protocol):
     def discard(self, messages: Iterable[CommitMessage]) -> None:
         """Remove the files of messages that will not be committed. Never after a commit whose end is unknown."""
 
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Delete files for good, which no snapshot knows any more; one that is gone already is fine."""
+
     def rewrite_files(self, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
         """The rows of `files` that are not deleted, by offset, as new files that replace them. Whole rows, as they are
         in the lake: no schema of Fluss is needed."""
@@ -211,9 +215,6 @@ class LakeTable(Protocol):
 
     def expire_snapshots(self, snapshot_ids: Collection[int]) -> list[str]:
         """Take snapshots out of the history, in one commit; the files that nobody can read any more after it."""
-
-    def remove_files(self, paths: Iterable[str]) -> None:
-        """Delete files for good; one that is gone already is fine."""
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Change properties of the lake table."""

@@ -32,7 +32,7 @@ from fluss.lake.tables.format import (
     SnapshotEntry,
 )
 from fluss.lake.tables.iceberg.catalog import catalog_errors
-from fluss.lake.tables.iceberg.history import expire_snapshots, history, remove_files
+from fluss.lake.tables.iceberg.history import expire_snapshots, history
 from fluss.lake.tables.iceberg.last_round import last_round, round_property
 from fluss.lake.tables.iceberg.orphans import unreferenced_files
 from fluss.lake.tables.iceberg.producer import RoundProducer
@@ -173,10 +173,6 @@ class IcebergTable:
     def expire_snapshots(self, snapshot_ids: Collection[int]) -> list[str]:
         """Take snapshots out of the history, in one commit; the files that nobody can read any more after it."""
         return expire_snapshots(self._table, snapshot_ids)
-
-    def remove_files(self, paths: Iterable[str]) -> None:
-        """Delete files for good; one that is gone already is fine."""
-        remove_files(self._table, paths)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Change properties of the lake table."""

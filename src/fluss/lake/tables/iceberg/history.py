@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -54,16 +54,6 @@ def expire_snapshots(table: Table, snapshot_ids: Collection[int]) -> list[str]:
         transaction.commit_transaction()
         still_needed = set(files_of_snapshots(table, table.metadata.snapshots))
     return sorted(path for path in needed_before - still_needed if "://" in path or path.startswith("/"))
-
-
-def remove_files(table: Table, paths: Iterable[str]) -> None:
-    """Delete files; one that is gone already is fine: somebody else cleans too."""
-    for path in paths:
-        with catalog_errors(f"removing {path} of lake table {_shown(table)}"):
-            try:
-                table.io.delete(path)
-            except FileNotFoundError:
-                continue
 
 
 def _shown(table: Table) -> str:

@@ -12,6 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit
+from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.model.schema import Schema
 
 # Tasks of one process work on few tables at a time.
@@ -25,7 +26,7 @@ def _parsed(metadata_json: str) -> TableMetadata:
 
 @dataclass(frozen=True)
 class IcebergTarget:
-    """Writes and reads files in any process. Pickles; the properties may hold keys of an object store."""
+    """Writes, reads and removes files in any process. Pickles; the properties may hold keys of an object store."""
 
     metadata_json: str = field(repr=False)
     io_properties: Mapping[str, str] = field(repr=False)
@@ -75,6 +76,16 @@ class IcebergTarget:
         for message in messages:
             for data_file in (*message.added, *message.position_deletes):
                 io.delete(data_file.file_path)
+
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Delete files for good; one that is gone already is fine: somebody else cleans too."""
+        io = self.open_io()
+        for path in paths:
+            with catalog_errors(f"removing {path}"):
+                try:
+                    io.delete(path)
+                except FileNotFoundError:
+                    continue
 
     def rewrite_files(self, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
         """The rows of `files` that are not deleted, by offset, as new files that replace them."""
