@@ -14,6 +14,7 @@ from fluss.cli.main import main
 from fluss.lake.maintenance.compaction import CompactionResult
 from fluss.lake.maintenance.service import MaintenanceReport
 from fluss.model.paths import TablePath
+from tests.support.lake_upkeep import turn_clock
 from tests.support.tiering import OPTIONS, LakeTable, Watching, person
 from tests.support.union_reads import SERVER, check_reads
 
@@ -89,6 +90,38 @@ def test_each_job_with_and_without_dry_run(db: fluss.Database, capsys: pytest.Ca
     assert "0 files that no snapshot knows are older than 1440 min" in capsys.readouterr().out
     assert run(db, "clean", table) == 0
     assert capsys.readouterr().out == "0 files removed that no snapshot knew\n"
+
+
+def test_old_snapshots_and_lost_files_go(
+    db: fluss.Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LakeTable(db, bucket_count=1, custom_properties={"iceberg.history.expire.min-snapshots-to-keep": "3"})
+    rows = rounds(table, 5)
+    lost = table.lose_a_round([person(900)])
+    assert run(db, "compact", table) == 0
+    before = len(table.outside().metadata.snapshots)
+    turn_clock(monkeypatch, days=2)
+    capsys.readouterr()
+    for flags in (["--dry-run"], ["--dry-run", "--spark"]):
+        assert run(db, "compact", table, *flags) == 0
+        assert capsys.readouterr().out == f"compact {table.name}: 0 files in 0 groups\n"
+        assert run(db, "expire", table, *flags) == 0
+        head, *snapshots = capsys.readouterr().out.splitlines()
+        assert (head, len(snapshots)) == (f"expire {table.name}: {before - 3} snapshots go, 3 stay", before - 3)
+        assert run(db, "clean", table, *flags) == 0
+        head, *files = capsys.readouterr().out.splitlines()
+        assert head.startswith(f"clean {table.name}: 1 files that no snapshot knows")
+        assert files == [f"  {lost}"]
+    assert len(table.outside().metadata.snapshots) == before
+    assert run(db, "expire", table) == 0
+    assert capsys.readouterr().out.startswith(f"{before - 3} snapshots expired, ")
+    assert len(table.outside().metadata.snapshots) == 3
+    assert table.lost_files() == [lost]
+    assert run(db, "clean", table) == 0
+    assert capsys.readouterr().out == "1 files removed that no snapshot knew\n"
+    assert table.lost_files() == []
+    table.check(rows)
+    check_reads(table, rows)
 
 
 def test_errors_are_one_line(db: fluss.Database, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fluss
 import fluss.spark
+from fluss.cli.main import main
 from fluss.errors import FlussError
+from fluss.lake.maintenance import removing
+from fluss.lake.maintenance.expiry import ExpiryResult
+from fluss.lake.tables.iceberg.target import IcebergTarget
 from tests.spark.lake_reads import address, lake_server
 from tests.spark.stream_queries import Seen, logged_offsets, run_to_end, running, wait_for_rows
+from tests.support.lake_upkeep import turn_clock
 from tests.support.tiering import REGIONAL, LakeTable, person
 from tests.support.union_reads import drop_partition
 
@@ -116,8 +121,11 @@ def test_a_stream_from_the_lake_over_a_restart(spark: SparkSession, db: fluss.Da
     assert "lake" not in logged_offsets(tmp_path / "checkpoint")[-1]
 
 
-def test_upkeep_as_a_spark_job(spark: SparkSession, db: fluss.Database) -> None:
-    table = LakeTable(db, bucket_keys=["id"])
+def test_upkeep_as_a_spark_job(
+    spark: SparkSession, db: fluss.Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_few = {"iceberg.history.expire.min-snapshots-to-keep": "3"}
+    table = LakeTable(db, bucket_keys=["id"], custom_properties=keep_few)
     keyed = LakeTable(db, primary_keys=["id"], bucket_count=1)
     rows: list[dict[str, Any]] = []
     model: dict[int, dict[str, Any]] = {}
@@ -151,11 +159,42 @@ def test_upkeep_as_a_spark_job(spark: SparkSession, db: fluss.Database) -> None:
     assert registered == after.snapshot_id, "readers plan the compacted snapshot"
     table.tier()
     table.check(people(range(22)))
+    with monkeypatch.context() as patches:
+        check_files_are_removed_by_tasks(spark, table, patches, capsys)
+    table.check(people(range(22)))
     with pytest.raises(FlussError, match="knows the jobs compact, expire, clean, not 'vacuum'"):
         fluss.spark.maintain(spark, table.name, address(table), jobs=["vacuum"])
     db.create_table("fluss.nolake", pa.schema([("id", pa.int64())]))
     with pytest.raises(FlussError, match="has no lake"):
         fluss.spark.maintain(spark, "fluss.nolake", address(table))
+
+
+def check_files_are_removed_by_tasks(
+    spark: SparkSession, table: LakeTable, patches: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def removed_here(*_: object) -> None:
+        raise AssertionError("the driver removes no files")
+
+    lost = table.lose_a_round(people(range(900, 902)))
+    turn_clock(patches, days=2)
+    patches.setattr(removing, "FILES_PER_TASK", 2)
+    patches.setattr(IcebergTarget, "remove_files", removed_here)  # only in this process, not in Spark's workers
+    snapshots = len(table.outside().metadata.snapshots)
+    expiry, orphans = fluss.spark.maintain(spark, table.name, address(table), jobs=["expire", "clean"], dry_run=True)
+    assert str(expiry).startswith(f"expire {table.name}: {snapshots - 3} snapshots go, 3 stay\n")
+    assert str(orphans).splitlines()[1:] == [f"  {lost}"]
+    assert (len(table.outside().metadata.snapshots), table.lost_files()) == (snapshots, [lost])
+    (expired,) = fluss.spark.maintain(spark, table.name, address(table), jobs=["expire"])
+    assert str(expired).startswith(f"expire {table.name}: {snapshots - 3} snapshots expired, ")
+    assert isinstance(expired.result, ExpiryResult)
+    assert expired.result.file_count > 2, "several tasks"
+    assert len(table.outside().metadata.snapshots) == 3
+    assert table.lost_files() == [lost], "the files of the snapshots are gone"
+    patches.setattr(fluss.spark, "session", lambda *_: spark)
+    patches.setattr(spark, "stop", lambda: None)
+    assert main(["lake", "clean", "--bootstrap", address(table), "--table", table.name, "--spark"]) == 0
+    assert capsys.readouterr().out == "1 files removed that no snapshot knew\n"
+    assert table.lost_files() == []
 
 
 async def _newest_snapshot(db: fluss.Database, table: LakeTable) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +16,14 @@ from pyiceberg.table import Table
 
 import fluss
 from fluss.errors import FlussError
+from fluss.lake.tables.format import LakeSplit
 from fluss.lake.tables.opening import lake_of, lake_properties_of
 from fluss.lake.tiering.local import LocalRunner
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Quiet
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.service import ServiceWatcher, TieringService
-from fluss.model.paths import TablePath
+from fluss.model.paths import TableBucket, TablePath
 
 LAKE = {"table.datalake.enabled": "true"}
 # Two cores at least, so that several splits run; short waits.
@@ -127,6 +129,21 @@ class LakeTable:
         try:
             unknown = lake.load(self.path).unreferenced_files(FAR_FUTURE_MS)
             return [path for path in unknown if path.endswith(".parquet")]
+        finally:
+            lake.close()
+
+    def lose_a_round(self, rows: Rows) -> str:
+        """What a round leaves behind that dies before its commit: a file that no snapshot knows; its address."""
+        lake = lake_of(self.properties)
+        try:
+            table = lake.load(self.path)
+            bucket = TableBucket(self.db.info(self.name).table_id, None, 0)
+            times = [dt.datetime.now(dt.timezone.utc)] * len(rows)
+            arrow = pa.Table.from_pylist(rows, PEOPLE).append_column("__offset", pa.array(range(len(rows)), pa.int64()))
+            arrow = arrow.append_column("__timestamp", pa.array(times, pa.timestamp("ms", "UTC")))
+            split = LakeSplit(bucket, None, 0, len(rows))
+            address: str = table.target().write_split(split, arrow.to_batches()).added[0].file_path
+            return address
         finally:
             lake.close()
 

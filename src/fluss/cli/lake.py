@@ -17,6 +17,8 @@ _JOBS = {
     "clean": "remove files that no snapshot knows: what rounds left behind that died",
 }
 
+_WORK = {"compact": "rewrite", "expire": "remove", "clean": "remove"}
+
 
 def add_parser(commands: Any) -> None:
     """Declare the subcommand and its flags."""
@@ -32,9 +34,10 @@ def add_parser(commands: Any) -> None:
         add_client_flags(job)
         job.add_argument("--table", metavar="DB.TABLE", required=True, help="the table")
         job.add_argument("--dry-run", action="store_true", help="only say what would be done")
-        if name == "compact":
-            job.add_argument("--spark", action="store_true", help="rewrite files in Spark tasks, not in threads here")
-            job.add_argument("--master", metavar="URL", help="the Spark cluster, by default this machine (local[*])")
+        job.add_argument(
+            "--spark", action="store_true", help=f"{_WORK[name]} files in Spark tasks, not in threads here"
+        )
+        job.add_argument("--master", metavar="URL", help="the Spark cluster, by default this machine (local[*])")
         job.set_defaults(run=run)
 
 
@@ -67,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _runner(options: argparse.Namespace, closing: contextlib.ExitStack) -> Any:
-    """None: threads of this process."""
-    if not getattr(options, "spark", False) or options.dry_run:
+    """None: threads of this process. A dry run only plans, which is not the work of tasks."""
+    if not options.spark or options.dry_run:
         return None
     if importlib.util.find_spec("pyspark") is None:
         raise FlussError(

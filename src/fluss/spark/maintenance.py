@@ -1,7 +1,8 @@
-"""`fluss.spark.maintain`: upkeep of lake tables, with files rewritten by Spark tasks.
+"""`fluss.spark.maintain`: upkeep of lake tables, with files rewritten and removed by Spark tasks.
 
 Descriptions of files go to the tasks and descriptions of new files come back; rows are read and written by the tasks
-and never pass through the JVM.
+and never pass through the JVM. What is to be done is decided, and committed, here; files that are to go are removed by
+tasks after that.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SparkTaskRunner:
             rows = numbers.mapInArrow(work, "number long, result binary").collect()
         except Exception as error:  # Py4J's or Spark Connect's; they share no class
             first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise FlussError(f"the Spark job of {self._what} failed, nothing was committed: {first_line}") from error
+            raise FlussError(f"the Spark job of {self._what} failed: {first_line}") from error
         results = {int(row.number): pickle.loads(row.result) for row in rows}
         return iter([results[number] for number in range(len(tasks))])
 
@@ -130,4 +131,5 @@ def _do(upkeep: TableMaintenance, table: str, job: str, dry_run: bool) -> Mainta
         return Maintained(table, job, compaction, None if dry_run else upkeep.compact(compaction))
     if job == "expire":
         return Maintained(table, job, upkeep.plan_expiry(), None if dry_run else upkeep.expire())
-    return Maintained(table, job, upkeep.plan_orphans(), None if dry_run else upkeep.remove_orphans())
+    orphans = upkeep.plan_orphans()
+    return Maintained(table, job, orphans, None if dry_run else upkeep.remove_orphans(orphans))
