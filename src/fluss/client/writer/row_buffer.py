@@ -55,7 +55,7 @@ MIN_HELPED_BYTES = 256 * 1024
 MAX_DIVIDED_BYTES = 16 * 1024 * 1024
 MAX_REMEMBERED_FAILURES = 16
 # After so long without an acknowledgement the user is told, once until there is one.
-SILENT_SECONDS = 5.0
+SILENT_SECONDS = 10.0
 
 _buffers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
 
