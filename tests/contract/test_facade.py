@@ -158,7 +158,7 @@ def test_following_finds_new_partitions(
     database.create_table(table_name, SCHEMA, partition_keys=["name"])
     for name in partitions:
         database.create_partition(table_name, {"name": name})
-    followed = database.follow(table_name, ["id"], start_offset=fluss.LATEST_OFFSET)
+    followed = database.follow(table_name, ["id"])
     waiting = ThreadPoolExecutor(1)
     for number, name in enumerate(["b", "c"]):
         first = waiting.submit(next, followed)
