@@ -1,4 +1,4 @@
-"""One lake for all tests of a module: every test has tables of its own in it."""
+"""One lake, or one server with its lake, for all tests of a module: every test has tables of its own in it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import fluss
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from tests.support.lake_tables import local_lake
 
@@ -15,3 +16,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergFormat]:
     lake = local_lake(tmp_path_factory.mktemp("data with a blank"))
     yield lake
     lake.close()
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
+    with (
+        fluss.embedded(tmp_path_factory.mktemp("server") / "data") as cluster,
+        fluss.connect(cluster.bootstrap_servers) as db,
+    ):
+        yield db

@@ -33,15 +33,6 @@ from tests.support.union_reads import check_reads, ordered, rows_of
 KINDS = pytest.mark.parametrize("has_key", [False, True], ids=["log", "key"])
 
 
-@pytest.fixture(scope="module")
-def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
-    with (
-        fluss.embedded(tmp_path_factory.mktemp("server") / "data") as cluster,
-        fluss.connect(cluster.bootstrap_servers) as db,
-    ):
-        yield db
-
-
 def people(start: int, stop: int) -> list[dict[str, Any]]:
     return [person(number) for number in range(start, stop)]
 

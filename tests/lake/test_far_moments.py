@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -27,15 +26,6 @@ MOMENTS = pa.schema(
 FAR_MICROS = 3 * 10**17
 DAYS = [5_000_000, -1_000_000, 0, None]
 MICROS = [FAR_MICROS, -FAR_MICROS, 0, None]
-
-
-@pytest.fixture(scope="module")
-def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
-    with (
-        fluss.embedded(tmp_path_factory.mktemp("server") / "data") as cluster,
-        fluss.connect(cluster.bootstrap_servers) as db,
-    ):
-        yield db
 
 
 def moments() -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -23,15 +22,6 @@ READINGS = pa.schema(
         ("value", pa.float64()),
     ]
 )
-
-
-@pytest.fixture(scope="module")
-def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
-    with (
-        fluss.embedded(tmp_path_factory.mktemp("server") / "data") as cluster,
-        fluss.connect(cluster.bootstrap_servers) as db,
-    ):
-        yield db
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -32,15 +30,6 @@ FEW = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-
-
-@pytest.fixture(scope="module")
-def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
-    with (
-        fluss.embedded(tmp_path_factory.mktemp("server") / "data") as cluster,
-        fluss.connect(cluster.bootstrap_servers) as db,
-    ):
-        yield db
 
 
 def check_lake(table: LakeTable, rows: list[dict[str, Any]]) -> None:

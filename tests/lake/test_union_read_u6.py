@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,15 +16,6 @@ from fluss.lake.tables.format import LakeSplit
 from fluss.lake.tables.opening import lake_of
 from tests.support.tiering import REGIONAL, LakeTable, person
 from tests.support.union_reads import check_reads, drop_partition, ordered, planned, read_plan, rows_of
-
-
-@pytest.fixture(scope="module")
-def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
-    with (
-        fluss.embedded(tmp_path_factory.mktemp("server") / "data") as cluster,
-        fluss.connect(cluster.bootstrap_servers) as db,
-    ):
-        yield db
 
 
 def tiered(db: fluss.Database, rounds: int, **options: Any) -> LakeTable:
