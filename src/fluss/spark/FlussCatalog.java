@@ -39,7 +39,6 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
-import org.apache.spark.sql.execution.datasources.v2.python.PythonWriteBuilder;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataType;
@@ -420,7 +419,7 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
 
         public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
             CaseInsensitiveStringMap options = catalog.options(info.options(), path);
-            return new PythonWriteBuilder(newSource(), FORMAT, new WriteInfo(info, options));
+            return new ArrowWrites.Builder(newSource(), FORMAT, new WriteInfo(info, options));
         }
     }
 
@@ -446,10 +445,12 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
 
     /** The table of one DataFrame or view. */
     public static class SourceTable extends PythonTable {
+        private final PythonDataSourceV2 source;
         private final StructType columns;
 
         SourceTable(PythonDataSourceV2 source, StructType columns) {
             super(source, FORMAT, columns);
+            this.source = source;
             this.columns = columns;
         }
 
@@ -458,7 +459,7 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
         }
 
         public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-            return super.newWriteBuilder(new WriteInfo(info, withSession(info.options())));
+            return new ArrowWrites.Builder(source, FORMAT, new WriteInfo(info, withSession(info.options())));
         }
     }
 
@@ -475,7 +476,8 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
             implements SupportsPushDownFilters, SupportsPushDownAggregates, SupportsPushDownRequiredColumns {
         private final StructType schema;
         private final CaseInsensitiveStringMap options;
-        private PythonScanBuilder builder;
+        private final PythonDataSourceV2 source = newSource();
+        private final PythonScanBuilder builder;
         private Filter[] offered = new Filter[0];
         private Filter[] left = new Filter[0];
         private StructType required;
@@ -484,7 +486,7 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
         PruningScanBuilder(StructType schema, CaseInsensitiveStringMap options) {
             this.schema = schema;
             this.options = with(options, OWN_SCAN, "true");
-            this.builder = new PythonScanBuilder(newSource(), FORMAT, schema, this.options);
+            this.builder = new PythonScanBuilder(source, FORMAT, schema, this.options);
         }
 
         public Filter[] pushFilters(Filter[] filters) {
@@ -522,9 +524,10 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
             }
             StructType pruned = pruned();
             if (pruned.length() == schema.length()) {
-                return builder.build();
+                return new ColumnarReads.ColumnarScan(source, FORMAT, schema, options, builder.pushedFilters());
             }
-            PythonScanBuilder narrow = new PythonScanBuilder(newSource(), FORMAT, pruned, options);
+            PythonDataSourceV2 narrowSource = newSource();
+            PythonScanBuilder narrow = new PythonScanBuilder(narrowSource, FORMAT, pruned, options);
             if (offered.length > 0) {
                 Filter[] leftNow = narrow.pushFilters(offered);
                 for (int i = 0; i < leftNow.length; i++) {
@@ -533,7 +536,7 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
                     }
                 }
             }
-            return narrow.build();
+            return new ColumnarReads.ColumnarScan(narrowSource, FORMAT, pruned, options, narrow.pushedFilters());
         }
 
         /** Whole columns of the table, in its order; at least one, since rows without columns cannot be counted. */

@@ -1,14 +1,15 @@
-"""Our Java classes for Spark: compiled from `FlussCatalog.java`, kept in a jar, loaded into a running session.
+"""Our Java classes for Spark: compiled from the Java files here, kept in a jar, loaded into a running session.
 
-Spark brings a Java compiler along (Janino), which compiles the file next to this one in a second; the jar is kept for
-the next program, for this source and this version of Spark. The classes wrap Spark's own for Python sources and lean on
-what is internal to Spark, so they are loaded only into the minor versions in `TESTED_SPARK`.
+Spark brings a Java compiler along (Janino), which compiles the files next to this one in a second; the jar is kept for
+the next program, for these sources and this version of Spark. The classes wrap Spark's own for Python sources and lean
+on what is internal to Spark, so they are loaded only into the minor versions in `TESTED_SPARK`.
 
 With them, `format("fluss")` has what Spark does not give Python sources: columns that a query does not need are not
-read, filters can be taken, and `count(*)` needs no rows where their number is known. Without them it is correct, but
-reads everything: Spark keeps the planned reader of a Python source with the DataFrame and gives it to the next query,
-so a reader that took the filters of one query would answer another one wrongly. The reader takes filters only if the
-Java side says that the scan is its own (`OWN_SCAN_OPTION`).
+read, filters can be taken, `count(*)` needs no rows where their number is known, batch reads are columnar, and rows to
+be written become Arrow batches faster. Without them it is correct, but slower, and reads everything: Spark keeps the
+planned reader of a Python source with the DataFrame and gives it to the next query, so a reader that took the filters
+of one query would answer another one wrongly. The reader takes filters only if the Java side says that the scan is its
+own (`OWN_SCAN_OPTION`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import logging
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ COUNT_SCAN = "count"
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
 """The newest that Janino knows; calls of static interface methods need it."""
-SOURCE = Path(__file__).with_name("FlussCatalog.java")
+SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("ColumnarReads", "ArrowWrites", "FlussCatalog"))
+"""In the order in which they need each other."""
 
 _logger = logging.getLogger(__name__)
 
@@ -75,30 +77,35 @@ def load(spark: SparkSession) -> None:
 
 
 def _compiled_jar(spark: SparkSession) -> Path:
-    """The classes in a jar, kept for this source and this version of Spark."""
+    """The classes in a jar, kept for these sources and this version of Spark."""
     from fluss.spark.environment import cache_folder
 
-    source = SOURCE.read_text(encoding="utf-8")
-    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    sources = [path.read_text(encoding="utf-8") for path in SOURCES]
+    digest = hashlib.sha256("".join(sources).encode()).hexdigest()[:16]
     jar = cache_folder("java", f"{spark.version} {digest}") / "fluss-spark.jar"
     if not jar.exists():
-        _write_jar(jar, _compile(spark, source))
+        _write_jar(jar, _compile(spark, sources))
     return jar
 
 
-def _compile(spark: SparkSession, source: str) -> dict[str, bytes]:
+def _compile(spark: SparkSession, sources: Sequence[str]) -> dict[str, bytes]:
     from py4j.protocol import Py4JJavaError
 
     jvm: Any = spark._jvm
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.setTargetVersion(JAVA_TARGET)
-    try:
-        compiler.cook(source)
-    except Py4JJavaError as error:
-        reason = error.java_exception.getMessage()
-        raise FlussError(f"the Java classes could not be compiled for Spark {spark.version}: {reason}") from None
-    return {name: bytes(code) for name, code in dict(compiler.getBytecodes()).items()}
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    classes: dict[str, bytes] = {}
+    for source in sources:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        compiler.setTargetVersion(JAVA_TARGET)
+        try:
+            compiler.cook(source)
+        except Py4JJavaError as error:
+            reason = error.java_exception.getMessage()
+            raise FlussError(f"the Java classes could not be compiled for Spark {spark.version}: {reason}") from None
+        classes.update((name, bytes(code)) for name, code in dict(compiler.getBytecodes()).items())
+        loader = compiler.getClassLoader()
+    return classes
 
 
 def _write_jar(jar: Path, classes: Mapping[str, bytes]) -> None:
