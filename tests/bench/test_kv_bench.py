@@ -62,7 +62,7 @@ def test_a_small_run_of_primary_key_tables(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_a_small_run_of_growth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--sizes", "3000", "6000", "--sample-rows", "1000", "--seconds", "0"]
+    small = ["--sizes", "3000", "6000", "--update-rows", "1000", "--replayed-rows", "1000", "--seconds", "0"]
     main(["--growth", *small, "--directory", str(tmp_path)])
     text = capsys.readouterr().out
     assert "| | 0.003 M keys | 0.006 M keys | growth | goal |" in text

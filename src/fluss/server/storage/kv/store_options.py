@@ -42,10 +42,14 @@ def store_options(resources: KvResources) -> Options:
 
 
 def readable_table_options() -> BlockBasedOptions:
-    """Files that other readers of snapshots can open too: Apache Fluss 0.9.1 comes with RocksDB of 2021 (6.20)."""
+    """Files that other readers of snapshots can open too: Apache Fluss 0.9.1 comes with RocksDB of 2021 (6.20).
+
+    Every block that is not in the cache is checked when it is read: with CRC32C, RocksDB's default, an eighth of the
+    time of a lookup in a table that is larger than the cache.
+    """
     table = BlockBasedOptions()
     table.set_format_version(5)
-    table.set_checksum_type(ChecksumType.crc32c())
+    table.set_checksum_type(ChecksumType.xxhash64())
     return table
 
 
