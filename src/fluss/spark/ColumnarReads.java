@@ -30,6 +30,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDat
 import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.MapInBatchEvaluatorFactory;
 import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
@@ -169,12 +170,13 @@ public class ColumnarReads {
             ArrowColumnVector rows = (ArrowColumnVector) batch.column(0);
             ColumnVector[] vectors = new ColumnVector[columns.length()];
             for (int i = 0; i < vectors.length; i++) {
-                vectors[i] = direct(rows.getChild(i));
+                vectors[i] = direct(rows.getChild(i), columns.fields()[i].dataType());
             }
             return new ColumnarBatch(vectors, batch.numRows());
         }
 
-        private static ColumnVector direct(ArrowColumnVector column) {
+        /** Only where Python gave what Spark expects: other memory would be read by its addresses otherwise. */
+        private static ColumnVector direct(ArrowColumnVector column, DataType expected) {
             ValueVector vector = column.getValueVector();
             boolean simple = vector instanceof BigIntVector
                 || vector instanceof IntVector
@@ -184,7 +186,8 @@ public class ColumnarReads {
                 || vector instanceof TimeStampMicroVector
                 || vector instanceof TimeStampMicroTZVector
                 || vector instanceof VarCharVector;
-            return simple && vector.getValueCount() > 0 ? new DirectVector((FieldVector) vector) : column;
+            simple = simple && vector.getValueCount() > 0 && column.dataType().equals(expected);
+            return simple ? new DirectVector((FieldVector) vector) : column;
         }
 
         public CustomTaskMetric[] currentMetricsValues() {
