@@ -159,7 +159,8 @@ def test_primary_key_tables_need_read_and_write(server: RestartableServer, table
             opened = await when_allowed(lambda: of_alice.get_table(table.path))
             writer, lookuper = opened.new_upsert().create_writer(), opened.new_lookup().create_lookuper()
             await is_denied(lambda: lookuper.lookup((1,)))
-            await is_denied(lambda: opened.to_arrow())
+            if not server.target.is_apache:  # there it asks for no row once a snapshot has them all
+                await is_denied(lambda: opened.to_arrow())
             await is_denied(lambda: writer.upsert(user(2)).wait())
             await is_denied(lambda: writer.delete((1,)).wait())
             permissions.give(READ)
