@@ -154,6 +154,7 @@ def run(address: str, seconds: float, folder: Path, picture: Path) -> None:
                     raise SystemExit(f"\nthe stream did not keep up: {query.exception() or query.lastProgress}")
                 query.awaitTermination(1)
                 done = progress(db, sensors, started)
+            query.processAllAvailable()  # so that nothing is under way that stopping would break off
         finally:
             query.stop()
             spark.stop()
