@@ -106,8 +106,8 @@ def test_queries_take_values_from_columns(filled: Tables, spark: SparkSession) -
         "count(*)",
         "count(small)",
         "sum(small)",
-        "sum(real)",
-        "sum(short_real)",
+        "sum(CAST(real AS DECIMAL(20, 6)))",  # exact: sums of doubles depend on which task is first
+        "sum(CAST(short_real AS DECIMAL(20, 6)))",
         "sum(length(name))",
         "max(name)",
         "min(day)",

@@ -56,6 +56,7 @@ import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.apache.spark.util.AccumulatorV2;
 
 /**
  * Writes whose rows become Arrow batches by plain stores into Arrow's memory.
@@ -65,6 +66,27 @@ import org.apache.spark.unsafe.types.UTF8String;
  * the beginning, texts grow by doubling, and a row is as large as Spark says.
  */
 public class ArrowWrites {
+    static scala.collection.Iterator one(Object item) {
+        return scala.collection.Iterator$.MODULE$.single(item);
+    }
+
+    /** What Spark's reports show of a Python process. */
+    static CustomTaskMetric[] values(UserDefinedPythonDataSource source, scala.collection.immutable.Map metrics) {
+        scala.collection.mutable.ListBuffer values = new scala.collection.mutable.ListBuffer();
+        scala.collection.Iterator entries = metrics.iterator();
+        while (entries.hasNext()) {
+            scala.Tuple2 entry = (scala.Tuple2) entries.next();
+            values.append(new scala.Tuple2(entry._1(), ((AccumulatorV2) entry._2()).value()));
+        }
+        return source.createPythonTaskMetrics(scala.collection.immutable.Map$.MODULE$.from(values));
+    }
+
+    /** Have Python take rows and give batches, which may come while rows still go. */
+    static scala.collection.Iterator run(MapInBatchEvaluatorFactory factory, scala.collection.Iterator rows) {
+        TaskContext context = TaskContext.get();
+        return new DirectRunner(factory).compute(one(rows), context.partitionId(), context);
+    }
+
     /** A write of the Python source, in batches and in streams. */
     public static class Builder extends PythonWriteBuilder {
         private final PythonDataSourceV2 source;
@@ -178,10 +200,7 @@ public class ArrowWrites {
                 metrics,
                 python.jobArtifactUUID(),
                 python.sessionUUID());
-            TaskContext context = TaskContext.get();
-            scala.collection.Iterator input = scala.jdk.javaapi.CollectionConverters.asScala(rows);
-            scala.collection.Iterator output =
-                new DirectRunner(factory).compute(ColumnarReads.one(input), context.partitionId(), context);
+            scala.collection.Iterator output = run(factory, scala.jdk.javaapi.CollectionConverters.asScala(rows));
             while (output.hasNext()) {
                 ColumnarBatch batch = (ColumnarBatch) output.next();
                 ArrowColumnVector messages = ((ArrowColumnVector) batch.column(0)).getChild(0);
@@ -212,7 +231,7 @@ public class ArrowWrites {
         }
 
         public CustomTaskMetric[] currentMetricsValues() {
-            return ColumnarReads.values(python.source(), metrics);
+            return values(python.source(), metrics);
         }
     }
 

@@ -11,7 +11,6 @@ import org.apache.arrow.vector.TimeStampMicroVector;
 import org.apache.arrow.vector.ValueVector;
 import org.apache.arrow.vector.VarCharVector;
 
-import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -27,7 +26,6 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition
 import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
-import org.apache.spark.sql.execution.python.ArrowPythonRunner;
 import org.apache.spark.sql.execution.python.MapInBatchEvaluatorFactory;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataType;
@@ -38,7 +36,6 @@ import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
-import org.apache.spark.util.AccumulatorV2;
 
 /**
  * Batch reads that hand the Arrow batches of the Python reader to Spark as they are.
@@ -47,21 +44,6 @@ import org.apache.spark.util.AccumulatorV2;
  * generated code takes the values from Arrow's memory, and only those that the query uses.
  */
 public class ColumnarReads {
-    static scala.collection.Iterator one(Object item) {
-        return scala.collection.Iterator$.MODULE$.single(item);
-    }
-
-    /** What Spark's reports show of a Python process. */
-    static CustomTaskMetric[] values(UserDefinedPythonDataSource source, scala.collection.immutable.Map metrics) {
-        scala.collection.mutable.ListBuffer values = new scala.collection.mutable.ListBuffer();
-        scala.collection.Iterator entries = metrics.iterator();
-        while (entries.hasNext()) {
-            scala.Tuple2 entry = (scala.Tuple2) entries.next();
-            values.append(new scala.Tuple2(entry._1(), ((AccumulatorV2) entry._2()).value()));
-        }
-        return source.createPythonTaskMetrics(scala.collection.immutable.Map$.MODULE$.from(values));
-    }
-
     /** A scan of the Python source whose batches stay columns; streams are read as Spark does it. */
     public static class ColumnarScan extends PythonScan {
         private boolean streams = false;
@@ -141,24 +123,8 @@ public class ColumnarReads {
                 metrics,
                 python.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$jobArtifactUUID,
                 python.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$sessionUUID);
-            ArrowPythonRunner runner = runner(factory);
             InternalRow task = new GenericInternalRow(new Object[] {partition.pickedPartition()});
-            InternalRow wrapped = new GenericInternalRow(new Object[] {task});
-            TaskContext context = TaskContext.get();
-            batches = runner.compute(one(one(wrapped)), context.partitionId(), context);
-        }
-
-        /** What the factory's evaluator runs Python with; the evaluator itself would turn the batches into rows. */
-        private static ArrowPythonRunner runner(MapInBatchEvaluatorFactory factory) {
-            Object evaluator = factory.createEvaluator();
-            try {
-                Class runner = Class.forName(
-                    evaluator.getClass().getName() + "$$anon$1", true, factory.getClass().getClassLoader());
-                int[][] arguments = new int[][] {{0}};
-                return (ArrowPythonRunner) runner.getConstructors()[0].newInstance(new Object[] {evaluator, arguments});
-            } catch (ReflectiveOperationException other) {
-                throw new IllegalStateException("this version of Spark runs Python sources in another way", other);
-            }
+            batches = ArrowWrites.run(factory, ArrowWrites.one(task));
         }
 
         public boolean next() {
@@ -191,7 +157,7 @@ public class ColumnarReads {
         }
 
         public CustomTaskMetric[] currentMetricsValues() {
-            return values(source, metrics);
+            return ArrowWrites.values(source, metrics);
         }
 
         public void close() {

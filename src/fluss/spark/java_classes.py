@@ -37,7 +37,7 @@ COUNT_SCAN = "count"
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
 """The newest that Janino knows; calls of static interface methods need it."""
-SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("ColumnarReads", "ArrowWrites", "FlussCatalog"))
+SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("ArrowWrites", "ColumnarReads", "FlussCatalog"))
 """In the order in which they need each other."""
 
 _logger = logging.getLogger(__name__)

@@ -169,6 +169,7 @@ class Committer:
             try:
                 result()
             except Exception:
+                # The results of other logs wait behind it.
                 _logger.exception("processing the result of a log write failed")
 
     def close(self, drain: bool = True) -> None:
