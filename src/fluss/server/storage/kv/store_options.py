@@ -28,9 +28,9 @@ def store_options(resources: KvResources) -> Options:
     options.set_keep_log_file_num(limits.MAX_INFO_LOGS)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
-    # Rows of a put come in the order of their keys, so each finds its place next to the one before: a third less time per
-    # row. RocksDB looks there only on the way that it has for many writers at once. What others lose on that way, that a
-    # reader in another thread sees a put whole or not at all, is nothing to us: one thread writes and reads.
+    # Rows of a put come in the order of their keys, so each finds its place next to the one before: a third less time
+    # per row. RocksDB looks there only on the way that it has for many writers at once. What others lose on that way,
+    # that a reader in another thread sees a put whole or not at all, is nothing to us: one thread writes and reads.
     options.set_unordered_write(True)
     options.set_memtable_prefix_bloom_ratio(limits.WRITE_BUFFER_BLOOM_RATIO)
     options.set_memtable_whole_key_filtering(True)
