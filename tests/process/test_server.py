@@ -108,7 +108,7 @@ def test_the_limit_on_open_files_is_raised_as_far_as_it_goes(tmp_path: Path) -> 
 
 
 def test_tables_and_ports_survive_a_clean_stop_and_a_kill(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data") as server:
+    with ServerProcess(tmp_path / "data", bind="127.0.0.1:0") as server:
         table_id = create_table(server.address, "kept", 1)
         first = (server.address, tablet_addresses(server))
         assert server.stop() == 0

@@ -67,7 +67,7 @@ HANGING = """
 
 
 def test_every_phase_of_a_test_has_a_limit(tmp_path: Path) -> None:
-    printed = run_tests(tmp_path, HANGING, limit_seconds=1)
+    printed = run_tests(tmp_path, HANGING, limit_seconds=3)
     assert "1 failed, 2 passed, 2 errors" in printed
     for phase, name in (("set-up", "test_set_up"), ("call", "test_call"), ("tear-down", "test_tear_down")):
         assert f"{phase} of test_some.py::{name} runs for" in printed

@@ -93,7 +93,7 @@ def test_a_full_disk_loses_nothing_and_goes_on_by_itself(disk: Path) -> None:
             fill(filler, free - 8 * 1024 * 1024)  # the reserve is left: the decision fits, the rows do not
             decide(table, waiting)
             with pytest.raises(FlussError) as caught:
-                commit_staged(table, QUERY, 1, [], 1)
+                commit_staged(table, QUERY, 1, [], 5)
             assert caught.value.error_code == ErrorCode.REQUEST_TIME_OUT
             assert "no space left" in caught.value.message
             assert count(table) == len(staged) * ROWS

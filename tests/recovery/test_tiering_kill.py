@@ -29,7 +29,7 @@ ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS") or 30)
 KINDS = ("tierer", "tierer", "step", "step", "step", "step", "part of the server", "server")
 STEPS = ("planned", "written", "prepared", "committed", "registered")
 LONGEST_PAUSE_SECONDS = 0.6
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 120.0
 # Tables of a tierer that died are handed out again soon; one that lives sends five heartbeats in that time.
 SERVER = {"lake.tiering.heartbeat-timeout": "1 s", "lake.tiering.check-interval": "100 ms"}
 

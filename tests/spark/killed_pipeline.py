@@ -110,6 +110,34 @@ class Checkpoint:
         return sum(offsets["buckets"])
 
 
+def python_workers(driver: int) -> list[psutil.Process]:
+    """The Python processes in which a driver's tasks run: children of the one that Spark forks them from."""
+    found = []
+    for process in psutil.Process(driver).children(recursive=True):
+        try:
+            parent = process.parent()
+            if parent is not None and all("pyspark.worker" in each.cmdline() for each in (process, parent)):
+                found.append(process)
+        except psutil.NoSuchProcess:  # ended meanwhile
+            continue
+    return found
+
+
+def kill_worker(driver: int, rng: random.Random, deadline_seconds: float) -> None:
+    """`kill -9` of one of the Python processes in which tasks run, as soon as there is one."""
+
+    def is_killed() -> bool:
+        try:
+            found = python_workers(driver)
+            if found:
+                rng.choice(found).kill()
+            return bool(found)
+        except psutil.NoSuchProcess:  # ended by itself in this moment
+            return False
+
+    wait_until(is_killed, "a Python worker runs", deadline_seconds)
+
+
 class SparkProgram:
     """The driver with everything that it has started: killed, and replaced by one that may be ready by then."""
 
@@ -158,21 +186,8 @@ class SparkProgram:
         assert process.stdin is not None
         process.stdin.close()
 
-    def workers(self) -> list[psutil.Process]:
-        """The Python processes in which tasks run: children of the one that Spark forks them from."""
-        found = []
-        for process in psutil.Process(self._process.pid).children(recursive=True):
-            try:
-                parent = process.parent()
-                if parent is not None and all("pyspark.worker" in each.cmdline() for each in (process, parent)):
-                    found.append(process)
-            except psutil.NoSuchProcess:  # ended meanwhile
-                continue
-        return found
-
     def kill_worker(self, rng: random.Random) -> None:
-        wait_until(self.workers, "a Python worker runs", PROGRESS_SECONDS)
-        rng.choice(self.workers()).kill()
+        kill_worker(self._process.pid, rng, PROGRESS_SECONDS)
 
     def wait_for_progress(self, batches: int = 1) -> None:
         """Until both queries have finished so many batches from now on."""

@@ -157,10 +157,10 @@ def test_a_server_that_stays_away_is_waited_for_only_so_long() -> None:
         options = {"scan.poll.timeout": 2_000, "scan.maxRecordsPerPartition": LOG_ROWS}
         reading = place.read(path, **options)
         started = time.monotonic()
-        with pytest.raises(FlussError, match="no rows for 2 s"):
+        with pytest.raises(FlussError, match=r"no rows for \d+ s"):
             read_with(reading.batches(), server.goes_away)
         assert time.monotonic() - started < SOON_SECONDS
-        with pytest.raises(FlussError, match="have not answered for 2 s"):
+        with pytest.raises(FlussError, match=r"have not answered for \d+ s"):
             reading.table()
         server.comes_back()
 

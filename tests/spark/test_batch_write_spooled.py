@@ -178,7 +178,7 @@ def test_an_append_that_outlasts_its_claim_is_not_done_twice(
     plan: WritePlan, added: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first attempt appends for longer than a claim lives; the second one comes when the claim would have ended."""
-    monkeypatch.setattr(claim, "CLAIM_MS", 2000)
+    monkeypatch.setattr(claim, "CLAIM_MS", 6000)
     holding, go_on = threading.Event(), threading.Event()
     appends = []
 
@@ -193,7 +193,7 @@ def test_an_append_that_outlasts_its_claim_is_not_done_twice(
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(run_task, plan, identity, rows(0))
         assert holding.wait(DEADLINE_SECONDS)
-        ended = time.monotonic() + 2.2
+        ended = time.monotonic() + 6.6
         second = pool.submit(run_task, plan, identity, rows(0))
         wait_until(lambda: len(appends) > 1 or time.monotonic() > ended, "the end of a claim that nobody renews")
         go_on.set()

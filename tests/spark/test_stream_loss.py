@@ -125,7 +125,7 @@ def test_a_table_created_again_is_not_the_same(tables: ReaderTables) -> None:
         tables.create()
         tables.append(0, 10)
         with pytest.raises(FlussError, match="dropped and created again"):
-            query.next_rows()
+            wait_until(lambda: query.next_rows() and False, "it is noticed")
         with pytest.raises(FlussError, match="dropped and created again"):
             query.rows(start, end)
     text = rf"now has id \d+, but this query reads the one with id {start['table_id']}.*new checkpoint"

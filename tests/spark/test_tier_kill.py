@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 import fluss
+from tests.spark.killed_pipeline import kill_worker
 from tests.support.lake_model import LakeModel
 from tests.support.peers import free_ports
 from tests.support.server_process import COMMAND, ServerProcess, wait_until
@@ -49,21 +50,8 @@ class Driver:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def workers(self) -> list[psutil.Process]:
-        """The Python processes in which tasks run."""
-        found = []
-        for process in psutil.Process(self._process.pid).children(recursive=True):
-            try:
-                parent = process.parent()
-                if parent is not None and all("pyspark.worker" in each.cmdline() for each in (process, parent)):
-                    found.append(process)
-            except psutil.NoSuchProcess:  # ended meanwhile
-                continue
-        return found
-
     def kill_worker(self, rng: random.Random) -> None:
-        wait_until(self.workers, "a Python worker runs", PROGRESS_SECONDS)
-        rng.choice(self.workers()).kill()
+        kill_worker(self._process.pid, rng, PROGRESS_SECONDS)
 
     def log_text(self) -> str:
         return self._log.read_text(errors="replace")[-6000:]

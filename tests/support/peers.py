@@ -5,24 +5,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import random
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PEERS = CHECKOUT / ".peers"
 
 FETCH_TIMEOUT_SECONDS = 300
+# Systems begin at 32768 (Linux) or 49152 when a program asks for any port.
+NEVER_HANDED_OUT = range(15_000, 32_000)
 
 
 class PeerMissingError(Exception):
     """A peer cannot be had on this machine; the text says what is missing and why (it becomes the skip reason)."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
     """Let one process at a time make a peer: several test runs may share a checkout."""
     with path.open("w") as handle:
@@ -62,12 +65,16 @@ def run_fetch(command: Sequence[str], what: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that are free now, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports of the loopback interface that are free now, all different, and that nobody gets without asking for them.
+
+    Between this call and the start of a server, and while a server is restarted, they belong to nobody: a port that the
+    system hands out by itself could be another program's by then.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.choice(NEVER_HANDED_OUT)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in found:
+                found.append(port)
+    return found

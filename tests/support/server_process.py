@@ -20,10 +20,13 @@ from types import TracebackType
 
 import psutil
 
+from tests.support.peers import free_ports
+
 START_DEADLINE_SECONDS = 60.0
 STOP_DEADLINE_SECONDS = 40.0
 POLL_SECONDS = 0.01
 
+LOOPBACK = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "fluss.cli.main")
 
 
@@ -42,20 +45,23 @@ class ServerFailedError(AssertionError):
 class ServerProcess:
     """A `fluss server`, started by the constructor and by `start` after `kill` or `stop`.
 
-    The context manager stops it cleanly, or kills what is left of it. `config` are options by their names.
+    The context manager stops it cleanly, or kills what is left of it. `config` are options by their names. Unless told
+    otherwise it has a free port, the same one after every start.
     """
 
     def __init__(
         self,
         data: Path,
         *arguments: str,
-        bind: str | None = "127.0.0.1:0",
+        bind: str | None = LOOPBACK,
         tablets: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
         self.data = data
         self.log_path = data.parent / f"{data.name}.log"
         self._command: list[str] = [*COMMAND, "server", "--data", str(data), *arguments]
+        if bind == LOOPBACK:
+            bind = f"{LOOPBACK}:{free_ports(1)[0]}"
         if bind is not None:
             self._command += ["--bind", bind]
         if tablets is not None:

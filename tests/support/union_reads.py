@@ -22,7 +22,7 @@ SERVER = {
     "kv.snapshot.interval": "200ms",
 }
 EXPIRING = {"table.log.ttl": "1s", "table.log.tiered.local-segments": "1"}
-EXPIRY_SECONDS = 30.0
+EXPIRY_SECONDS = 120.0
 
 
 def ordered(rows: Iterable[Mapping[str, Any]]) -> Rows:

@@ -210,18 +210,31 @@ class IoThread:
         if running is self.loop:
             return running.create_task(coroutine)
         future: asyncio.Future[T] = running.create_future()
+        started: list[asyncio.Task[T]] = []
         try:
-            self.call_soon(self._start_for, running, coroutine, future)
+            self.call_soon(self._start_for, running, coroutine, future, started)
         except FlussError:
             coroutine.close()
             raise
+
+        def abandoned(future: asyncio.Future[T]) -> None:
+            if future.cancelled():  # its start was handed over before this, and so comes first
+                with contextlib.suppress(RuntimeError):
+                    self.loop.call_soon_threadsafe(lambda: started[0].cancel())
+
+        future.add_done_callback(abandoned)
         return future
 
     def _start_for(
-        self, running: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], future: asyncio.Future[T]
+        self,
+        running: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, T],
+        future: asyncio.Future[T],
+        started: list[asyncio.Task[T]],
     ) -> None:
         """One hand-over back to the user's loop; a loop that was closed meanwhile wants no answer."""
         task = self.loop.create_task(coroutine)
+        started.append(task)
 
         def deliver() -> None:
             if future.done():
@@ -239,14 +252,7 @@ class IoThread:
             with contextlib.suppress(RuntimeError):
                 running.call_soon_threadsafe(deliver)
 
-        def abandoned(future: asyncio.Future[T]) -> None:
-            if future.cancelled():
-                with contextlib.suppress(RuntimeError):
-                    self.loop.call_soon_threadsafe(task.cancel)
-
         task.add_done_callback(finished)
-        with contextlib.suppress(RuntimeError):
-            running.call_soon_threadsafe(future.add_done_callback, abandoned)
 
     # ---- life ----
 

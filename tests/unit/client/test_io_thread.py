@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,16 @@ from fluss.client import io_thread
 from fluss.client.io_thread import IoThread
 from fluss.errors import ErrorCode, FlussError
 from tests.support.server_process import wait_until
+
+DEADLINE_SECONDS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def kept() -> Iterator[None]:
+    """An idle stop that an earlier test left pending does not end the thread in the middle of a test."""
+    io = IoThread.acquired()
+    yield
+    io.release()
 
 
 async def thread_name() -> str:
@@ -55,25 +66,53 @@ def test_results_and_errors_reach_any_event_loop() -> None:
 
 def test_cancelling_reaches_the_work() -> None:
     io = IoThread.shared()
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     async def work() -> None:
+        begun.set()
         try:
             await forever()
         finally:
             ended.set()
 
     async def body() -> None:
+        waiting = asyncio.ensure_future(io.awaitable(work()))
+        assert await asyncio.to_thread(begun.wait, DEADLINE_SECONDS)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(io.awaitable(work()), 0.05)
+            await asyncio.wait_for(waiting, 0.05)
 
     asyncio.run(body())
-    assert ended.wait(5)
+    assert ended.wait(DEADLINE_SECONDS)
+    begun.clear()
     ended.clear()
-    io.submit(work()).cancel()  # possibly before it began
+    future = io.submit(work())
+    assert begun.wait(DEADLINE_SECONDS)
+    future.cancel()
+    assert ended.wait(DEADLINE_SECONDS)
     with pytest.raises(FlussError):
         io.run(work(), timeout=0.05)
-    assert ended.wait(5)
+
+
+def test_work_that_is_cancelled_before_it_begins_is_not_left_running() -> None:
+    io = IoThread.shared()
+    go_on = threading.Event()
+    io.call_soon(go_on.wait, DEADLINE_SECONDS)  # the thread is busy with something else
+    never = asyncio.Event()  # kept, so that no work is left out because it was collected
+
+    async def work() -> None:
+        await never.wait()
+
+    async def body() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(io.awaitable(work()), 0.02)
+
+    async def running() -> str:
+        return str(asyncio.all_tasks())
+
+    asyncio.run(body())
+    io.submit(work()).cancel()
+    go_on.set()
+    wait_until(lambda: work.__qualname__ not in io.run(running()), "nobody waits for it any more")
 
 
 def test_a_loop_that_is_gone_is_no_problem() -> None:

@@ -133,8 +133,8 @@ def test_a_server_failure_frame_ends_the_connection_with_its_error() -> None:
 def test_silence_ends_in_a_time_out_and_the_connection_is_given_up() -> None:
     async def body() -> None:
         with ScriptedServer(lambda *_: None) as server:
-            connection = await connect(server, **{"request-timeout": "80"})
-            error = await failure(connection.call(LIST, REQUEST))
+            connection = await connect(server)
+            error = await failure(connection.call(LIST, REQUEST, timeout_ms=80))
             assert error.error_code == ErrorCode.REQUEST_TIME_OUT
             assert "no answer to LIST_DATABASES" in error.message
             assert connection.closed
@@ -152,7 +152,7 @@ def test_a_late_answer_is_dropped_while_others_go_on() -> None:
     async def body() -> None:
         with ScriptedServer(script) as server:
             connection = await connect(server)
-            silent = connection.call(ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name="x"), timeout_ms=100)
+            silent = connection.call(ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name="x"), timeout_ms=1000)
             while not silent.done():  # other answers show that the connection is alive
                 assert (await connection.call(LIST, REQUEST)).database_name == ["now"]
             assert (await failure(silent)).error_code == ErrorCode.REQUEST_TIME_OUT

@@ -133,12 +133,12 @@ def test_a_turn_ends_after_some_requests_and_others_come_in_between() -> None:
 
 @pytest.mark.parametrize("use_uvloop", [True, False])
 def test_a_peer_that_takes_no_answers_is_not_read_from_and_then_cut_off(use_uvloop: bool) -> None:
-    limits = NetworkLimits(max_unsent_bytes_before_pause=100_000, write_stall_seconds=0.4)
+    limits = NetworkLimits(max_unsent_bytes_before_pause=100_000, write_stall_seconds=2.0)
     with running_network(limits, use_uvloop=use_uvloop) as network:
         network.service.fetch_payload = [memoryview(bytes(4_000_000))]
         with network.client() as client:
-            client.send_bytes(request_frame(ApiKey.FETCH_LOG, 0, 1, FETCH) * 100)
             wait_until(lambda: network.server.connection_count == 1)
+            client.send_bytes(request_frame(ApiKey.FETCH_LOG, 0, 1, FETCH) * 100)
             assert_others_are_served(network)
             wait_until(lambda: network.server.connection_count == 0)
         assert_others_are_served(network)
@@ -244,18 +244,18 @@ def test_a_frame_that_drips_ends_the_connection() -> None:
 
 
 def test_no_login_in_time() -> None:
-    with running_network(NetworkLimits(login_seconds=0.2)) as network:
+    with running_network(NetworkLimits(login_seconds=2.0)) as network:
         with network.sasl_client() as client:
             client.api_versions()
             assert client.is_closed_by_server()
         with network.sasl_client() as client:
             client.authenticate("admin", "secret")
-            wait_until(lambda: network.server.now > network.in_loop(lambda: network.server.loop.time()) - 0.2)
+            wait_until(lambda: network.server.now > network.in_loop(lambda: network.server.loop.time()) - 2.0)
             client.metadata()
 
 
 def test_idle_connections_end_but_not_those_with_requests_under_way() -> None:
-    with running_network(NetworkLimits(idle_seconds=0.3)) as network, network.client() as waiting:
+    with running_network(NetworkLimits(idle_seconds=2.0)) as network, network.client() as waiting:
         request_id = waiting.send(ApiKey.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name="d"))
         with network.client() as idle:
             idle.metadata()

@@ -15,7 +15,7 @@ from fluss.spark.write.claim import Claim
 from fluss.spark.write.markers import Markers
 
 DEADLINE_SECONDS = 20.0
-CLAIM_MS = 800
+CLAIM_MS = 2000
 
 
 class Notes:

@@ -257,7 +257,7 @@ def test_appending_waits_for_room_on_a_full_disk(tmp_path: Path) -> None:
         await tablet.prepare(table, attempt)
         files.free_space_bytes = 0
         assert tablet.decide(table, attempt)
-        error = await error_of(tablet.apply(table, timeout_ms=200))
+        error = await error_of(tablet.apply(table, timeout_ms=1500))
         assert error.error_code == ErrorCode.REQUEST_TIME_OUT
         assert "no space left" in error.message
         assert await tablet.rows(table) == [0]
@@ -279,7 +279,7 @@ def test_a_decided_file_that_cannot_be_read_is_reported_and_nothing_is_skipped(t
         damaged[-1] ^= 1
         file.write_bytes(damaged)
         assert tablet.decide(table, attempt)
-        assert "wrong checksum" in (await error_of(tablet.apply(table, timeout_ms=200))).message
+        assert "wrong checksum" in (await error_of(tablet.apply(table, timeout_ms=1500))).message
         file.write_bytes(whole[:-1])
         await asyncio.sleep(0)
         await eventually(lambda: "no whole batch" in str(tablet.service.staging.applier._problems), "it is noticed")
