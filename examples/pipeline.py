@@ -43,7 +43,7 @@ AVERAGES = pa.schema(
 )
 READINGS_PER_ROUND = 400
 ROUND_SECONDS = 0.1
-CATCH_UP_SECONDS = 60
+CATCH_UP_SECONDS = 180
 
 
 def create_tables(db: fluss.Database) -> None:

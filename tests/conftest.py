@@ -22,7 +22,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))
 
 # Apache Fluss elects leaders and spreads new schemas after it has answered, and on a busy machine sometimes never does.
 # Such a test runs again on a fresh table; every other failure on the peer counts at once, and on our server all do.
-PEER_HICCUPS = ["no leader at the moment", "No leader found", "Invalid schema id"]
+PEER_HICCUPS = ["no leader at the moment", "No leader found", "Invalid schema id", "PeerLostError"]
 MAX_RERUNS_ON_PEER = 2
 
 

@@ -121,7 +121,7 @@ def test_a_stopped_server_is_reported_when_retries_end(
                 writer.append((0, 1)).wait().result(60)
         assert caught.value.error_code == fluss.ErrorCode.NETWORK_EXCEPTION
         server.comes_back()
-        wait_until(lambda: is_acknowledged(writer, 2), "rows are written again")
+        wait_until(lambda: is_acknowledged(writer, 2), "rows are written again", 90)
         rows = read_table(connection, table.get_table_path(), BUCKETS)
         assert sorted({row["number"] for row in rows}) == [0, 2]
 
@@ -141,8 +141,6 @@ def test_a_server_that_does_not_come_back_is_said_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(row_buffer, "SILENT_SECONDS", 0.2)
-
     def said() -> list[str]:
         texts = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
         return [text for text in texts if table_name in text]
@@ -152,6 +150,7 @@ def test_a_server_that_does_not_come_back_is_said_once(
         writer = table.new_append().create_writer()
         writer.append((0, 0))
         writer.flush().result()
+        monkeypatch.setattr(row_buffer, "SILENT_SECONDS", 0.2)
         server.goes_away()
         for number in range(1, 200):
             writer.append((0, number))

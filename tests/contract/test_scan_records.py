@@ -126,6 +126,8 @@ def test_a_waiting_poll_returns_when_a_row_arrives(connection: FlussConnection, 
     with table.records() as scanner:
         scanner.subscribe_all()
         assert scanner.poll(10).is_empty()
+        table.write(rows_of([9]))  # a leader is elected only now, perhaps
+        assert poll_ids(scanner, 1) == [9]
         for number in range(5):
             timer = threading.Timer(0.05, table.write, [rows_of([number])])
             started = time.monotonic()

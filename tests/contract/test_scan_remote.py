@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -43,14 +44,16 @@ class RemoteTable:
         wait_until(lambda: len(self.remote_segments()) > 3, "there are remote segments")
 
     def local_segments(self) -> list[Path]:
-        return self._segments(self.server.data_directory, "log-0/*.log")
+        return self._segments(self.server.data_directory, "log-0")
 
     def remote_segments(self) -> list[Path]:
-        return self._segments(self.server.remote_directory / "log", "0/*/*.log")
+        return self._segments(self.server.remote_directory / "log", "0")
 
-    def _segments(self, directory: Path, files: str) -> list[Path]:
-        folder = next(directory.glob(f"**/fluss/{self.name}-{self.table.table_id}"))
-        return sorted(folder.glob(files))
+    def _segments(self, directory: Path, bucket: str) -> list[Path]:
+        """The segments of the bucket; folders may vanish meanwhile."""
+        inside = str(Path("fluss", f"{self.name}-{self.table.table_id}", bucket))
+        found = [Path(folder, name) for folder, _, names in os.walk(directory) if inside in folder for name in names]
+        return sorted(path for path in found if path.suffix == ".log")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -122,7 +125,7 @@ def test_a_restart_while_remote_segments_are_read(remote: RemoteTable, monkeypat
         finally:
             remote.server.comes_back()
         while len(found) < remote.row_count:
-            more = scanner.poll_arrow(WAIT_MS).column("id").to_pylist()
+            more = scanner.poll_arrow(5 * WAIT_MS).column("id").to_pylist()
             assert more
             found += more
         assert found == list(range(remote.row_count))

@@ -15,7 +15,7 @@ import pytest
 
 import fluss
 from fluss import FlussConnection, FlussError, col
-from fluss.client.scanner.offsets import EARLIEST, list_bucket_offsets
+from fluss.client.bucket_offsets import EARLIEST, list_bucket_offsets
 from fluss.client.table_read import changelog, current, snapshot_rows
 from fluss.client.table_read.bucket_scan import BucketScan
 from fluss.client.table_read.bucket_state import BucketState
@@ -160,8 +160,7 @@ def test_a_bucket_as_of_an_offset(
 
     table.write(FIRST[:200])
     _wait_for_snapshots(table)
-    (first,) = _snapshots(table).values()
-    assert first.log_offset == 200
+    wait_until(lambda: _snapshots(table)[bucket].log_offset == 200, "a snapshot of all rows", DEADLINE_SECONDS)
     table.write([user(5, "five"), user(250)], deleted=[{"id": 7}])
     wait_until(lambda: _snapshots(table)[bucket].log_offset == 204, "a snapshot of all changes", DEADLINE_SECONDS)
     table.write([user(5, "six")], deleted=[{"id": 250}])
@@ -204,6 +203,7 @@ def test_leases(connection: FlussConnection, name: str) -> None:
 def test_a_snapshot_that_does_not_exist(server: RestartableServer, connection: FlussConnection, name: str) -> None:
     table = KvTable(connection, name, bucket_count=1)
     session, (bucket,) = table.table._session, _buckets(table)
+    table.write([user(1)])  # from then on Apache Fluss's coordinator knows the table by its id
     with pytest.raises(FlussError) as caught:
         list(snapshot_rows.snapshot_batches(session, table.table._table, bucket, 77))
     assert caught.value.error_code == fluss.ErrorCode.KV_SNAPSHOT_NOT_EXIST

@@ -18,11 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import pytest
+
 from tests.support.peers import PeerMissingError, free_ports, make_once, run_fetch
+from tests.support.time_limits import TestHangsError
 
 VERSION = "0.9.1"
 START_TIMEOUT_SECONDS = 90.0
@@ -73,10 +76,25 @@ def library() -> Path:
 _running: list[ApacheFluss] = []
 
 
+class PeerLostError(Exception):
+    """A test failed on a cluster that had lost its way meanwhile, which says nothing about us."""
+
+
 def pytest_runtest_setup() -> None:
     """As a pytest plug-in: no test begins with a cluster that an earlier one has upset."""
     for cluster in _running:
         cluster.heal()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """A test that was upset together with its cluster can be told by its error."""
+    try:
+        return (yield)
+    except (Exception, pytest.fail.Exception, TestHangsError) as error:
+        if any(cluster.is_lost() for cluster in _running):
+            raise PeerLostError("the coordinator of Apache Fluss has lost its way during this test") from error
+        raise
 
 
 class ApacheFluss:
@@ -136,22 +154,23 @@ class ApacheFluss:
                     raise TimeoutError(f"Apache Fluss is not ready after {timeout_seconds} s\n{self.log_tails()}")
                 time.sleep(0.05)
 
-    def heal(self) -> None:
-        """Start the coordinator again if it has lost its way; that can happen at any time and lasts for ever.
+    def is_lost(self) -> bool:
+        """Whether the coordinator has lost its way since it was last healed; that lasts for ever.
 
         When 0.9.1 hears of a new partition before it hears of the partition's table, it stumbles over the missing table
         and leaves a request half made. From then on it refuses to make another one, so no bucket gets a leader.
         """
-        log = self.directory / "coordinator.log"
-        size = log.stat().st_size
-        with log.open("rb") as lines:
+        with (self.directory / "coordinator.log").open("rb") as lines:
             lines.seek(self._coordinator_log_read)
-            lost = _LOST_COORDINATOR in lines.read(size - self._coordinator_log_read)
-        self._coordinator_log_read = size
-        if not lost:
+            return _LOST_COORDINATOR in lines.read()
+
+    def heal(self) -> None:
+        """Start the coordinator again if it has lost its way."""
+        if not self.is_lost():
             return
         self._processes["coordinator"].terminate()  # a killed one would keep its place in ZooKeeper for a while
-        self._processes["coordinator"].wait(STOP_TIMEOUT_SECONDS)
+        self._processes["coordinator"].wait(START_TIMEOUT_SECONDS)
+        self._coordinator_log_read = (self.directory / "coordinator.log").stat().st_size
         self._launch("coordinator", _COORDINATOR, "--configDir", str(self.directory / "coordinator"))
         self.wait_until_ready()
 

@@ -95,11 +95,11 @@ class ScanTable:
             return scanner.to_arrow()
 
 
-def poll_ids(scanner: fluss.LogScanner, count: int) -> list[int]:
+def poll_ids(scanner: fluss.LogScanner, count: int, wait_ms: int = WAIT_MS) -> list[int]:
     """Poll until `count` rows are there; their ids in the order of arrival."""
     found: list[int] = []
     while len(found) < count:
-        records = scanner.poll(WAIT_MS)
-        assert not records.is_empty(), f"{len(found)} of {count} rows, then nothing for {WAIT_MS} ms"
+        records = scanner.poll(wait_ms)
+        assert not records.is_empty(), f"{len(found)} of {count} rows, then nothing for {wait_ms} ms"
         found += [record.row["id"] for record in records]
     return found

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from fluss.client.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
 from fluss.client.cluster import Cluster
 from fluss.client.data_types import as_data_type
 from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
 from fluss.client.descriptors import TableDescriptor
 from fluss.client.schemas import Schema, SchemaInfo
 from fluss.client.table_info import TableInfo
-from fluss.client.values import LakeSnapshot, OffsetSpec, OffsetType, PartitionInfo, PartitionSpec, ServerNode
+from fluss.client.values import (
+    LakeSnapshot,
+    OffsetSpec,
+    OffsetType,
+    PartitionInfo,
+    PartitionSpec,
+    ServerNode,
+    TableBucket,
+)
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import descriptor as wire
 from fluss.model.names import PARTITION_NAME_SEPARATOR
-from fluss.model.paths import TableBucket, TablePath
+from fluss.model.paths import TablePath
 from fluss.model.schema import Column, schema_from_json
 from fluss.model.types import data_type_to_json
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 
-CLIENT_REPLICA_ID = -1
-OFFSET_ATTEMPTS = 5
-OFFSET_RETRY_SECONDS = 0.05
-# The leader moved or is not there yet: ask for it again.
-_LEADER_CODES = frozenset(
-    {
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
-        ErrorCode.LEADER_NOT_AVAILABLE_EXCEPTION,
-        ErrorCode.FENCED_LEADER_EPOCH_EXCEPTION,
-    }
-)
-_OFFSET_NUMBERS = {OffsetType.EARLIEST: 0, OffsetType.LATEST: 1, OffsetType.TIMESTAMP: 2}
+_OFFSET_NUMBERS = {OffsetType.EARLIEST: EARLIEST, OffsetType.LATEST: LATEST, OffsetType.TIMESTAMP: TIMESTAMP}
 SET_VALUE, REMOVE_VALUE, APPEND_TO_LIST, REMOVE_FROM_LIST = 0, 1, 2, 3
 COLUMN_LAST = 0
 
@@ -181,55 +176,17 @@ class AdminCalls:
     async def list_offsets(
         self, path: TablePath, partition_name: str | None, bucket_ids: Sequence[int], spec: OffsetSpec
     ) -> dict[int, int]:
-        """Ask all leaders at the same time; again, with fresh leaders, for buckets whose leader has moved."""
+        """One offset per bucket of a table, or of one of its partitions."""
         table = await self._cluster.table(path)
         _check_partitioning(path, table.is_partitioned, partition_name)
         partition_id = None if partition_name is None else await self._cluster.partition_id(path, partition_name)
         for bucket_id in bucket_ids:
             if not 0 <= bucket_id < table.bucket_count:
                 raise FlussError(f"table {path} has no bucket {bucket_id}, only 0 to {table.bucket_count - 1}")
-        offsets: dict[int, int] = {}
-        missing = [TableBucket(table.table_id, partition_id, bucket_id) for bucket_id in dict.fromkeys(bucket_ids)]
-        for attempt in range(OFFSET_ATTEMPTS):
-            found, failed, last = await self._ask_offsets(path, missing, spec)
-            offsets |= found
-            if not failed:
-                break
-            if attempt == OFFSET_ATTEMPTS - 1:
-                raise last
-            missing = failed
-            await asyncio.sleep(OFFSET_RETRY_SECONDS * 2**attempt)
-        return {bucket_id: offsets[bucket_id] for bucket_id in bucket_ids}
-
-    async def _ask_offsets(
-        self, path: TablePath, buckets: Sequence[TableBucket], spec: OffsetSpec
-    ) -> tuple[dict[int, int], list[TableBucket], FlussError]:
-        """(offsets found, buckets to ask for again, why)."""
-        by_server: dict[int, tuple[Any, list[TableBucket]]] = {}
-        for bucket in buckets:
-            connection = await self._cluster.leader(bucket, path)
-            by_server.setdefault(id(connection), (connection, []))[1].append(bucket)
-        calls = [
-            connection.call(ApiKey.LIST_OFFSETS, _offsets_request(group, spec))
-            for connection, group in by_server.values()
-        ]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        found: dict[int, int] = {}
-        failed: list[TableBucket] = []
-        last = FlussError("no answer")
-        for (_, group), answer in zip(by_server.values(), answers, strict=True):
-            if isinstance(answer, BaseException):
-                last = _movable(answer)
-                failed.extend(group)
-                continue
-            errors = _take_offsets(answer, found)
-            for bucket in group:
-                if bucket.bucket_id not in found:
-                    last = _movable(errors.get(bucket.bucket_id) or FlussError("the answer lacks a bucket", 44))
-                    failed.append(bucket)
-        for bucket in failed:
-            self._cluster.invalidate(bucket)
-        return found, failed, last
+        buckets = [TableBucket.with_partition(table.table_id, partition_id, each) for each in dict.fromkeys(bucket_ids)]
+        kind, timestamp_ms = _OFFSET_NUMBERS[spec.offset_type], spec.timestamp_ms
+        offsets = await list_bucket_offsets(self._cluster, path, buckets, kind, timestamp_ms)
+        return {bucket.bucket_id: offsets[bucket] for bucket in buckets}
 
     # ---- lake and cluster ----
 
@@ -258,7 +215,7 @@ class AdminCalls:
 def lake_snapshot(answer: pb.GetLakeSnapshotResponse) -> LakeSnapshot:
     """The snapshot in an answer; buckets without an offset are left out."""
     offsets = {
-        TableBucket(
+        TableBucket.with_partition(
             answer.table_id, entry.partition_id if entry.HasField("partition_id") else None, entry.bucket_id
         ): entry.log_offset
         for entry in answer.bucket_snapshots
@@ -314,34 +271,6 @@ def _spec(spec: Mapping[str, str]) -> pb.PbPartitionSpec:
             raise FlussError(f"the value of partition column {key!r} must be a text, got {value!r}")
         pairs.append(pb.PbKeyValue(key=key, value=value))
     return pb.PbPartitionSpec(partition_key_values=pairs)
-
-
-def _offsets_request(buckets: Sequence[TableBucket], spec: OffsetSpec) -> pb.ListOffsetsRequest:
-    return pb.ListOffsetsRequest(
-        follower_server_id=CLIENT_REPLICA_ID,
-        offset_type=_OFFSET_NUMBERS[spec.offset_type],
-        table_id=buckets[0].table_id,
-        partition_id=buckets[0].partition_id,
-        bucket_id=[bucket.bucket_id for bucket in buckets],
-        startTimestamp=spec.timestamp_ms,
-    )
-
-
-def _take_offsets(answer: pb.ListOffsetsResponse, found: dict[int, int]) -> dict[int, FlussError]:
-    errors = {}
-    for entry in answer.buckets_resp:
-        if entry.error_code:
-            errors[entry.bucket_id] = FlussError(entry.error_message or "list offsets failed", entry.error_code)
-        elif entry.HasField("offset"):
-            found[entry.bucket_id] = entry.offset
-    return errors
-
-
-def _movable(error: BaseException) -> FlussError:
-    """An error that another leader may not have; any other is raised."""
-    if isinstance(error, FlussError) and error.error_code in _LEADER_CODES:
-        return error
-    raise error
 
 
 def _check_partitioning(path: TablePath, is_partitioned: bool, partition_name: str | None) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from google.protobuf.message import Message
@@ -234,6 +234,17 @@ class Cluster:
             if self._loop.time() + pause > deadline:
                 raise error
             await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_BACKOFF_SECONDS)
+
+    def pauses(self) -> Iterator[float]:
+        """Seconds to wait before a leader is asked again, until a request would have timed out.
+
+        A leader may be known to everybody but itself, for a moment after its election.
+        """
+        deadline = self._loop.time() + min(LEADER_WAIT_SECONDS, self.config.request_timeout_ms / 1000)
+        pause = LEADER_RETRY_SECONDS
+        while self._loop.time() + pause < deadline and not self.closed:
+            yield pause
             pause = min(pause * 2, LAST_BACKOFF_SECONDS)
 
     def leader_node(self, bucket: TableBucket) -> ServerNode | None:

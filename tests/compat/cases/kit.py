@@ -19,7 +19,7 @@ import pyarrow as pa
 
 fluss: Any = importlib.import_module("fluss")
 
-POLL_DEADLINE_SECONDS = 15.0
+POLL_DEADLINE_SECONDS = 30.0
 
 CaseBody = Callable[["Context"], Awaitable[None]]
 

@@ -39,7 +39,9 @@ async def records_carry_their_place(context: Context) -> None:
     times = [record.timestamp for record in records]
     assert times == sorted(times)
     assert before - 1000 <= times[0] <= int(time.time() * 1000) + 1000
-    await context.append(path, rows(6, 9))
+    writer = (await context.table(path)).new_append().create_writer()
+    writer.write_arrow_batch(pa.RecordBatch.from_pylist(rows(6, 9), SCHEMA))
+    await writer.flush()
     result = await scanner.poll(5000)
     while result.is_empty():
         result = await scanner.poll(5000)
@@ -91,10 +93,12 @@ async def offset_out_of_range(context: Context) -> None:
     async def poll_from(offset: int) -> Any:
         scanner = await table.new_scan().create_log_scanner()
         scanner.subscribe(0, offset)
-        return await scanner.poll(2000)
+        return await scanner.poll(wait_ms)
 
+    wait_ms = 15_000  # an error comes earlier
     for offset in (7, 50, -7):
         await raises(-2, poll_from(offset), f"The fetching offset {offset} is out of range")
+    wait_ms = 1_000
     assert len(await poll_from(6)) == 0
 
 
@@ -129,8 +133,10 @@ async def batches_carry_their_place(context: Context) -> None:
     path = await context.create(SCHEMA)
     scanner = await context.scanner(path, batches=True)
     assert await scanner.poll_record_batch(300) == []
+    writer = (await context.table(path)).new_append().create_writer()
     for start in (0, 2, 4):
-        await context.append(path, rows(start, start + 2))
+        writer.write_arrow_batch(pa.RecordBatch.from_pylist(rows(start, start + 2), SCHEMA))
+        await writer.flush()
     batches = await poll_batches(scanner, 6)
     assert [number for batch in batches for number in batch.batch.column("id").to_pylist()] == list(range(6))
     assert [(batch.base_offset, batch.last_offset) for batch in batches] == [(0, 1), (2, 3), (4, 5)]
@@ -223,7 +229,7 @@ async def a_waiting_poll_is_woken(context: Context) -> None:
     await asyncio.sleep(0.2)
     assert not waiting.done()
     await context.append(path, rows(7, 8))
-    records = await asyncio.wait_for(waiting, 5)
+    records = await asyncio.wait_for(waiting, 30)
     assert records[0].row["id"] == 7
 
 

@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from fluss.client.admin_calls import AdminCalls
+from fluss.client.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.decoder import BatchDecoder
 from fluss.client.scanner.fetcher import Fetcher
 from fluss.client.scanner.log_rows import LogRows
-from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets
 from fluss.client.scanner.ready_queue import ReadyQueue
 from fluss.client.scanner.subscription import Subscription
 from fluss.client.scanner.unread import Unread

@@ -27,10 +27,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 
-MAX_ATTEMPTS = 6
 # Rows of a primary-key table do not know when they were written.
 NO_TIMESTAMP = -1
-FIRST_RETRY_SECONDS = 0.025
 
 
 class BaseBatchScanner:
@@ -68,9 +66,8 @@ class BaseBatchScanner:
             bucket_id=self._bucket.bucket_id,
             limit=self._limit,
         )
-        attempt = 0
+        pauses = cluster.pauses()
         while True:
-            attempt += 1
             try:
                 answer = await (await cluster.leader(self._bucket, path)).call(ApiKey.LIMIT_SCAN, request)
                 if not answer.HasField("error_code") or not answer.error_code:
@@ -79,10 +76,10 @@ class BaseBatchScanner:
                 raise FlussError(text, answer.error_code)
             except FlussError as error:
                 moved = bucket_reaction(error.error_code, projected=False) is Reaction.MOVED
-                if not moved or attempt == MAX_ATTEMPTS or cluster.closed:
+                if not moved or (pause := next(pauses, None)) is None:
                     raise
             cluster.invalidate(self._bucket)
-            await asyncio.sleep(FIRST_RETRY_SECONDS * 2**attempt)
+            await asyncio.sleep(pause)
 
     async def _scan(self) -> RecordBatch | None:
         """On the I/O thread."""

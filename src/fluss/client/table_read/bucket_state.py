@@ -27,10 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss.client.bucket_offsets import EARLIEST, LATEST, list_bucket_offsets
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.log_rows import LogRows
-from fluss.client.scanner.offsets import EARLIEST, LATEST, list_bucket_offsets
 from fluss.client.session import Session
 from fluss.client.table_read.bucket_scan import BucketScan
 from fluss.client.table_read.key_fold import KeyFold

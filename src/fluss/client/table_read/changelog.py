@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.bucket_offsets import EARLIEST, list_bucket_offsets
 from fluss.client.lookup.keys import table_key_plan
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.core import ScannerCore
 from fluss.client.scanner.decode_pool import decode_pool
 from fluss.client.scanner.log_rows import LogRows
-from fluss.client.scanner.offsets import EARLIEST, list_bucket_offsets
 from fluss.client.session import Session
 from fluss.client.table_read.selection import Selection
 from fluss.client.table_read.snapshot_plan import (

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss.client.bucket_offsets import EARLIEST, list_bucket_offsets
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import Everything, ScanPlan
-from fluss.client.scanner.offsets import EARLIEST, list_bucket_offsets
 from fluss.client.session import Session
 from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot, snapshot_files
 from fluss.client.table_read.lake_plan import MAX_PLANS, files_by_place, is_needed, lake_condition, live_partitions

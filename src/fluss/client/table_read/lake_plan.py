@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fluss.client.admin_calls import AdminCalls
+from fluss.client.bucket_offsets import EARLIEST, LATEST, list_bucket_offsets
 from fluss.client.metadata import ClientTable
 from fluss.client.scanner.filters import RowFilter
-from fluss.client.scanner.offsets import EARLIEST, LATEST, list_bucket_offsets
 from fluss.client.scanner.predicates import Combination, Predicate
 from fluss.client.session import Session
 from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot, snapshot_files

@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fluss.client.admin_calls import AdminCalls
+from fluss.client.bucket_offsets import EARLIEST, LATEST, list_bucket_offsets
 from fluss.client.lake_calls import TieringCalls
 from fluss.client.metadata import ClientTable
-from fluss.client.scanner.offsets import EARLIEST, LATEST, list_bucket_offsets
 from fluss.client.scanner.row_sizes import sample_row_bytes
 from fluss.client.session import Session
 from fluss.client.values import TableBucket, public_bucket

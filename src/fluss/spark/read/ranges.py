@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
+from fluss.client.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
 from fluss.client.values import TableBucket
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.connecting import OpenTable

@@ -17,7 +17,7 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from fluss.client.scanner.offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
+from fluss.client.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
 from fluss.client.scanner.row_sizes import sample_row_bytes
 from fluss.client.values import TableBucket
 from fluss.errors import ErrorCode, FlussError

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from fluss.client.bucket_offsets import EARLIEST, list_bucket_offsets
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.log_rows import LogRows
-from fluss.client.scanner.offsets import EARLIEST, list_bucket_offsets
 from fluss.client.table_read.bucket_state import BucketState
 from fluss.client.table_read.lake_read import lake_rows
 from fluss.client.table_read.log_range import LogRange

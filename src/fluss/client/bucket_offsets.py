@@ -14,9 +14,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2
-ATTEMPTS = 5
-FIRST_RETRY_SECONDS = 0.05
 _FOLLOWER_NONE = -1
+# The leader moved, does not know yet that it leads, or cannot be reached: ask for it again.
 _MOVED = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -24,6 +23,7 @@ _MOVED = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
         ErrorCode.LEADER_NOT_AVAILABLE_EXCEPTION,
+        ErrorCode.FENCED_LEADER_EPOCH_EXCEPTION,
     }
 )
 
@@ -54,17 +54,19 @@ async def list_bucket_offsets(
     """
     found: dict[TableBucket, int] = {}
     missing = list(buckets)
-    for attempt in range(ATTEMPTS):
+    pauses = cluster.pauses()
+    while True:
         trouble = await _ask(cluster, path, missing, kind, timestamp_ms, found, if_to_come or {})
         missing = [bucket for bucket in missing if bucket not in found]
         if not missing:
             return found
-        if trouble is None or trouble.error_code not in _MOVED or attempt == ATTEMPTS - 1:
-            break
+        if trouble is None:
+            raise FlussError(f"no offset of {missing[0]} in the answer", ErrorCode.CORRUPT_MESSAGE)
+        if trouble.error_code not in _MOVED or (pause := next(pauses, None)) is None:
+            raise trouble
         for bucket in missing:
             cluster.invalidate(bucket)
-        await asyncio.sleep(FIRST_RETRY_SECONDS * 2**attempt)
-    raise trouble or FlussError(f"no offset of {missing[0]} in the answer", ErrorCode.CORRUPT_MESSAGE)
+        await asyncio.sleep(pause)
 
 
 async def _ask(
