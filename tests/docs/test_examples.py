@@ -16,8 +16,13 @@ def run_example(folder: Path, name: str, *arguments: str) -> str:
     """What the program prints on standard output; Spark and Java write to the other one."""
     command = [sys.executable, str(CHECKOUT / "examples" / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=EXAMPLE_SECONDS)
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, "\n".join([*_causes(done.stderr), done.stderr[-4000:]])
     return done.stdout
+
+
+def _causes(stderr: str) -> list[str]:
+    """The beginnings of Java's long stories."""
+    return [line for line in stderr.splitlines() if "Caused by" in line or "Serialization stack" in line]
 
 
 def test_the_pipeline(tmp_path: Path) -> None:

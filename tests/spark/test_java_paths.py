@@ -150,3 +150,15 @@ def test_tasks_without_rows_and_texts_larger_than_a_batch(tables: Tables, spark:
     assert [len(text.as_py()) for text in found["text"]] == [0, 3_000_000, 12_000_000]
     seen = tables.read("t").orderBy("id").selectExpr("length(text) AS n").collect()
     assert [row["n"] for row in seen] == [0, 3_000_000, 12_000_000]
+
+
+def test_streams_find_their_environment_made(spark: SparkSession, tables: Tables) -> None:
+    """Spark keeps it once for all queries, and two streams that add to it at the same moment would spoil it."""
+    tables.create("settled", pa.schema([("id", pa.int64())]))
+    manager = spark._jsparkSession.sessionState().dataSourceManager()
+    environment = manager.lookupDataSource("fluss").dataSourceCls().envVars()
+    added = ["SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME"]
+    for name in added:
+        environment.remove(name)
+    assert tables.read("settled").count() == 0
+    assert [name for name in added if name not in environment] == []

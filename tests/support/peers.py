@@ -17,8 +17,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 PEERS = CHECKOUT / ".peers"
 
 FETCH_TIMEOUT_SECONDS = 300
-# Systems begin at 32768 (Linux) or 49152 when a program asks for any port.
-NEVER_HANDED_OUT = range(15_000, 32_000)
+# Systems begin at 32768 (Linux) or 49152 when a program asks for any port; Spark Connect takes 15002.
+NEVER_HANDED_OUT = range(16_000, 32_000)
 
 
 class PeerMissingError(Exception):

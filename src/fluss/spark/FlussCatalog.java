@@ -66,6 +66,10 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
     static final String COUNT = "count";
     /** Tells the Python source which options are not of this query but of the session or the catalog. */
     static final String DEFAULTS = "__defaults";
+    /** Of the environment of Python processes; Spark gives them their values wherever it starts one. */
+    static final String[] STREAM_VARIABLES = {
+        "SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME"
+    };
     static final int DATABASE_NOT_EXIST = 4;
     static final int DATABASE_NOT_EMPTY = 5;
     static final int DATABASE_ALREADY_EXIST = 6;
@@ -313,9 +317,22 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
         return result;
     }
 
+    /**
+     * The Python source for one scan or write.
+     *
+     * Spark keeps the environment of the source's processes once for all queries, in a map for one thread, and streams put
+     * these variables into it when they start. If two did that at the same moment for the first time, the map would be
+     * spoiled, and every later query would end with "Task not serializable". So they are there before.
+     */
     static PythonDataSourceV2 newSource() {
         PythonDataSourceV2 source = new PythonDataSourceV2();
         source.setShortName(FORMAT);
+        Map environment = source.source().dataSourceCls().envVars();
+        synchronized (environment) {
+            for (int i = 0; i < STREAM_VARIABLES.length; i++) {
+                environment.putIfAbsent(STREAM_VARIABLES[i], "");
+            }
+        }
         return source;
     }
 
