@@ -47,7 +47,7 @@ def fill_until_expired(tables: ReaderTables, wanted_start: int = 1) -> int:
         count += 200
         return earliest(tables) >= wanted_start
 
-    wait_until(expired, "rows expire", 60)
+    wait_until(expired, "rows expire", 180)
     return count
 
 
