@@ -40,9 +40,12 @@ _OPENED_MODULES = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
-_ZOOKEEPER = "org.apache.fluss.shaded.zookeeper3.org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_COORDINATOR = "org.apache.fluss.server.coordinator.CoordinatorServer"
-_TABLET = "org.apache.fluss.server.tablet.TabletServer"
+# In the order in which they start: main class, arguments inside the directory of the cluster.
+_PROGRAMS = {
+    "zookeeper": ("org.apache.fluss.shaded.zookeeper3.org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"),
+    "coordinator": ("org.apache.fluss.server.coordinator.CoordinatorServer", "--configDir", "coordinator"),
+    "tablet": ("org.apache.fluss.server.tablet.TabletServer", "--configDir", "tablet"),
+}
 _LOST_COORDINATOR = b"NotifyLeaderAndIsr batch request from coordinator to tablet server is not empty"
 _GET_METADATA_FRAME = bytes.fromhex("0000000803f4000000000001")
 
@@ -80,20 +83,27 @@ class PeerLostError(Exception):
     """A test failed on a cluster that had lost its way meanwhile, which says nothing about us."""
 
 
-def pytest_runtest_setup() -> None:
-    """As a pytest plug-in: no test begins with a cluster that an earlier one has upset."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    """As a pytest plug-in: no test begins with a cluster that was upset before."""
     for cluster in _running:
         cluster.heal()
+    return (yield from _told_apart())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
+    """The test itself."""
+    return (yield from _told_apart())
+
+
+def _told_apart() -> Generator[None, object, object]:
     """A test that was upset together with its cluster can be told by its error."""
     try:
         return (yield)
     except (Exception, pytest.fail.Exception, TestHangsError) as error:
         if any(cluster.is_lost() for cluster in _running):
-            raise PeerLostError("the coordinator of Apache Fluss has lost its way during this test") from error
+            raise PeerLostError("Apache Fluss has ended or lost its way during this test") from error
         raise
 
 
@@ -139,9 +149,8 @@ class ApacheFluss:
         atexit.register(self.stop)
         _running.append(self)
         self._write_configuration()
-        self._launch("zookeeper", _ZOOKEEPER, str(self.directory / "zoo.cfg"))
-        self._launch("coordinator", _COORDINATOR, "--configDir", str(self.directory / "coordinator"))
-        self._launch("tablet", _TABLET, "--configDir", str(self.directory / "tablet"))
+        for name in _PROGRAMS:
+            self._launch(name)
         self.wait_until_ready()
 
     def wait_until_ready(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
@@ -155,23 +164,29 @@ class ApacheFluss:
                 time.sleep(0.05)
 
     def is_lost(self) -> bool:
-        """Whether the coordinator has lost its way since it was last healed; that lasts for ever.
+        """Whether a process has ended by itself, or the coordinator has lost its way since it was last healed.
+
+        Coordinator and tablet end when ZooKeeper's disk is so busy that they lose their sessions.
 
         When 0.9.1 hears of a new partition before it hears of the partition's table, it stumbles over the missing table
         and leaves a request half made. From then on it refuses to make another one, so no bucket gets a leader.
         """
+        if any(process.poll() is not None for process in self._processes.values()):
+            return True
         with (self.directory / "coordinator.log").open("rb") as lines:
             lines.seek(self._coordinator_log_read)
             return _LOST_COORDINATOR in lines.read()
 
     def heal(self) -> None:
-        """Start the coordinator again if it has lost its way."""
+        """Start what has ended again, and the coordinator if it has lost its way."""
         if not self.is_lost():
             return
         self._processes["coordinator"].terminate()  # a killed one would keep its place in ZooKeeper for a while
         self._processes["coordinator"].wait(START_TIMEOUT_SECONDS)
         self._coordinator_log_read = (self.directory / "coordinator.log").stat().st_size
-        self._launch("coordinator", _COORDINATOR, "--configDir", str(self.directory / "coordinator"))
+        for name in _PROGRAMS:
+            if name in self._processes and self._processes[name].poll() is not None:
+                self._launch(name)
         self.wait_until_ready()
 
     def restart_tablet(self) -> None:
@@ -184,7 +199,7 @@ class ApacheFluss:
 
         Waits until the coordinator has missed it: if it came back earlier, nobody would tell it which buckets it leads.
         """
-        process = self._processes["tablet"]
+        process = self._processes.pop("tablet")
         process.terminate()
         process.wait()
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
@@ -195,7 +210,7 @@ class ApacheFluss:
 
     def start_tablet(self) -> None:
         """Start the tablet server that was stopped, on the same ports and data."""
-        self._launch("tablet", _TABLET, "--configDir", str(self.directory / "tablet"))
+        self._launch("tablet")
         self.wait_until_ready()
 
     def stop(self) -> None:
@@ -233,12 +248,12 @@ class ApacheFluss:
     ) -> None:
         self.stop()
 
-    def _launch(self, name: str, main_class: str, *arguments: str) -> None:
+    def _launch(self, name: str) -> None:
         log4j = f"-Dlog4j.configurationFile={self.directory / 'log4j2.properties'}"
-        command = ["java", *self._java_options, *_OPENED_MODULES, log4j, "-cp", f"{self._library}/*", main_class]
+        command = ["java", *self._java_options, *_OPENED_MODULES, log4j, "-cp", f"{self._library}/*"]
         with (self.directory / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+                [*command, *_PROGRAMS[name]], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
             )
 
     def _write_configuration(self) -> None:
