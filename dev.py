@@ -8,7 +8,8 @@
     bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
              client and pyfluss on both servers, with --spark Spark with our tables and with Parquet,
              with --lake tiering and union reads, with --memory the memory of server and client
-    soak     kill, fuzz and property tests with many more rounds; takes an hour or more
+    soak     kill, fuzz and property tests with many more rounds, and the benchmarks once with few rows; takes an
+             hour or more
     spark42  set up .venv-spark42, the same with the oldest Spark that we support, and run tests of Spark there;
              further arguments go to pytest
     lock     resolve requirements.lock anew
@@ -43,6 +44,7 @@ SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HY
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]
 SOAKED_FOLDERS += ["tests/spark/test_kill_rounds.py", "tests/spark/test_tier_kill.py"]
+SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py"]
 # Many tests wait for processes to start and stop. Tests of a file share servers and stay together; the many short ones
 # come last (by name: tests/unit), so that both processes have work until the end.
 IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20"]
@@ -125,7 +127,7 @@ def bench(arguments: list[str]) -> int:
 
 
 def soak(arguments: list[str]) -> int:
-    """The tests that end when they have done enough rounds, with many rounds."""
+    """The tests that end when they have done enough rounds, with many rounds, and tests of the benchmarks."""
     os.environ.update(SOAK_SETTINGS)
     return run(PYTHON, "-m", "pytest", "-m", "", *(arguments or SOAKED_FOLDERS))
 

@@ -33,6 +33,7 @@ def test_a_table_without_the_peer() -> None:
     assert "| append rows, dicts of 5 columns | k rows/s | 200 | - | - | at least 1 |  |" in text
 
 
+@pytest.mark.soak
 def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         pyfluss_python()

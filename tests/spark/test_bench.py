@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from bench.spark import parse, run
 from bench.spark_report import MEASURES
 
 
+@pytest.mark.soak
 def test_a_small_run(spark: SparkSession, tmp_path: Path) -> None:
     small = ["--rounds", "0", "--rows", "2000", "--key-rows", "2000", "--times", "1", "--tiny-batches", "2"]
     files = ["--json", str(tmp_path / "figures.json"), "--markdown", str(tmp_path / "figures.md")]
