@@ -70,10 +70,14 @@ def summed(frame: DataFrame) -> DataFrame:
 
 
 def busy_hosts(spark: SparkSession) -> list[str]:
-    """The hosts of executors that have done tasks of this program."""
-    executors: Any = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    """The hosts of executors that were given tasks of this program.
+
+    Tasks may end without being counted as completed: of two attempts at the same time, the slower one is given up.
+    """
+    executors: Any = spark.sparkContext._jsc.sc().statusStore().executorList(False)
     found = [executors.apply(index) for index in range(executors.size())]
-    return sorted({each.hostPort().rpartition(":")[0] for each in found if each.completedTasks() > 0})
+    busy = [each for each in found if each.id() != "driver" and each.totalTasks() > 0]
+    return sorted({each.hostPort().rpartition(":")[0] for each in busy})
 
 
 def pipeline(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
