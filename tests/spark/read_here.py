@@ -16,15 +16,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 import fluss
 from fluss.spark.arrow import spark_arrow_schema
-from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION
+from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
 from fluss.spark.read.plan import Task
 from fluss.spark.source import FlussDataSource
 from tests.support.server_process import wait_until
 from tests.support.targets import Target
+
+STORED_COLUMN = "__stored_batch"
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,15 @@ def plan_count(target: Target, path: str, **options: Any) -> Reading:
     """Plan what our Java classes make of a query for nothing but count(*)."""
     numbers = StructType([StructField("count(*)", LongType(), False)])
     return plan_read(target, path, schema=numbers, own_scan=False, **{OWN_SCAN_OPTION: COUNT_SCAN, **options})
+
+
+def plan_stored(target: Target, path: str, *, filters: Sequence[Filter] = (), **options: Any) -> Reading:
+    """Plan what our Java classes make of a batch read: with a column for messages behind the others."""
+    source = FlussDataSource({"bootstrap.servers": target.bootstrap_servers, "path": path})
+    schema = source.schema().add(STORED_COLUMN, BinaryType())
+    return plan_read(
+        target, path, schema=schema, own_scan=False, filters=filters, **{OWN_SCAN_OPTION: STORED_SCAN, **options}
+    )
 
 
 def _pickled(value: Any) -> Any:

@@ -6,14 +6,11 @@ their own, batches are several, and texts outgrow the room that a batch begins w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.conftest import Tables
+from tests.spark.conftest import Tables, setting
 
 SCHEMA = pa.schema(
     [
@@ -46,17 +43,6 @@ ROWS = 20_000
 
 def frame(spark: SparkSession, rows: int = ROWS, tasks: int = 2) -> DataFrame:
     return spark.range(0, rows, 1, tasks).selectExpr(*COLUMNS)
-
-
-@contextmanager
-def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """A setting of the session for a while."""
-    before = spark.conf.get(key, None)
-    spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        spark.conf.unset(key) if before is None else spark.conf.set(key, before)
 
 
 def plan_of(frame: DataFrame) -> str:

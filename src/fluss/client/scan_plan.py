@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """`projection` is the list of column positions in the order the user wants them; None means all columns."""
+    """`projection` is the list of column positions in the order the user wants them; None means all columns.
+
+    With `keep_stored`, large Arrow batches that need neither filter nor other columns come as `StoredBatch`.
+    """
 
     projection: tuple[int, ...] | None = None
     predicate: Any = None
     limit: int | None = None
     fixed_schema: bool = True
+    keep_stored: bool = False
 
 
 class Everything(NamedTuple):

@@ -9,6 +9,7 @@ import org.apache.arrow.vector.IntVector;
 import org.apache.arrow.vector.TimeStampMicroTZVector;
 import org.apache.arrow.vector.TimeStampMicroVector;
 import org.apache.arrow.vector.ValueVector;
+import org.apache.arrow.vector.VarBinaryVector;
 import org.apache.arrow.vector.VarCharVector;
 
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -20,6 +21,7 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonBatch;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonCustomMetric;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition;
@@ -29,32 +31,46 @@ import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDat
 import org.apache.spark.sql.execution.python.MapInBatchEvaluatorFactory;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
-import org.apache.spark.unsafe.Platform;
-import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Batch reads that hand the Arrow batches of the Python reader to Spark as they are.
  *
  * Spark itself turns what Python sources give into rows, and those into rows again, before a query sees a value. Here its
- * generated code takes the values from Arrow's memory, and only those that the query uses.
+ * generated code takes the values from Arrow's memory, and only those that the query uses. Batches that Python need not look
+ * into come as the server stores them, and are decompressed here (StoredBatches).
  */
 public class ColumnarReads {
+    /** Behind the columns of a read: a whole message of the server in the only row of a batch, else null. */
+    static StructType withMessages(StructType columns) {
+        return columns.add("__stored_batch", DataTypes.BinaryType);
+    }
+
     /** A scan of the Python source whose batches stay columns; streams are read as Spark does it. */
     public static class ColumnarScan extends PythonScan {
+        private final PythonDataSourceV2 source;
+        private final String name;
+        private final StructType columns;
+        private final CaseInsensitiveStringMap options;
         private boolean streams = false;
 
         ColumnarScan(
                 PythonDataSourceV2 source, String name, StructType columns, CaseInsensitiveStringMap options, Filter[] filters) {
             super(source, name, columns, options, filters);
+            this.source = source;
+            this.name = name;
+            this.columns = columns;
+            this.options = options;
         }
 
         public Batch toBatch() {
-            return new PlannedBatch(super.toBatch());
+            String table = options.containsKey("table") ? options.get("table") : options.get("path");
+            return new PlannedBatch(new PythonBatch(source, name, withMessages(columns), options), table, columns);
         }
 
         public MicroBatchStream toMicroBatchStream(String checkpoint) {
@@ -70,9 +86,13 @@ public class ColumnarReads {
     /** The tasks that the Python reader planned. */
     public static class PlannedBatch implements Batch {
         private final Batch planned;
+        private final String table;
+        private final StructType columns;
 
-        PlannedBatch(Batch planned) {
+        PlannedBatch(Batch planned, String table, StructType columns) {
             this.planned = planned;
+            this.table = table;
+            this.columns = columns;
         }
 
         public InputPartition[] planInputPartitions() {
@@ -80,20 +100,24 @@ public class ColumnarReads {
         }
 
         public PartitionReaderFactory createReaderFactory() {
-            return new ColumnarReaderFactory((PythonPartitionReaderFactory) planned.createReaderFactory());
+            return new ColumnarReaderFactory((PythonPartitionReaderFactory) planned.createReaderFactory(), table, columns);
         }
     }
 
     /** Goes to the executors with what Spark would have sent there. */
     public static class ColumnarReaderFactory implements PartitionReaderFactory {
         private final PythonPartitionReaderFactory python;
+        private final String table;
+        private final StructType columns;
 
-        ColumnarReaderFactory(PythonPartitionReaderFactory python) {
+        ColumnarReaderFactory(PythonPartitionReaderFactory python, String table, StructType columns) {
             this.python = python;
+            this.table = table;
+            this.columns = columns;
         }
 
         public PartitionReader createReader(InputPartition partition) {
-            return python.createReader(partition);
+            throw new UnsupportedOperationException("batches stay columns");
         }
 
         public boolean supportColumnarReads(InputPartition partition) {
@@ -101,7 +125,7 @@ public class ColumnarReads {
         }
 
         public PartitionReader createColumnarReader(InputPartition partition) {
-            return new ColumnarReader(python, (PythonInputPartition) partition);
+            return new ColumnarReader(python, table, columns, (PythonInputPartition) partition);
         }
     }
 
@@ -111,15 +135,18 @@ public class ColumnarReads {
         private final StructType columns;
         private final scala.collection.immutable.Map metrics = PythonCustomMetric.pythonMetrics();
         private final scala.collection.Iterator batches;
+        private final StoredBatches stored;
 
-        ColumnarReader(PythonPartitionReaderFactory python, PythonInputPartition partition) {
+        ColumnarReader(
+                PythonPartitionReaderFactory python, String table, StructType columns, PythonInputPartition partition) {
+            this.columns = columns;
+            stored = new StoredBatches(table, columns);
             source = python.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$source;
-            columns = python.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$outputSchema;
             MapInBatchEvaluatorFactory factory = source.createMapInBatchEvaluatorFactory(
                 python.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$pickledReadFunc,
                 "read_from_data_source",
                 UserDefinedPythonDataSource.readInputSchema(),
-                columns,
+                withMessages(columns),
                 metrics,
                 python.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$jobArtifactUUID,
                 python.org$apache$spark$sql$execution$datasources$v2$python$PythonPartitionReaderFactory$$sessionUUID);
@@ -134,6 +161,10 @@ public class ColumnarReads {
         public Object get() {
             ColumnarBatch batch = (ColumnarBatch) batches.next();
             ArrowColumnVector rows = (ArrowColumnVector) batch.column(0);
+            ValueVector messages = rows.getChild(columns.length()).getValueVector();
+            if (batch.numRows() > 0 && !messages.isNull(0)) {
+                return stored.read((VarBinaryVector) messages);
+            }
             ColumnVector[] vectors = new ColumnVector[columns.length()];
             for (int i = 0; i < vectors.length; i++) {
                 vectors[i] = direct(rows.getChild(i), columns.fields()[i].dataType());
@@ -143,7 +174,8 @@ public class ColumnarReads {
 
         /** Only where Python gave what Spark expects: other memory would be read by its addresses otherwise. */
         private static ColumnVector direct(ArrowColumnVector column, DataType expected) {
-            ValueVector vector = column.getValueVector();
+            FieldVector vector = (FieldVector) column.getValueVector();
+            boolean texts = vector instanceof VarCharVector;
             boolean simple = vector instanceof BigIntVector
                 || vector instanceof IntVector
                 || vector instanceof Float8Vector
@@ -151,9 +183,14 @@ public class ColumnarReads {
                 || vector instanceof DateDayVector
                 || vector instanceof TimeStampMicroVector
                 || vector instanceof TimeStampMicroTZVector
-                || vector instanceof VarCharVector;
-            simple = simple && vector.getValueCount() > 0 && column.dataType().equals(expected);
-            return simple ? new DirectVector((FieldVector) vector) : column;
+                || texts;
+            if (!simple || vector.getValueCount() == 0 || !column.dataType().equals(expected)) {
+                return column;
+            }
+            int nulls = vector.getNullCount();
+            long validity = nulls == 0 ? 0 : vector.getValidityBufferAddress();
+            long offsets = texts ? vector.getOffsetBufferAddress() : 0;
+            return new StoredBatches.DirectVector(expected, nulls, validity, vector.getDataBufferAddress(), offsets);
         }
 
         public CustomTaskMetric[] currentMetricsValues() {
@@ -161,48 +198,7 @@ public class ColumnarReads {
         }
 
         public void close() {
-        }
-    }
-
-    /** Common types by their addresses: Spark's class asks three objects on the way to a value, and checks bounds. */
-    public static class DirectVector extends ArrowColumnVector {
-        private final long validity;
-        private final long values;
-        private final long offsets;
-
-        DirectVector(FieldVector vector) {
-            super(vector);
-            validity = vector.getNullCount() == 0 ? 0 : vector.getValidityBufferAddress();
-            values = vector.getDataBufferAddress();
-            offsets = vector instanceof VarCharVector ? vector.getOffsetBufferAddress() : 0;
-        }
-
-        public boolean isNullAt(int row) {
-            return validity != 0 && (Platform.getByte(null, validity + (row >> 3)) >> (row & 7) & 1) == 0;
-        }
-
-        public int getInt(int row) {
-            return Platform.getInt(null, values + 4L * row);
-        }
-
-        public long getLong(int row) {
-            return Platform.getLong(null, values + 8L * row);
-        }
-
-        public float getFloat(int row) {
-            return Platform.getFloat(null, values + 4L * row);
-        }
-
-        public double getDouble(int row) {
-            return Platform.getDouble(null, values + 8L * row);
-        }
-
-        public UTF8String getUTF8String(int row) {
-            if (isNullAt(row)) {
-                return null;
-            }
-            int start = Platform.getInt(null, offsets + 4L * row);
-            return UTF8String.fromAddress(null, values + start, Platform.getInt(null, offsets + 4L * row + 4) - start);
+            stored.close();
         }
     }
 }

@@ -62,6 +62,8 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
     static final String PYTHON = "flusspy.spark.catalog.python";
     /** Tells the Python reader that no other query will use it: only then does it take filters. */
     static final String OWN_SCAN = "__own_scan";
+    /** The value of OWN_SCAN for a scan with a column for messages behind the others (ColumnarReads), or a stream. */
+    static final String STORED = "stored";
     /** The value of OWN_SCAN for a scan that gives numbers of rows instead of rows. */
     static final String COUNT = "count";
     /** Tells the Python source which options are not of this query but of the session or the catalog. */
@@ -502,8 +504,8 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
 
         PruningScanBuilder(StructType schema, CaseInsensitiveStringMap options) {
             this.schema = schema;
-            this.options = with(options, OWN_SCAN, "true");
-            this.builder = new PythonScanBuilder(source, FORMAT, schema, this.options);
+            this.options = with(options, OWN_SCAN, STORED);
+            this.builder = new PythonScanBuilder(source, FORMAT, ColumnarReads.withMessages(schema), this.options);
         }
 
         public Filter[] pushFilters(Filter[] filters) {
@@ -544,7 +546,7 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
                 return new ColumnarReads.ColumnarScan(source, FORMAT, schema, options, builder.pushedFilters());
             }
             PythonDataSourceV2 narrowSource = newSource();
-            PythonScanBuilder narrow = new PythonScanBuilder(narrowSource, FORMAT, pruned, options);
+            PythonScanBuilder narrow = new PythonScanBuilder(narrowSource, FORMAT, ColumnarReads.withMessages(pruned), options);
             if (offered.length > 0) {
                 Filter[] leftNow = narrow.pushFilters(offered);
                 for (int i = 0; i < leftNow.length; i++) {

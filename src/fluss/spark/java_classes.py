@@ -32,12 +32,15 @@ TESTED_SPARK = ("4.2", "4.3")
 CATALOG_CLASS = "flusspy.spark.FlussCatalog"
 SOURCE_CLASS = "flusspy.spark.FlussCatalog$Source"
 OWN_SCAN_OPTION = "__own_scan"
+STORED_SCAN = "stored"
+"""The value of that option for a batch read whose schema has one more column, for messages as servers store them."""
 COUNT_SCAN = "count"
 """The value of that option for a scan that gives numbers of rows instead of rows."""
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
 """The newest that Janino knows; calls of static interface methods need it."""
-SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in ("ArrowWrites", "ColumnarReads", "FlussCatalog"))
+_NAMES = ("ArrowWrites", "StoredBatches", "ColumnarReads", "FlussCatalog")
+SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in _NAMES)
 """In the order in which they need each other."""
 
 _logger = logging.getLogger(__name__)

@@ -53,14 +53,15 @@ class FlussDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read, or the count of its rows where our Java classes say that Spark wants nothing else."""
-        from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION
+        from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
         from fluss.spark.read.batch_reader import build_reader
         from fluss.spark.read.count_reader import build_count_reader
 
         options = self._parsed("batch reads")
-        if self.options.get(OWN_SCAN_OPTION) == COUNT_SCAN:
+        kind = self.options.get(OWN_SCAN_OPTION)
+        if kind == COUNT_SCAN:
             return build_count_reader(options, schema)
-        return build_reader(options, schema)
+        return build_reader(options, schema, takes_stored=kind == STORED_SCAN)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read."""

@@ -22,6 +22,7 @@ from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.filters import RowFilter
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.materialize import valid_mask
+from fluss.client.scanner.stored_batch import stored_batch
 from fluss.client.values import TableBucket
 from fluss.codec.arrow_batch import decode_arrow_batch
 from fluss.codec.arrow_types import to_arrow_schema
@@ -116,6 +117,7 @@ class BatchDecoder:
         self._keep_written_columns = not plan.fixed_schema and plan.projection is None
         self._format = (table.property(LOG_FORMAT) or ARROW_FORMAT).upper()
         self.row_filter = None if plan.predicate is None else RowFilter(plan.predicate, table.schema)
+        self._keeps_stored = plan.keep_stored and self.row_filter is None
         self.wire_positions = self._wire_positions()
         self.output_schema = _arrow_schema_of(self._target)
         self._schemas: dict[int, Schema] = {table.schema_id: table.schema}
@@ -202,6 +204,10 @@ class BatchDecoder:
         if not header.record_count:
             return None
         shape = self._shape(header.schema_id, cut)
+        if self._keeps_stored and shape.is_identity and _is_arrow(view, start, header):
+            stored = stored_batch(view, start, header, shape.arrow_schema)
+            if stored is not None:
+                return stored, None, shape
         if self._format == ARROW_FORMAT or _is_arrow(view, start, header):
             rows, change_types = decode_arrow_batch(view, shape.arrow_schema, start, header=header)
         else:

@@ -34,11 +34,17 @@ from fluss.spark.read.planner import Planner, check_table_id
 from fluss.spark.read.pushdown import Pushed, push
 from fluss.spark.read.schema_check import check_schema
 from fluss.spark.read.state_reader import read_state, read_window, selected
+from fluss.spark.read.stored import with_stored
 from fluss.spark.stream.patience import patiently
 
 
-def build_reader(options: FlussOptions, schema: StructType) -> DataSourceReader:
-    """A reader of the table of the options with the columns of `schema`."""
+def build_reader(options: FlussOptions, schema: StructType, *, takes_stored: bool = False) -> DataSourceReader:
+    """A reader of the table of the options with the columns of `schema`.
+
+    With `takes_stored` the last column is for messages as servers store them (`fluss.spark.read.stored`).
+    """
+    if takes_stored:
+        return FlussBatchReader(batch_options(options), StructType(schema.fields[:-1]), stored_column=schema.names[-1])
     return FlussBatchReader(batch_options(options), schema)
 
 
@@ -64,9 +70,10 @@ class _Push:
 class FlussBatchReader(DataSourceReader):
     """Plain values; see the module's text."""
 
-    def __init__(self, options: FlussOptions, schema: StructType) -> None:
+    def __init__(self, options: FlussOptions, schema: StructType, *, stored_column: str | None = None) -> None:
         self._options = options
         self._schema = schema
+        self._stored_column = stored_column
         self._pushed = Pushed()
         self._predicate: Any = None
         self.pushFilters = _Push(self)  # type: ignore[method-assign]
@@ -128,8 +135,11 @@ class FlussBatchReader(DataSourceReader):
         if not isinstance(partition, Task):
             return
         target = spark_arrow_schema(self._schema)
-        for batch in sized(self._batches(partition)):
-            yield for_spark(batch, target)
+        batches = sized(self._batches(partition))
+        if self._stored_column is None:
+            yield from (for_spark(batch, target) for batch in batches)
+        else:
+            yield from with_stored(batches, target, self._stored_column)
 
     def _batches(self, task: Task) -> Iterator[Any]:
         """The rows of a task as they were read."""
@@ -154,7 +164,9 @@ class FlussBatchReader(DataSourceReader):
         if isinstance(split, LogSplit) and self._options.mode == "binlog":
             return read_binlog(opened, split.range, binlog_columns(self._schema), patience_seconds)
         if isinstance(split, LogSplit):
-            return read_log(opened, split.range, columns, self._predicate, patience_seconds)
+            takes_stored = self._stored_column is not None and self._options.limit is None
+            stored_for = spark_arrow_schema(self._schema) if takes_stored else None
+            return read_log(opened, split.range, columns, self._predicate, patience_seconds, stored_for=stored_for)
         chosen = columns or [cheapest_column(opened.info.get_schema()._inner)]
         if isinstance(split, UnionTask):
             return read_lake_task(opened, split, chosen, self._pushed.predicate, patience_seconds)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.client.scanner.log_rows import LogRows
+from fluss.client.scanner.stored_batch import StoredBatch
 from fluss.model.paths import ChangeType
 from fluss.spark.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
 
@@ -57,11 +58,16 @@ def with_change_columns(rows: LogRows, wanted: Iterable[str]) -> Any:
 
 
 def sized(batches: Iterable[Any]) -> Iterator[Any]:
-    """The same rows in batches that are neither tiny nor huge."""
+    """The same rows in batches that are neither tiny nor huge; stored ones stay as they are."""
     waiting: list[Any] = []
     rows = size = 0
     for batch in batches:
         if not batch.num_rows:
+            continue
+        if isinstance(batch, StoredBatch):
+            yield from _pieces(waiting)
+            yield batch
+            waiting, rows, size = [], 0, 0
             continue
         waiting.append(batch)
         rows += batch.num_rows
@@ -69,11 +75,12 @@ def sized(batches: Iterable[Any]) -> Iterator[Any]:
         if rows >= MIN_BATCH_ROWS or size >= MIN_BATCH_BYTES:
             yield from _pieces(waiting)
             waiting, rows, size = [], 0, 0
-    if waiting:
-        yield from _pieces(waiting)
+    yield from _pieces(waiting)
 
 
 def _pieces(waiting: list[Any]) -> Iterator[Any]:
+    if not waiting:
+        return
     whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
     rows = MAX_BATCH_ROWS
     if whole.get_total_buffer_size() > MAX_BATCH_BYTES:  # of a slice these are the bytes of the whole

@@ -7,6 +7,7 @@ here. A range that is asked for nothing but offsets needs no server at all: in a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ import pyarrow as pa
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.predicates import Predicate
+from fluss.client.scanner.stored_batch import StoredBatch
 from fluss.client.table_read.log_range import LogRange
 from fluss.client.values import TableBucket
+from fluss.codec.log_batch import CorruptBatch
+from fluss.errors import ErrorCode, FlussError
 from fluss.model.schema import Column, Schema
 from fluss.spark.connecting import OpenTable
 from fluss.spark.read.batches import METADATA_COLUMNS, with_change_columns
 from fluss.spark.read.plan import BucketRange
+from fluss.spark.read.stored import has_same_memory
 from fluss.spark.types import LOG_OFFSET_COLUMN
 
 OFFSET_BATCH_ROWS = 65_536
@@ -63,8 +68,13 @@ def read_log(
     columns: Sequence[str],
     predicate: Predicate | None,
     patience_seconds: float,
+    *,
+    stored_for: pa.Schema | None = None,
 ) -> Iterator[Any]:
-    """Record batches with at least the wanted columns, in offset order."""
+    """Record batches with at least the wanted columns, in offset order.
+
+    With `stored_for`, whole batches whose memory is that of this schema come as the server stores them.
+    """
     schema: Schema = opened.info.get_schema()._inner
     own = [name for name in columns if name not in METADATA_COLUMNS]
     extra = [name for name in columns if name in METADATA_COLUMNS]
@@ -76,14 +86,27 @@ def read_log(
     projection = tuple(schema.position(name) for name in own or [cheapest_column(schema)])
     plan = ScanPlan(projection=None if list(projection) == list(range(len(schema.columns))) else projection)
     if predicate is not None:
-        plan = ScanPlan(projection=plan.projection, predicate=predicate)
+        plan = replace(plan, predicate=predicate)
+    elif stored_for is not None and not extra and has_same_memory(schema, projection, stored_for):
+        plan = replace(plan, keep_stored=True)
     bucket = TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id)
     ranges = {bucket: (each.start, each.stop)}
     with LogRange(opened.session, opened.table._table, plan, ranges, patience_seconds=patience_seconds) as log:
         for rows in log:
             if has_times and not is_within(rows, each):
                 continue
-            yield with_change_columns(rows, extra) if extra else rows.rows
+            if isinstance(rows.rows, StoredBatch) and not rows.rows.is_whole:
+                yield _decoded(rows.rows, f"{bucket} of {opened.info.table_path}")
+            else:
+                yield with_change_columns(rows, extra) if extra else rows.rows
+
+
+def _decoded(stored: StoredBatch, where: str) -> pa.RecordBatch:
+    """The rows at an end of the range, which are a part of a batch."""
+    try:
+        return stored.decoded()
+    except CorruptBatch as error:
+        raise FlussError(f"{where}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from None
 
 
 def is_within(rows: LogRows, each: BucketRange) -> bool:

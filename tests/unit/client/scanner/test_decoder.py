@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,12 @@ from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.decoder import BatchDecoder, Decoded, walk
 from fluss.client.scanner.predicates import col
+from fluss.client.scanner.stored_batch import StoredBatch
 from fluss.client.values import TableBucket
 from fluss.codec.arrow_batch import encode_arrow_batch
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.codec.compression import NO_COMPRESSION
+from fluss.codec.crc import crc32c
 from fluss.codec.log_batch import CorruptBatch, empty_batch, read_header, stamp
 from fluss.codec.projection import Projector
 from fluss.codec.row_columns import RowFormat
@@ -194,3 +197,74 @@ def test_whether_a_projection_can_be_asked_for() -> None:
     assert (made.has_wire_columns(1), made.has_wire_columns(2), made.has_wire_columns(9)) == (False, True, False)
     assert made.knows(2)
     assert not made.knows(9)
+
+
+# ---- batches that stay as they are stored ----
+
+CRC_POSITION = 21
+LONG_NAMES = [f"{'name ' * 20}{number}" for number in range(400)]
+
+
+def long_batch(base: int = 0, **options: Any) -> bytearray:
+    """Large enough to be handed on."""
+    rows = pa.RecordBatch.from_pydict(
+        {"id": pa.array(range(400), pa.int32()), "name": LONG_NAMES, "extra": range(400)}, to_arrow_schema(NEW)
+    )
+    data = bytearray(encode_arrow_batch(rows, 2, NO_COMPRESSION, **options))
+    stamp(data, 0, base, 1000 + base)
+    return data
+
+
+def test_large_batches_stay_as_they_are_stored() -> None:
+    data = long_batch()
+    (step,) = decoder(keep_stored=True).decode(memoryview(data), 0, BUCKET, projected=False)
+    assert step.rows is not None
+    assert isinstance(step.rows.rows, StoredBatch)
+    assert len(step.rows) == 400
+    stored = step.rows.rows
+    assert stored.is_whole
+    assert bytes(stored.message) in bytes(data)
+    assert pa.ipc.read_record_batch(pa.py_buffer(stored.message), to_arrow_schema(NEW)).column("name").to_pylist() == (
+        LONG_NAMES
+    )
+
+
+def test_parts_of_a_stored_batch_are_decoded_when_somebody_wants_them() -> None:
+    (step,) = decoder(keep_stored=True).decode(memoryview(long_batch(50)), 60, BUCKET, projected=False)
+    assert step.rows is not None
+    assert (step.rows.base_offset, len(step.rows), step.next_offset) == (60, 390, 450)
+    part = step.rows.slice(5, 8)
+    assert (part.base_offset, len(part), part.rows.is_whole) == (65, 3, False)
+    assert part.rows.decoded().column("extra").to_pylist() == [15, 16, 17]
+    assert part.rows.slice(1, 9).decoded().column("extra").to_pylist() == [16, 17]
+
+
+@pytest.mark.parametrize(
+    ("plan", "options"),
+    [
+        ({"keep_stored": True, "predicate": col("id") > 3}, {}),  # rows are left out
+        ({"keep_stored": True, "projection": (1, 0)}, {}),  # another order
+        ({"keep_stored": True}, {"change_types": bytes(400)}),  # a changelog
+        ({}, {}),
+    ],
+)
+def test_other_batches_are_decoded(plan: dict[str, Any], options: dict[str, Any]) -> None:
+    (step,) = decoder(**plan).decode(memoryview(long_batch(**options)), 0, BUCKET, projected=False)
+    assert step.rows is not None
+    assert isinstance(step.rows.rows, pa.RecordBatch)
+
+
+def test_small_batches_and_those_of_older_schemas_are_decoded() -> None:
+    data = memoryview(bytes(batch([1, 2], 0, NEW, 2) + batch(list(range(9_000)), 2)))
+    steps = decoder(keep_stored=True).decode(data, 0, BUCKET, projected=False)
+    assert [type(step.rows.rows) for step in steps if step.rows is not None] == [pa.RecordBatch, pa.RecordBatch]
+
+
+def test_a_stored_batch_has_the_rows_that_its_header_promises() -> None:
+    data = long_batch()
+    struct.pack_into("<i", data, read_header(data).records_start - 4, 399)
+    struct.pack_into("<I", data, CRC_POSITION, crc32c(data, CRC_POSITION + 4, len(data)))
+    (step,) = decoder(keep_stored=True).decode(memoryview(data), 0, BUCKET, projected=False)
+    assert step.error is not None
+    assert step.error.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+    assert "message of 400 rows in a batch of 399" in step.error.message
