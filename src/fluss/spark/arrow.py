@@ -83,7 +83,7 @@ def check_types(given: pa.Schema, target: pa.Schema) -> None:
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def _leaf_for_spark(array: Any, target: pa.DataType, where: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,13 @@ CHANGE_NAMES = {
     ChangeType.DELETE: "delete",
 }
 METADATA_COLUMNS = frozenset((CHANGE_TYPE_COLUMN, LOG_OFFSET_COLUMN, COMMIT_TIMESTAMP_COLUMN))
-_NAMES = pa.array([CHANGE_NAMES[kind] for kind in ChangeType], pa.string())
 _TIMESTAMP = pa.timestamp("us", "UTC")
+
+
+@cache
+def _names() -> Any:
+    """By kind of change. Made when needed: Arrow loads pandas for it, which takes longer than a small query."""
+    return pa.array([CHANGE_NAMES[kind] for kind in ChangeType], pa.string())
 
 
 def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
@@ -39,7 +45,7 @@ def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
     for name in wanted:
         if name == CHANGE_TYPE_COLUMN:
             kinds = bytes(count) if rows.change_types is None else rows.change_types
-            found[name] = _NAMES.take(pa.array(np.frombuffer(kinds, np.uint8)))
+            found[name] = _names().take(pa.array(np.frombuffer(kinds, np.uint8)))
         elif name == LOG_OFFSET_COLUMN:
             offsets = rows.offsets
             if offsets is None:

@@ -40,7 +40,6 @@ _NAMES = {
     ChangeType.UPDATE_AFTER: "update",
     ChangeType.DELETE: "delete",
 }
-_NAME_OF_KIND = pa.array([_NAMES[kind] for kind in ChangeType], pa.string())
 
 LookBack = Callable[[int], Any]
 """From an offset to the old row there as a batch of one row; None if there is no such row."""
@@ -115,7 +114,8 @@ class Pairing:
         kept = np.flatnonzero(kinds != ChangeType.UPDATE_BEFORE)
         found = {name: array.take(pa.array(kept)) for name, array in change_columns(rows, self._columns.wanted).items()}
         if CHANGE_TYPE_COLUMN in found:
-            found[CHANGE_TYPE_COLUMN] = _NAME_OF_KIND.take(pa.array(kinds[kept]))
+            kind_names = pa.array([_NAMES[kind] for kind in ChangeType], pa.string())
+            found[CHANGE_TYPE_COLUMN] = kind_names.take(pa.array(kinds[kept]))
         if self._columns.images:
             found.update(self._images(rows, kinds, kept))
         names = self._columns.wanted
