@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 
+import fluss
 from fluss.cli.server import ENOUGH_OPEN_FILES
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol.api_keys import ApiKey
@@ -86,6 +88,25 @@ def test_processes_have_names_and_few_threads(server: ServerProcess) -> None:
     assert psutil.Process(server.process.pid).num_threads() == 1
     for role in ("coordinator", "tablet-0", "tablet-1"):
         assert server.process_of(role) is not None
+
+
+def test_servers_do_without_pandas(server: ServerProcess) -> None:
+    """Arrow loads it when it makes an array of Python's values: the first upsert would wait for that."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("psutil tells what another process has mapped on Linux only")
+    rows = [{"id": number, "name": f"n{number}"} for number in range(50)]
+    schema = fluss.Schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), primary_keys=["id"])
+    with fluss.connect(server.address) as db:
+        db.create_table("fluss.light", schema, bucket_count=4)
+        db.upsert("fluss.light", rows)
+        db.delete("fluss.light", [{"id": number} for number in range(25)])
+        assert sorted(row["id"] for row in db.to_arrow("fluss.light").to_pylist()) == list(range(25, 50))
+    for role in ("coordinator", "tablet-0", "tablet-1"):
+        process = server.process_of(role)
+        assert process is not None
+        loaded = [mapped.path for mapped in process.memory_maps()]
+        assert any("pyarrow" in path for path in loaded)
+        assert not any("pandas" in path for path in loaded)
 
 
 def test_the_limit_on_open_files_is_raised_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -22,8 +22,10 @@ import gc
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 from fluss.errors import FlussError
@@ -45,6 +47,7 @@ def run_role(
     """The whole life of a child process; returns its exit code."""
     faulthandler.enable()
     _set_process_name(f"fluss-{role_name}")
+    sys.meta_path.insert(0, _WithoutPandas())
     sockets.close_all_but(role_name)
     threading.Thread(target=_exit_when_orphaned, args=(life_line,), name="life-line", daemon=True).start()
     loop = new_event_loop()
@@ -85,6 +88,14 @@ def _exit_when_orphaned(life_line: int) -> None:
     while os.read(life_line, 1):
         pass
     os._exit(EXIT_ORPHANED)
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow would load it at the first array that is made of Python's values, while clients wait; no role needs it."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not used by servers", name=name)
 
 
 def _set_process_name(name: str) -> None:
