@@ -51,7 +51,7 @@ IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "
 # What leans on Spark's inside most: our Java classes, planning, state between micro-batches, types, Connect.
 SPARK42_NAMES = ["session", "catalog", "own_scans", "count", "batch_read", "batch_read_log", "attach", "connect"]
 SPARK42_NAMES += ["batch_write", "stream_read", "stream_reader", "stream_write", "stream_write_staged"]
-SPARK42_NAMES += ["types", "ddl", "lake_spark"]
+SPARK42_NAMES += ["types", "ddl", "lake_spark", "java_paths", "stored_batches"]
 SPARK42_TESTS = [f"tests/spark/test_{name}.py" for name in SPARK42_NAMES]
 CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 

@@ -106,7 +106,8 @@ def plan_count(target: Target, path: str, **options: Any) -> Reading:
 
 def plan_stored(target: Target, path: str, *, filters: Sequence[Filter] = (), **options: Any) -> Reading:
     """Plan what our Java classes make of a batch read: with a column for messages behind the others."""
-    source = FlussDataSource({"bootstrap.servers": target.bootstrap_servers, "path": path})
+    given = {name: str(value) for name, value in options.items()}
+    source = FlussDataSource({"bootstrap.servers": target.bootstrap_servers, "path": path, **given})
     schema = source.schema().add(STORED_COLUMN, BinaryType())
     return plan_read(
         target, path, schema=schema, own_scan=False, filters=filters, **{OWN_SCAN_OPTION: STORED_SCAN, **options}

@@ -1,5 +1,7 @@
 package flusspy.spark;
 
+import java.util.Arrays;
+
 import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.DateDayVector;
 import org.apache.arrow.vector.FieldVector;
@@ -32,11 +34,15 @@ import org.apache.spark.sql.execution.python.MapInBatchEvaluatorFactory;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.sql.vectorized.ColumnarMap;
+import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * Batch reads that hand the Arrow batches of the Python reader to Spark as they are.
@@ -48,7 +54,11 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 public class ColumnarReads {
     /** Behind the columns of a read: a whole message of the server in the only row of a batch, else null. */
     static StructType withMessages(StructType columns) {
-        return columns.add("__stored_batch", DataTypes.BinaryType);
+        String name = "__stored_batch";
+        while (Arrays.asList(columns.fieldNames()).contains(name)) {
+            name += "_";
+        }
+        return columns.add(name, DataTypes.BinaryType);
     }
 
     /** A scan of the Python source whose batches stay columns; streams are read as Spark does it. */
@@ -185,7 +195,7 @@ public class ColumnarReads {
                 || vector instanceof TimeStampMicroTZVector
                 || texts;
             if (!simple || vector.getValueCount() == 0 || !column.dataType().equals(expected)) {
-                return column;
+                return new WrappedVector(column, expected);
             }
             int nulls = vector.getNullCount();
             long validity = nulls == 0 ? 0 : vector.getValidityBufferAddress();
@@ -199,6 +209,88 @@ public class ColumnarReads {
 
         public void close() {
             stored.close();
+        }
+    }
+    /**
+     * Columns that Arrow's own class reads.
+     *
+     * Spark keeps batches whose first column is of that class in a queue for pandas UDFs, until long after the next one has
+     * taken their memory. Of others it makes rows at once.
+     */
+    public static class WrappedVector extends ColumnVector {
+        private final ArrowColumnVector column;
+
+        WrappedVector(ArrowColumnVector column, DataType type) {
+            super(type);
+            this.column = column;
+        }
+
+        /** The memory is the reader's. */
+        public void close() {
+        }
+
+        public boolean hasNull() {
+            return column.hasNull();
+        }
+
+        public int numNulls() {
+            return column.numNulls();
+        }
+
+        public boolean isNullAt(int row) {
+            return column.isNullAt(row);
+        }
+
+        public boolean getBoolean(int row) {
+            return column.getBoolean(row);
+        }
+
+        public byte getByte(int row) {
+            return column.getByte(row);
+        }
+
+        public short getShort(int row) {
+            return column.getShort(row);
+        }
+
+        public int getInt(int row) {
+            return column.getInt(row);
+        }
+
+        public long getLong(int row) {
+            return column.getLong(row);
+        }
+
+        public float getFloat(int row) {
+            return column.getFloat(row);
+        }
+
+        public double getDouble(int row) {
+            return column.getDouble(row);
+        }
+
+        public Decimal getDecimal(int row, int precision, int scale) {
+            return column.getDecimal(row, precision, scale);
+        }
+
+        public UTF8String getUTF8String(int row) {
+            return column.getUTF8String(row);
+        }
+
+        public byte[] getBinary(int row) {
+            return column.getBinary(row);
+        }
+
+        public ColumnarArray getArray(int row) {
+            return column.getArray(row);
+        }
+
+        public ColumnarMap getMap(int row) {
+            return column.getMap(row);
+        }
+
+        public ColumnVector getChild(int ordinal) {
+            return column.getChild(ordinal);
         }
     }
 }

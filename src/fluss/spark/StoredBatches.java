@@ -79,6 +79,14 @@ public class StoredBatches {
 
     /** The rows of the message that is the first value. */
     public ColumnarBatch read(VarBinaryVector messages) {
+        try {
+            return decoded(messages);
+        } catch (IndexOutOfBoundsException outside) {
+            throw broken("its metadata leads outside of it: " + outside.getMessage());
+        }
+    }
+
+    private ColumnarBatch decoded(VarBinaryVector messages) {
         int start = messages.getOffsetBuffer().getInt(0);
         int size = messages.getOffsetBuffer().getInt(4) - start;
         ByteBuffer bytes = messages.getDataBuffer().nioBuffer(start, size).order(ByteOrder.LITTLE_ENDIAN);
@@ -88,8 +96,8 @@ public class StoredBatches {
         bytes.position(PREFIX_BYTES);
         bytes.limit(PREFIX_BYTES + metadataBytes);
         Message message = Message.getRootAsMessage(((ByteBuffer) bytes.slice()).order(ByteOrder.LITTLE_ENDIAN));
-        check(message.headerType() == MessageHeader.RecordBatch, "it is no record batch");
         RecordBatch batch = (RecordBatch) message.header(new RecordBatch());
+        check(message.headerType() == MessageHeader.RecordBatch && batch != null, "it is no record batch");
         check(batch.length() > 0 && batch.length() < Integer.MAX_VALUE, "its number of rows");
         check(batch.nodesLength() == columns.length && batch.buffersLength() == bufferCount, "its number of columns");
         long body = messages.getDataBuffer().memoryAddress() + start + PREFIX_BYTES + metadataBytes;
@@ -211,8 +219,12 @@ public class StoredBatches {
 
     private void check(boolean holds, String what) {
         if (!holds) {
-            throw new IllegalStateException("a batch of table " + table + " is broken: " + what);
+            throw broken(what);
         }
+    }
+
+    private IllegalStateException broken(String what) {
+        return new IllegalStateException("a batch of table " + table + " is broken: " + what);
     }
 
     static boolean isVariable(DataType type) {
@@ -233,6 +245,8 @@ public class StoredBatches {
 
     /** Values by their addresses: Spark's class asks three objects on the way to a value, and checks bounds. */
     public static class DirectVector extends ColumnVector {
+        private static final long[] POWERS = powersOfTen();
+
         private final int nulls;
         private final long validity;
         private final long values;
@@ -245,6 +259,15 @@ public class StoredBatches {
             this.validity = validity;
             this.values = values;
             this.offsets = offsets;
+        }
+
+        private static long[] powersOfTen() {
+            long[] powers = new long[19];
+            powers[0] = 1;
+            for (int i = 1; i < powers.length; i++) {
+                powers[i] = powers[i - 1] * 10;
+            }
+            return powers;
         }
 
         /** The memory is the reader's. */
@@ -296,10 +319,13 @@ public class StoredBatches {
                 return null;
             }
             long low = Platform.getLong(null, values + 16L * row);
+            long high = Platform.getLong(null, values + 16L * row + 8);
             if (precision <= Decimal.MAX_LONG_DIGITS()) {
+                if (high != low >> 63 || Math.abs(low) >= POWERS[precision]) {
+                    throw new IllegalStateException("a value of the table does not fit its type, " + dataType());
+                }
                 return Decimal.createUnsafe(low, precision, scale);
             }
-            long high = Platform.getLong(null, values + 16L * row + 8);
             byte[] number = ByteBuffer.allocate(16).putLong(high).putLong(low).array();
             return Decimal.apply(new BigDecimal(new BigInteger(number), scale), precision, scale);
         }

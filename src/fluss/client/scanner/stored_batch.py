@@ -47,7 +47,12 @@ class StoredBatch:
         )
 
     def get_total_buffer_size(self) -> int:
-        """Bytes in memory, under the name that it has for record batches."""
+        """Bytes in memory, under the names that record batches have for it."""
+        return len(self.message)
+
+    @property
+    def nbytes(self) -> int:
+        """The same."""
         return len(self.message)
 
 
