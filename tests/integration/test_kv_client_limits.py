@@ -62,11 +62,15 @@ def test_many_reads_of_a_table_at_a_time(table: KvTable, monkeypatch: pytest.Mon
     scan = kv_scan.KvTableScan._scan
     running: dict[TableBucket, int] = {}
     most = refused = 0
+    enough = asyncio.Event()
 
     async def counted(self: Any, connection: Any, bucket: TableBucket, limit: int | None) -> list[Any]:
         nonlocal most, refused
         running[bucket] = running.get(bucket, 0) + 1
         most = max(most, running[bucket])
+        if most == kv_scan.MAX_SCANS_PER_BUCKET:
+            enough.set()
+        await asyncio.wait_for(enough.wait(), 30)  # the first ones wait for each other
         try:
             return await scan(self, connection, bucket, limit)
         except FlussError as error:

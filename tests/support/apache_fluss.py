@@ -153,6 +153,15 @@ class ApacheFluss:
             self._launch(name)
         self.wait_until_ready()
 
+    def _wait_for_zookeeper(self) -> None:
+        """Who connects while it still loads its data may not hear from it for a minute, and then ends."""
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
+        while not _serves_as_zookeeper(self._zookeeper_port):
+            self._fail_if_a_process_ended()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"ZooKeeper is not ready after {START_TIMEOUT_SECONDS} s\n{self.log_tails()}")
+            time.sleep(0.05)
+
     def wait_until_ready(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
         """Wait until coordinator and tablet server both list a tablet server in their metadata."""
         deadline = time.monotonic() + timeout_seconds
@@ -255,6 +264,8 @@ class ApacheFluss:
             self._processes[name] = subprocess.Popen(
                 [*command, *_PROGRAMS[name]], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
             )
+        if name == "zookeeper":
+            self._wait_for_zookeeper()
 
     def _write_configuration(self) -> None:
         for name in ("zookeeper-data", "coordinator", "tablet", "data", "remote"):
@@ -302,6 +313,15 @@ class ApacheFluss:
 
 def _listeners(ports: tuple[int, int]) -> str:
     return f"FLUSS://127.0.0.1:{ports[0]}, CLIENT://127.0.0.1:{ports[1]}"
+
+
+def _serves_as_zookeeper(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(b"srvr")
+            return b"Mode:" in b"".join(iter(lambda: connection.recv(4096), b""))
+    except OSError:
+        return False
 
 
 def _lists_a_tablet_server(port: int) -> bool:
