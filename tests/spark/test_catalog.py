@@ -133,6 +133,11 @@ def test_statements_about_tables_and_databases(tables: Tables, catalog: str) -> 
         ("DELETE FROM {c}.t WHERE id = 1", "does not support deletes"),
         ("TRUNCATE TABLE {c}.t", "does not support truncates"),
         ("INSERT OVERWRITE {c}.t VALUES (1)", "overwrite"),
+        (
+            "SELECT * FROM {c}.t WITH ('mode' = 'changelog')",
+            r"mode=changelog would change the columns of .*t\$changelog`",
+        ),
+        ("SELECT * FROM {c}.t WITH ('columns' = 'id')", "select the columns"),
         ("INSERT INTO {c}.t VALUES ('x')", "CAST"),
     ],
 )
@@ -143,6 +148,44 @@ def test_refusals_have_a_reason(module_tables: Tables, statement: str, words: st
     spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog}.t (id INT)")
     with pytest.raises(Exception, match=words):
         spark.sql(statement.format(c=catalog)).collect()
+
+
+def test_replacing_a_table_is_refused_before_anything_happens(tables: Tables, catalog: str) -> None:
+    """Left to itself, Spark drops the table first and finds out afterwards that it cannot be overwritten."""
+    spark = tables.spark
+    tables.create("kept", EVENTS)
+    tables.db.append(tables.path("kept"), [{"id": 1, "name": "a"}])
+    table_id = tables.db.info(tables.path("kept")).table_id
+    new = spark.range(3).selectExpr("id", "'new' AS name")
+    new.createOrReplaceTempView("new_rows")
+    for replace in (
+        lambda: spark.sql(f"REPLACE TABLE {catalog}.kept AS SELECT * FROM new_rows"),
+        lambda: spark.sql(f"CREATE OR REPLACE TABLE {catalog}.kept AS SELECT * FROM new_rows"),
+        lambda: spark.sql(f"REPLACE TABLE {catalog}.kept (id BIGINT)"),
+        lambda: new.writeTo(f"{catalog}.kept").createOrReplace(),
+        lambda: new.writeTo(f"{catalog}.kept").replace(),
+        lambda: new.write.mode("overwrite").saveAsTable(f"{catalog}.kept"),
+    ):
+        with pytest.raises(Exception, match="is there, and tables are not replaced or overwritten"):
+            replace()
+        assert tables.db.info(tables.path("kept")).table_id == table_id
+        assert tables.rows("kept") == [{"id": 1, "name": "a"}]
+
+
+def test_tables_made_of_rows(tables: Tables, catalog: str) -> None:
+    """Where there is nothing to replace, and without a trace where the rows cannot be written."""
+    spark = tables.spark
+    new = spark.range(3).selectExpr("id", "'new' AS name")
+    new.createOrReplaceTempView("new_rows")
+    spark.sql(f"CREATE OR REPLACE TABLE {catalog}.a AS SELECT * FROM new_rows")
+    new.writeTo(f"{catalog}.b").createOrReplace()
+    new.write.mode("overwrite").saveAsTable(f"{catalog}.c")
+    new.writeTo(f"{catalog}.d").create()
+    for name in "abcd":
+        assert sorted(row["id"] for row in tables.rows(name)) == [0, 1, 2]
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        spark.sql(f"CREATE TABLE {catalog}.e AS SELECT id, 1 / (id - id) AS broken FROM new_rows")
+    assert "e" not in tables.db.tables(tables.name)
 
 
 def test_names_of_other_catalogs_are_left_alone(spark: SparkSession) -> None:

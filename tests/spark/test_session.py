@@ -85,6 +85,65 @@ def test_a_session_with_the_java_of_the_wheel(tables: Tables, tmp_path: Path) ->
     }
 
 
+def test_an_earlier_session_leaves_no_options(tables: Tables, tmp_path: Path) -> None:
+    """Java outlives a session, and with it the environment that it was started with."""
+    tables.create("t", pa.schema([("id", pa.int64())]))
+    tables.db.append(tables.path("t"), [{"id": number} for number in range(5)])
+    script = f"""
+        import json
+        import fluss.spark
+        address = {{"spark.sql.fluss.bootstrap.servers": "{tables.target.bootstrap_servers}"}}
+        settings = {{"spark.driver.memory": "512m", "spark.log.level": "ERROR",
+                    "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}}
+        def rows(spark):
+            return len(spark.read.format("fluss").load("{tables.path("t")}").collect())
+        first = fluss.spark.session(master="local[1]", config={{**settings, **address, "spark.sql.fluss.limit": 2}})
+        found = [rows(first)]
+        first.conf.unset("spark.sql.fluss.limit")
+        found.append(rows(first))
+        first.stop()
+        second = fluss.spark.session(master="local[1]", config={{**settings, **address}})
+        found += [rows(second), fluss.spark.count(second, "{tables.path("t")}")]
+        print(json.dumps(found))
+    """
+    assert run_script(script, tmp_path, PATH=os.environ["PATH"]) == [2, 5, 5, 5]
+
+
+def test_what_spark_submit_was_given_wins_over_our_defaults(tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(
+        "import json, fluss.spark\n"
+        "spark = fluss.spark.session(config={'spark.sql.ansi.enabled': 'false'})\n"
+        "keys = ['spark.app.name', 'spark.master', 'spark.sql.session.timeZone', 'spark.sql.shuffle.partitions',\n"
+        "        'spark.sql.ansi.enabled', 'spark.sql.python.filterPushdown.enabled']\n"
+        "print(json.dumps([spark.conf.get(key) for key in keys]))\n"
+    )
+    java_home = environment.find_java_home()
+    variables = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    if java_home is not None:
+        variables["JAVA_HOME"] = str(java_home)
+    given = {
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.sql.shuffle.partitions": "7",
+        "spark.sql.ansi.enabled": "true",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    settings = [part for key, value in given.items() for part in ("--conf", f"{key}={value}")]
+    submit = Path(sys.executable).with_name("spark-submit")
+    done = subprocess.run(
+        [str(submit), "--name", "submitted", "--master", "local[1]", *settings, str(program)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found == ["submitted", "local[1]", "Asia/Tokyo", "7", "false", "true"]
+
+
 def test_the_running_session_is_returned_with_what_can_still_change(tables: Tables) -> None:
     spark = tables.spark
     with pytest.warns(RuntimeWarning, match=r"too late for it: master=local\[7\], spark.driver.memory=9g"):

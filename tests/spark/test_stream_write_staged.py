@@ -140,6 +140,15 @@ def test_a_committed_batch_is_not_even_read_again(query: Query) -> None:
     assert query.ids() == list(range(200))
 
 
+def test_a_checkpoint_that_was_set_back_is_noticed(query: Query) -> None:
+    """Spark never repeats an older batch than its newest: these would be other rows under a number that was used."""
+    for number in range(3):
+        writer(query.options).commit([query.task(number, 0, rows(100 * number))], number)
+    with pytest.raises(FlussError, match=r"up to number 2, and this is number 1: its checkpoint was set back"):
+        query.task(1, 0, rows(700))
+    assert query.ids() == list(range(300))
+
+
 def test_commits_and_aborts_without_messages(query: Query) -> None:
     writer(query.options).commit([], 0)
     writer(query.options).commit([query.task(0, 0, iter([]))], 0)

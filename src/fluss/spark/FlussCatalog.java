@@ -19,11 +19,12 @@ import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.connector.catalog.NamespaceChange;
+import org.apache.spark.sql.connector.catalog.StagedTable;
+import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
-import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.Transform;
@@ -54,7 +55,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * about tables and databases it asks the Python program of the driver (fluss.spark.catalog): a text of JSON goes over,
  * another comes back.
  */
-public class FlussCatalog implements TableCatalog, SupportsNamespaces {
+public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
     static final String FORMAT = "fluss";
     static final String SESSION_PREFIX = "spark.sql.fluss.";
     static final String DEFAULT_DATABASE = "fluss";
@@ -143,6 +144,31 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
         } catch (NoSuchTableException gone) {
             throw new IllegalStateException("table " + path(identifier) + " was dropped while it was created");
         }
+    }
+
+    /** CREATE TABLE AS SELECT: the table is there at once, and is dropped if its rows cannot be written. */
+    public StagedTable stageCreate(Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+            throws TableAlreadyExistsException, NoSuchNamespaceException {
+        return new NewTable(identifier, (FlussTable) createTable(identifier, columns, partitions, properties));
+    }
+
+    /** Left to itself, Spark drops the old table first: its rows would be gone if the rest failed. */
+    public StagedTable stageReplace(Identifier identifier, Column[] columns, Transform[] partitions, Map properties) {
+        throw replaced(identifier);
+    }
+
+    public StagedTable stageCreateOrReplace(Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
+            throws NoSuchNamespaceException {
+        try {
+            return stageCreate(identifier, columns, partitions, properties);
+        } catch (TableAlreadyExistsException there) {
+            throw replaced(identifier);
+        }
+    }
+
+    private static UnsupportedOperationException replaced(Identifier identifier) {
+        return new UnsupportedOperationException("table " + path(identifier)
+            + " is there, and tables are not replaced or overwritten: write with mode('append'), or drop it first");
     }
 
     public Table alterTable(Identifier identifier, TableChange[] changes) throws NoSuchTableException {
@@ -394,11 +420,11 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
 
     /** One table; reads and writes are those of the Python source. */
     public static class FlussTable implements Table, SupportsRead, SupportsWrite {
-        private final FlussCatalog catalog;
-        private final String path;
-        private final StructType schema;
-        private final Map properties;
-        private final List partitionColumns;
+        final FlussCatalog catalog;
+        final String path;
+        final StructType schema;
+        final Map properties;
+        final List partitionColumns;
 
         FlussTable(FlussCatalog catalog, String path, StructType schema, Map properties, List partitionColumns) {
             this.catalog = catalog;
@@ -433,12 +459,47 @@ public class FlussCatalog implements TableCatalog, SupportsNamespaces {
         }
 
         public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+            String mode = options.get("mode");
+            if (mode != null && !mode.equalsIgnoreCase("state")) {
+                throw new UnsupportedOperationException("option mode=" + mode + " would change the columns of " + name()
+                    + ", which are fixed by then: read `" + path + "$" + mode + "`, or use format('fluss')");
+            }
+            if (options.containsKey("columns")) {
+                throw new UnsupportedOperationException("option columns does not go with " + name() + ": select the columns");
+            }
             return new PruningScanBuilder(schema, catalog.options(options, path));
         }
 
         public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
             CaseInsensitiveStringMap options = catalog.options(info.options(), path);
             return new ArrowWrites.Builder(newSource(), FORMAT, new WriteInfo(info, options));
+        }
+    }
+
+    /** A table that the same statement writes its first rows to. */
+    public static class NewTable extends FlussTable implements StagedTable {
+        private final Identifier identifier;
+
+        NewTable(Identifier identifier, FlussTable created) {
+            super(created.catalog, created.path, created.schema, created.properties, created.partitionColumns);
+            this.identifier = identifier;
+        }
+
+        /** Spark asks for a replacement of what is there, which is nothing. */
+        public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+            CaseInsensitiveStringMap options = catalog.options(info.options(), path);
+            return new ArrowWrites.Builder(newSource(), FORMAT, new WriteInfo(info, options)) {
+                public WriteBuilder truncate() {
+                    return this;
+                }
+            };
+        }
+
+        public void commitStagedChanges() {
+        }
+
+        public void abortStagedChanges() {
+            catalog.dropTable(identifier);
         }
     }
 

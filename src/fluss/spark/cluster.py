@@ -38,7 +38,9 @@ def merged_options(spark: SparkSession, options: Mapping[str, Any] | None) -> di
     """Options of a call over those of the session, keys in lower case, with a note which are of the session."""
     settings = {str(key): str(value) for key, value in dict(spark.conf.getAll).items()}
     given = {key.lower(): _text(value) for key, value in (options or {}).items()}
-    return over_defaults({**inherited_options(), **session_options(settings)}, given)
+    # A classic session has all of its options; what was left in the environment may be of an earlier one.
+    inherited = {} if hasattr(spark, "_jsparkSession") else inherited_options()
+    return over_defaults({**inherited, **session_options(settings)}, given)
 
 
 def _text(value: Any) -> str:

@@ -160,10 +160,14 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
 
 
 class _Given:
-    """Lower-cased keys and texts, taken one by one. `said` are those of this read or write alone."""
+    """Lower-cased keys and texts, taken one by one. `said` are those of this read or write alone.
 
-    def __init__(self, options: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    Options of the session that somebody has merged already are newer than those that this process has inherited.
+    """
+
+    def __init__(self, options: Mapping[str, str], inherited: Mapping[str, str]) -> None:
         lowered = {key.lower(): value for key, value in options.items()}
+        defaults = {} if DEFAULTS_OPTION in lowered else inherited
         said_for_all = lowered.pop(DEFAULTS_OPTION, "").split(",")
         self.values = {**defaults, **lowered}
         self.said = lowered.keys() - set(said_for_all)

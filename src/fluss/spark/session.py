@@ -23,6 +23,7 @@ from fluss.spark.session_options import SESSION_PREFIX
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+DEFAULT_APP_NAME = "fluss"
 DEFAULT_MASTER = "local[*]"
 MIN_HEAP_MIB, MAX_HEAP_MIB = 1024, 8192
 
@@ -41,7 +42,7 @@ if hasattr(socket, "AF_UNIX"):
 
 
 def session(
-    app_name: str = "fluss", master: str | None = None, config: Mapping[str, Any] | None = None
+    app_name: str = DEFAULT_APP_NAME, master: str | None = None, config: Mapping[str, Any] | None = None
 ) -> SparkSession:
     """A Spark session for tables, or the one that there is already::
 
@@ -61,16 +62,43 @@ def session(
         return existing
     from pyspark.sql import SparkSession
 
-    chosen_master = master or settings.get("spark.master") or os.environ.get("MASTER") or DEFAULT_MASTER
+    submitted = _submitted_settings()
+    said_master = settings.get("spark.master") or submitted.get("spark.master") or os.environ.get("MASTER")
+    chosen_master = settings["spark.master"] = master or said_master or DEFAULT_MASTER
     prepare_environment(settings)
     _export_options(settings)
+    _forget_earlier_options()
+    if app_name != DEFAULT_APP_NAME or "spark.app.name" not in submitted:
+        settings["spark.app.name"] = app_name
+    defaults = {**DEFAULT_SETTINGS, **_local_settings(chosen_master)}
     builder: Any = SparkSession.builder
-    builder = builder.appName(app_name).master(chosen_master)
-    for key, value in {**DEFAULT_SETTINGS, **_local_settings(chosen_master), **settings}.items():
+    for key, value in {**defaults, **submitted, **settings}.items():
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     load_if_possible(spark)
     return spark
+
+
+def _forget_earlier_options() -> None:
+    """Java outlives a session, and keeps the settings that it was started with as its own."""
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    if jvm is None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    for key in list(jvm.java.lang.System.getProperties().stringPropertyNames()):
+        if key.lower().startswith(SESSION_PREFIX):
+            jvm.java.lang.System.clearProperty(key)
+
+
+def _submitted_settings() -> dict[str, str]:
+    """What `spark-submit` was given, or `pyspark`: they win over our defaults, as `config` does."""
+    from pyspark import SparkConf, SparkContext
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()  # to the Java process that runs already
+    return dict(SparkConf().getAll())
 
 
 def _text(value: Any) -> str:

@@ -11,6 +11,7 @@ from fluss.client.staged import StagedAttempt
 from fluss.errors import FlussError
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
+QUERY_PREFIX = "spark-"
 BATCH_JOB_NUMBER = 0
 """The batch id of a job without a name of its own, which has only one."""
 
@@ -24,6 +25,11 @@ class TaskIdentity:
     partition_id: int
     may_be_replay: bool
     """Whether the same rows may have been written before, as in streams."""
+
+    @property
+    def is_of_query(self) -> bool:
+        """Whether Spark numbers the batches, by a checkpoint."""
+        return self.transaction.startswith(QUERY_PREFIX)
 
 
 @dataclass(frozen=True)
@@ -46,4 +52,4 @@ def query_transaction(context: TaskContext) -> str:
             "this task belongs to no streaming query: with option transactionBatch give also transaction, a name for "
             "the series of batches"
         )
-    return f"spark-{query_id}"
+    return f"{QUERY_PREFIX}{query_id}"

@@ -24,6 +24,13 @@ def append_staged(plan: WritePlan, opened: OpenTable, identity: TaskIdentity, ba
     """Stage the rows of a task attempt, unless its batch is committed already."""
     if identity.may_be_replay:
         last = last_committed(opened.table, identity.transaction)
+        if last is not None and last > identity.batch_id and identity.is_of_query:
+            # Spark repeats its newest batch, never an older one: these rows may be others than those of that number.
+            raise FlussError(
+                f"table {opened.info.table_path} has the batches of this query up to number {last}, and this is number "
+                f"{identity.batch_id}: its checkpoint was set back. Go on with a new checkpointLocation, from the "
+                "offsets or the time where the table's rows end"
+            )
         if last is not None and last >= identity.batch_id:
             return TaskDone(identity, 0, was_committed=True)
     converter = RowConverter(plan)
