@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
@@ -57,6 +59,20 @@ def test_the_spellings_of_apache_fluss_and_a_bucket_key_alone(tables: Tables) ->
         fluss.spark.create_table(
             tables.spark, tables.path("m"), schema, properties={"bucket.num": "two"}, options=options
         )
+
+
+def test_what_cannot_be_meant(tables: Tables) -> None:
+    """A text is a list of letters to Python; and what is fixed would become a property of the user's own."""
+    spark: Any = tables.spark
+    for name in ("primary_key", "bucket_keys", "partitioned_by"):
+        text: Any = {name: "id"}
+        with pytest.raises(FlussError, match=rf"{name} is a list of columns, got the text 'id': write \['id'\]"):
+            fluss.spark.create_table(spark, tables.path("t"), "id bigint", options=tables.options(), **text)
+    tables.create("t", pa.schema([("id", pa.int64())]))
+    change: Any
+    for change in ({"set_properties": {"bucket.num": 9}}, {"unset_properties": ["primary.key"]}):
+        with pytest.raises(FlussError, match="of a table cannot be changed"):
+            fluss.spark.alter_table(spark, tables.path("t"), options=tables.options(), **change)
 
 
 def test_tables_can_be_altered_and_dropped(any_tables: Tables) -> None:

@@ -143,6 +143,8 @@ class _Answers:
 
         from fluss.spark import ddl
 
+        if "location" in properties:
+            raise FlussError("tables are where their servers keep them: leave LOCATION out")
         ddl.create_table(
             self._spark,
             table,

@@ -8,7 +8,7 @@ Every function takes the session first; the cluster is that of `spark.sql.fluss.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fluss.errors import FlussError
@@ -134,6 +134,13 @@ def _descriptor(
     from fluss.client.schemas import Schema
     from fluss.spark.types import from_spark_schema
 
+    for name, columns in (
+        ("primary_key", primary_key),
+        ("bucket_keys", bucket_keys),
+        ("partitioned_by", partitioned_by),
+    ):
+        if isinstance(columns, str):
+            raise FlussError(f"{name} is a list of columns, got the text {columns!r}: write [{columns!r}]")
     primary_key = _choose(PRIMARY_KEY, list(primary_key), _split(properties.pop(PRIMARY_KEY, "")))
     bucket_keys = _choose(BUCKET_KEY, list(bucket_keys), _split(properties.pop(BUCKET_KEY, "")))
     count_text = properties.pop(BUCKET_COUNT, None)
@@ -185,7 +192,7 @@ def alter_table(
     *,
     add_columns: StructType | str | None = None,
     set_properties: Mapping[str, Any] | None = None,
-    unset_properties: Iterable[str] = (),
+    unset_properties: Collection[str] = (),
     options: Options = None,
 ) -> None:
     """Add nullable columns at the end, or change properties.
@@ -196,6 +203,9 @@ def alter_table(
     from fluss.client.admin_calls import REMOVE_VALUE, SET_VALUE, config_changes
     from fluss.spark.types import from_spark_schema
 
+    fixed = sorted({*(set_properties or {}), *unset_properties} & {PRIMARY_KEY, BUCKET_COUNT, BUCKET_KEY, COMMENT})
+    if fixed:
+        raise FlussError(f"{', '.join(fixed)} of a table cannot be changed: they are fixed when it is created")
     columns = () if add_columns is None else from_spark_schema(as_struct(add_columns))
     changes = config_changes(SET_VALUE, _texts(set_properties)) + config_changes(REMOVE_VALUE, list(unset_properties))
     if not columns and not changes:
