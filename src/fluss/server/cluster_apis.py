@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.config import REDACTED
 from fluss.server.config_options import is_secret
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import CLUSTER, Operation
+from fluss.server.security.authorizer import CLUSTER
 
 INITIAL_SOURCE = "INITIAL_SERVER_CONFIG"
 DYNAMIC_SOURCE = "DYNAMIC_SERVER_CONFIG"

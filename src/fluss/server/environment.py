@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TablePath
+from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.catalog.store import table_missing
 from fluss.server.config import ServerConfig
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Authorizer, Operation
+from fluss.server.security.authorizer import Authorizer
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES
 from fluss.server.topology import Topology

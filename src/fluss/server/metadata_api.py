@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
+from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import PartitionEntry, TableEntry
 from fluss.server.catalog.store import partition_missing
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
 from fluss.server.placement import leader_of
-from fluss.server.security.authorizer import Operation, table_resource
+from fluss.server.security.authorizer import table_resource
 
 COORDINATOR_NODE_ID = 0
 LEADER_EPOCH = 0

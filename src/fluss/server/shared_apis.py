@@ -16,6 +16,7 @@ from fluss.model.descriptor import (
 )
 from fluss.model.names import DEFAULT_DATABASE, HISTORICAL_PARTITION
 from fluss.model.paths import TablePath
+from fluss.model.permissions import Operation
 from fluss.model.properties import DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_PROPERTY_PREFIX
 from fluss.model.schema import schema_to_json
 from fluss.protocol import fluss_api_pb2 as pb
@@ -29,7 +30,7 @@ from fluss.server.lake_settings import lake_settings
 from fluss.server.metadata_api import MetadataApi
 from fluss.server.network.service import Handler, RequestContext
 from fluss.server.security.acl_apis import AclApis
-from fluss.server.security.authorizer import Operation, database_resource, table_resource
+from fluss.server.security.authorizer import database_resource, table_resource
 from fluss.server.snapshot_apis import SnapshotApis
 from fluss.server.topology import Topology
 

@@ -11,12 +11,12 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.offsets import load_offsets
 from fluss.model.descriptor import dump_json
 from fluss.model.paths import TableBucket
+from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_missing
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Operation
 
 LOCAL_SCHEME = "file"
 # Option of the server -> property name that clients of object stores read.

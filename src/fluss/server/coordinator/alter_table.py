@@ -13,6 +13,7 @@ from fluss.model import properties as keys
 from fluss.model.aggregation import broken_function_rule, normalized_function
 from fluss.model.descriptor import TableDescriptor, load_json
 from fluss.model.paths import TablePath
+from fluss.model.permissions import Operation
 from fluss.model.schema import Column, Schema, assign_field_ids
 from fluss.model.types import DataType, data_type_from_json
 from fluss.protocol import fluss_api_pb2 as pb
@@ -26,7 +27,6 @@ from fluss.server.coordinator.table_defaults import ClusterDefaults, cluster_def
 from fluss.server.coordinator.table_rules import TableLimits, check_reserved_names, check_table
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Operation
 
 POSITION_LAST = 0
 # How often a change that begins in the lake is tried while others change the table.

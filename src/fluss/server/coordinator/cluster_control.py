@@ -11,6 +11,7 @@ import uuid
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import enum_parser
+from fluss.model.permissions import Operation
 from fluss.model.properties import LAKE_FORMATS
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.config import parse_value
@@ -19,7 +20,7 @@ from fluss.server.coordinator.config_changes import APPEND, DELETE, SET, SUBTRAC
 from fluss.server.coordinator.replicas import PERMANENT_OFFLINE, TEMPORARY_OFFLINE
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import CLUSTER, Operation
+from fluss.server.security.authorizer import CLUSTER
 
 REBALANCE_COMPLETED = 3
 REBALANCE_GOALS = range(3)

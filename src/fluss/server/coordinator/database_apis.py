@@ -8,6 +8,7 @@ from dataclasses import replace
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import DatabaseDescriptor, database_descriptor_from_json
 from fluss.model.names import DEFAULT_DATABASE, check_database_name
+from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import database_exists, database_missing
@@ -15,7 +16,7 @@ from fluss.server.coordinator.config_changes import apply_changes
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import CLUSTER, Operation, database_resource
+from fluss.server.security.authorizer import CLUSTER, database_resource
 
 
 class DatabaseApis:

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
+from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_missing
 from fluss.server.environment import Environment
 from fluss.server.kv_snapshot import lease_from_json, lease_to_json
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Operation
 from fluss.server.snapshot_apis import check_primary_key
 
 

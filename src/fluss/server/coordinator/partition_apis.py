@@ -8,6 +8,7 @@ from __future__ import annotations
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import properties as keys
 from fluss.model.names import HISTORICAL_PARTITION, PARTITION_NAME_SEPARATOR, check_partition_value
+from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_exists, partition_missing
@@ -16,7 +17,6 @@ from fluss.server.coordinator.replicas import check_placement
 from fluss.server.coordinator.table_rules import check_bucket_count
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Operation
 from fluss.server.shared_apis import check_partitioned, partition_spec
 
 

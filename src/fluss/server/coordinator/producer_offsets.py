@@ -10,10 +10,11 @@ import json
 
 from fluss.model.descriptor import dump_json
 from fluss.model.names import check_producer_id
+from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Operation, table_resource
+from fluss.server.security.authorizer import table_resource
 
 CREATED, ALREADY_EXISTS = 0, 1
 

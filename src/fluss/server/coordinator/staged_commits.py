@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
+from fluss.model.permissions import Operation
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Operation
 from fluss.server.staged_rules import check_identity, staged_buckets, staged_table
 from fluss.server.storage.staged_files import staged_path
 

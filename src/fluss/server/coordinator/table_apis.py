@@ -12,6 +12,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import TableDescriptor, table_descriptor_from_json
 from fluss.model.names import check_database_name, check_table_name
 from fluss.model.paths import TablePath
+from fluss.model.permissions import Operation
 from fluss.model.properties import DATALAKE_ENABLED
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
@@ -24,7 +25,7 @@ from fluss.server.coordinator.table_defaults import cluster_defaults, typed, wit
 from fluss.server.coordinator.table_rules import TableLimits, check_table
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Operation, database_resource
+from fluss.server.security.authorizer import database_resource
 
 
 class TableApis:

@@ -6,20 +6,12 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.permissions import CLUSTER_NAME, WILDCARD, Operation, Permission, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog.records import Acl
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import (
-    CLUSTER,
-    CLUSTER_NAME,
-    WILDCARD,
-    Operation,
-    Permission,
-    Resource,
-    ResourceType,
-    database_resource,
-)
+from fluss.server.security.authorizer import CLUSTER, Resource, database_resource
 
 
 class AclApis:

@@ -9,47 +9,15 @@ list. One thread, the event loop's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
 from typing import NamedTuple
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TablePath
+from fluss.model.permissions import CLUSTER_NAME, WILDCARD, Operation, Permission, ResourceType
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.records import Acl
 from fluss.server.config import ServerConfig
 from fluss.server.network.service import RequestContext
-
-WILDCARD = "*"
-CLUSTER_NAME = "fluss-cluster"
-
-
-class ResourceType(IntEnum):
-    """What an ACL is about; ANY only in filters."""
-
-    ANY = 1
-    CLUSTER = 2
-    DATABASE = 3
-    TABLE = 4
-
-
-class Operation(IntEnum):
-    """What an ACL allows; ANY only in filters, ALL contains every other."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DROP = 6
-    ALTER = 7
-    DESCRIBE = 8
-
-
-class Permission(IntEnum):
-    """There is no denial."""
-
-    ANY = 1
-    ALLOW = 2
 
 
 class Resource(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TablePath
+from fluss.model.permissions import Operation
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Authorizer, Operation, table_resource
+from fluss.server.security.authorizer import Authorizer, table_resource
 
 
 class TableAccess:

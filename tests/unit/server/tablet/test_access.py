@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.permissions import Operation, Permission, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from fluss.server.security.authorizer import Operation, Permission, ResourceType
 from tests.support.log_cluster import arrow_batch, ids_of
 from tests.support.tablet import TabletHarness
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fluss.errors import ErrorCode
+from fluss.model.permissions import Operation, Permission, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from fluss.server.security.authorizer import Operation, Permission, ResourceType
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import COLUMNS, KvTable
 from tests.support.tablet import TabletHarness

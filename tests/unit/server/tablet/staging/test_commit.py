@@ -11,11 +11,11 @@ import pytest
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
+from fluss.model.permissions import Operation, Permission, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from fluss.server.security.authorizer import Operation, Permission, ResourceType
 from tests.support.coordinator import int_column, path, spec, text_column
 from tests.support.faulty_files import FaultyFiles
 from tests.support.log_cluster import arrow_batch
