@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from fluss.errors import ErrorCode, FlussError
 
 if _TYPE_CHECKING:
+    from fluss.client.acls import Acl
     from fluss.client.admin import FlussAdmin
     from fluss.client.admin_calls import ConfigEntry
     from fluss.client.connection import FlussConnection
@@ -24,6 +25,7 @@ if _TYPE_CHECKING:
     from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
     from fluss.client.facade import Database, connect
     from fluss.client.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
+    from fluss.client.rebalancing import BucketMove, RebalanceProgress
     from fluss.client.scanner import (
         BatchScanner,
         ColumnRef,
@@ -58,8 +60,10 @@ if _TYPE_CHECKING:
 __all__ = [
     "EARLIEST_OFFSET",
     "LATEST_OFFSET",
+    "Acl",
     "AppendWriter",
     "BatchScanner",
+    "BucketMove",
     "ChangeType",
     "ColumnRef",
     "Config",
@@ -85,6 +89,7 @@ __all__ = [
     "PartitionSpec",
     "Predicate",
     "PrefixLookuper",
+    "RebalanceProgress",
     "RecordBatch",
     "ScanRecord",
     "ScanRecords",
@@ -110,6 +115,7 @@ __all__ = [
 
 # Where public names live. They are loaded at first use: `import fluss` alone must not load Arrow.
 _HOMES = {
+    "fluss.client.acls": ("Acl",),
     "fluss.client.admin": ("FlussAdmin",),
     "fluss.client.admin_calls": ("ConfigEntry",),
     "fluss.client.connection": ("FlussConnection",),
@@ -118,6 +124,7 @@ _HOMES = {
     "fluss.client.facade": ("Database", "connect"),
     "fluss.client.lookup": ("Lookuper", "PrefixLookuper", "TableLookup", "TablePrefixLookup"),
     "fluss.client.descriptors": ("KvFormat", "LogFormat", "TableDescriptor"),
+    "fluss.client.rebalancing": ("BucketMove", "RebalanceProgress"),
     "fluss.client.scanner": (
         "BatchScanner",
         "ColumnRef",

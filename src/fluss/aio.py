@@ -11,6 +11,7 @@ calls of scanners, and `async for` over a scanner.
 from __future__ import annotations
 
 import fluss as _fluss
+from fluss.client.acls import Acl
 from fluss.client.admin import FlussAdmin
 from fluss.client.admin_calls import ConfigEntry
 from fluss.client.awaitable import Closing
@@ -19,6 +20,7 @@ from fluss.client.data_types import DataField, DataTypes
 from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
 from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
 from fluss.client.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
+from fluss.client.rebalancing import BucketMove, RebalanceProgress
 from fluss.client.scanner import AioBatchScanner as BatchScanner
 from fluss.client.scanner import AioLogScanner as LogScanner
 from fluss.client.scanner import ColumnRef, Predicate, RecordBatch, ScanRecord, ScanRecords, col
@@ -47,8 +49,10 @@ from fluss.model import paths
 __all__ = [
     "EARLIEST_OFFSET",
     "LATEST_OFFSET",
+    "Acl",
     "AppendWriter",
     "BatchScanner",
+    "BucketMove",
     "ChangeType",
     "ColumnRef",
     "Config",
@@ -73,6 +77,7 @@ __all__ = [
     "PartitionSpec",
     "Predicate",
     "PrefixLookuper",
+    "RebalanceProgress",
     "RecordBatch",
     "ScanRecord",
     "ScanRecords",

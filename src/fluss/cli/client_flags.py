@@ -13,7 +13,7 @@ DEFAULT_DATABASE = "fluss"
 
 
 def add_client_flags(parser: argparse.ArgumentParser) -> None:
-    """Where the cluster is, how to log in, and what the server does not tell of its lake."""
+    """Where the cluster is and how to log in."""
     parser.add_argument("--bootstrap", metavar="HOST:PORT", default=DEFAULT_BOOTSTRAP, help="address of the server")
     parser.add_argument("--username", metavar="NAME", help=f"SASL login; the password is in {PASSWORD_VARIABLE}")
     parser.add_argument(
@@ -24,6 +24,10 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="an option of the client, such as security.protocol=sasl; may be repeated",
     )
+
+
+def add_lake_flags(parser: argparse.ArgumentParser) -> None:
+    """What the server does not tell of its lake."""
     parser.add_argument(
         "--lake-option",
         metavar="NAME=VALUE",

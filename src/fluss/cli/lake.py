@@ -8,7 +8,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-from fluss.cli.client_flags import add_client_flags, client_settings, lake_settings, table_name
+from fluss.cli.client_flags import add_client_flags, add_lake_flags, client_settings, lake_settings, table_name
 from fluss.errors import ErrorCode, FlussError
 
 _JOBS = {
@@ -32,6 +32,7 @@ def add_parser(commands: Any) -> None:
     for name, text in _JOBS.items():
         job = jobs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         add_client_flags(job)
+        add_lake_flags(job)
         job.add_argument("--table", metavar="DB.TABLE", required=True, help="the table")
         job.add_argument("--dry-run", action="store_true", help="only say what would be done")
         job.add_argument(

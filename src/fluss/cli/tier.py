@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fluss.cli.client_flags import add_client_flags, client_settings, lake_settings, table_name
+from fluss.cli.client_flags import add_client_flags, add_lake_flags, client_settings, lake_settings, table_name
 from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def add_parser(commands: Any) -> None:
         "all went well, 1: a table failed (with --once) or nothing could be begun, 2: wrong flags.",
     )
     add_client_flags(parser)
+    add_lake_flags(parser)
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--once", action="store_true", help="tier everything that is there now, due or not, and end")
     how_long.add_argument(

@@ -1,9 +1,10 @@
-"""`FlussAdmin`: databases, tables, partitions, offsets, servers and options of a cluster."""
+"""`FlussAdmin`: databases, tables, partitions, offsets, and the cluster itself: servers, options, permissions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fluss.client.acls import Acl, acl_filter
 from fluss.client.admin_calls import (
     APPEND_TO_LIST,
     REMOVE_FROM_LIST,
@@ -16,8 +17,10 @@ from fluss.client.admin_calls import (
     new_columns,
 )
 from fluss.client.awaitable import AwaitsToItself
+from fluss.client.cluster_calls import ClusterCalls, acls_of, acls_to_drop, goals_of, server_ids_of, tag_of
 from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
 from fluss.client.descriptors import TableDescriptor
+from fluss.client.rebalancing import RebalanceProgress
 from fluss.client.schemas import SchemaInfo
 from fluss.client.session import Session
 from fluss.client.table_info import TableInfo
@@ -45,6 +48,7 @@ class FlussAdmin(AwaitsToItself):
     def __init__(self, session: Session) -> None:
         self._session = session
         self._calls = AdminCalls(session.cluster)
+        self._cluster_calls = ClusterCalls(session.cluster)
 
     # ---- databases ----
 
@@ -245,6 +249,75 @@ class FlussAdmin(AwaitsToItself):
         changes += config_changes(APPEND_TO_LIST, append) + config_changes(REMOVE_FROM_LIST, subtract)
         await self._session.awaitable(self._calls.alter_cluster_configs(changes))
 
+    # ---- permissions ----
+
+    async def create_acls(self, acls: Acl | Iterable[Acl]) -> None:
+        """Give permissions: `Acl("User:alice", "read", "cluster.shop.orders")`. Those that are there already stay.
+
+        All or none are given. Code 47 on a cluster that checks no permissions, 48 for who may not give them.
+        """
+        await self._session.awaitable(self._cluster_calls.create_acls(acls_of(acls)))
+
+    async def list_acls(
+        self,
+        *,
+        principal: str | None = None,
+        operation: str | None = None,
+        resource: str | None = None,
+        host: str | None = None,
+    ) -> list[Acl]:
+        """The permissions that have exactly the given parts, as far as the caller may see them."""
+        chosen = acl_filter(principal, operation, resource, host)
+        return await self._session.awaitable(self._cluster_calls.list_acls(chosen))
+
+    async def drop_acls(
+        self,
+        *,
+        principal: str | None = None,
+        operation: str | None = None,
+        resource: str | None = None,
+        host: str | None = None,
+    ) -> list[Acl]:
+        """Take the permissions away that have exactly the given parts, all or none; returns them."""
+        chosen = acls_to_drop(principal, operation, resource, host)
+        return await self._session.awaitable(self._cluster_calls.drop_acls(chosen))
+
+    # ---- where buckets are ----
+
+    async def add_server_tag(self, server_ids: int | Iterable[int], tag: str) -> None:
+        """Say that tablet servers are to go: `permanent_offline` (they get no new buckets) or `temporary_offline`.
+
+        Code 58 for a server that is not there, 59 for one with another tag.
+        """
+        call = self._cluster_calls.add_server_tag(server_ids_of(server_ids), tag_of(tag))
+        await self._session.awaitable(call)
+
+    async def remove_server_tag(self, server_ids: int | Iterable[int], tag: str) -> None:
+        """Take a tag off tablet servers. Code 58 for a server that is not there, 60 for one with another tag."""
+        call = self._cluster_calls.remove_server_tag(server_ids_of(server_ids), tag_of(tag))
+        await self._session.awaitable(call)
+
+    async def rebalance(self, goals: Iterable[str] = ("replica_distribution", "leader_distribution")) -> str:
+        """Begin to spread buckets over the servers; returns the id. Code 61 while another one runs.
+
+        Goals, the first one counting most: replica_distribution, leader_distribution, rack_aware.
+        """
+        return await self._session.awaitable(self._cluster_calls.rebalance(goals_of(goals)))
+
+    async def list_rebalance_progress(self, rebalance_id: str | None = None) -> RebalanceProgress | None:
+        """How far the last rebalance is; None if there has been none. Code 62 for the id of another one."""
+        return await self._session.awaitable(self._cluster_calls.list_rebalance_progress(_id(rebalance_id)))
+
+    async def cancel_rebalance(self, rebalance_id: str | None = None) -> None:
+        """Stop a rebalance; what it has moved stays there. Code 62 for the id of another one."""
+        await self._session.awaitable(self._cluster_calls.cancel_rebalance(_id(rebalance_id)))
+
+    async def drop_kv_snapshot_lease(self, lease_id: str) -> None:
+        """Let the server delete snapshots that a reader leased and never gave back; fine if there is no such lease."""
+        if _id(lease_id) is None:
+            raise FlussError("which lease? Its id is missing")
+        await self._session.awaitable(self._cluster_calls.drop_kv_snapshot_lease(lease_id))
+
     def __repr__(self) -> str:
         return f"FlussAdmin({self._session.config.bootstrap_servers!r})"
 
@@ -254,6 +327,12 @@ def _database(name: str | None, database_name: str | None) -> str:
     if not isinstance(chosen, str):
         raise FlussError(f"a database is named by a text, got {chosen!r}")
     return chosen
+
+
+def _id(text: str | None) -> str | None:
+    if text is not None and not isinstance(text, str):
+        raise FlussError(f"an id is a text, got {text!r}")
+    return text
 
 
 def _buckets(bucket_ids: Sequence[int]) -> list[int]:

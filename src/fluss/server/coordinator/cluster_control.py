@@ -13,17 +13,14 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import enum_parser
 from fluss.model.permissions import Operation
 from fluss.model.properties import LAKE_FORMATS
+from fluss.model.rebalancing import RebalanceGoal, RebalanceStatus, ServerTag
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.config import parse_value
 from fluss.server.config_options import OPTIONS
 from fluss.server.coordinator.config_changes import APPEND, DELETE, SET, SUBTRACT
-from fluss.server.coordinator.replicas import PERMANENT_OFFLINE, TEMPORARY_OFFLINE
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
 from fluss.server.security.authorizer import CLUSTER
-
-REBALANCE_COMPLETED = 3
-REBALANCE_GOALS = range(3)
 
 _DYNAMIC_PREFIX = "datalake."
 _DYNAMIC_KEYS = frozenset(
@@ -67,7 +64,7 @@ class ClusterControl:
         for server_id in request.server_ids:
             if tags.get(server_id, request.server_tag) != request.server_tag:
                 raise FlussError(
-                    f"tablet server {server_id} has the tag {tags[server_id]} already; remove it first",
+                    f"tablet server {server_id} has the tag {ServerTag(tags[server_id]).name} already; remove it first",
                     ErrorCode.SERVER_TAG_ALREADY_EXIST_EXCEPTION,
                 )
         self._environment.catalog.store.settings.change_tags(dict.fromkeys(request.server_ids, request.server_tag))
@@ -81,7 +78,8 @@ class ClusterControl:
         for server_id in request.server_ids:
             if tags.get(server_id, request.server_tag) != request.server_tag:
                 raise FlussError(
-                    f"tablet server {server_id} does not have the tag {request.server_tag}, it has {tags[server_id]}",
+                    f"tablet server {server_id} does not have the tag {ServerTag(request.server_tag).name}, "
+                    f"it has {ServerTag(tags[server_id]).name}",
                     ErrorCode.SERVER_TAG_NOT_EXIST_EXCEPTION,
                 )
         self._environment.catalog.store.settings.change_tags(dict.fromkeys(request.server_ids, None))
@@ -90,7 +88,7 @@ class ClusterControl:
     def _check_tag_request(self, context: RequestContext, server_ids: list[int], tag: int) -> None:
         self._environment.catalog.refresh()
         self._environment.authorizer.check(context, Operation.ALTER, CLUSTER)
-        if tag not in (PERMANENT_OFFLINE, TEMPORARY_OFFLINE):
+        if tag not in set(ServerTag):
             raise FlussError(
                 f"server tag must be 0 (permanently offline) or 1 (temporarily offline), got {tag}",
                 ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -109,7 +107,7 @@ class ClusterControl:
         self._environment.catalog.refresh()
         self._environment.authorizer.check(context, Operation.WRITE, CLUSTER)
         for goal in request.goals:
-            if goal not in REBALANCE_GOALS:
+            if goal not in set(RebalanceGoal):
                 raise FlussError(
                     f"rebalance goal must be 0 (replicas), 1 (leaders) or 2 (racks), got {goal}",
                     ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -126,7 +124,7 @@ class ClusterControl:
             return pb.ListRebalanceProgressResponse()
         self._check_rebalance_id(request)
         return pb.ListRebalanceProgressResponse(
-            rebalance_id=self._last_rebalance_id, rebalance_status=REBALANCE_COMPLETED
+            rebalance_id=self._last_rebalance_id, rebalance_status=RebalanceStatus.COMPLETED
         )
 
     def cancel_rebalance(

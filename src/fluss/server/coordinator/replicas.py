@@ -5,17 +5,16 @@ from __future__ import annotations
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.properties import REPLICATION_FACTOR
+from fluss.model.rebalancing import ServerTag
 from fluss.server.coordinator.table_defaults import typed
 from fluss.server.environment import Environment
-
-PERMANENT_OFFLINE = 0
-TEMPORARY_OFFLINE = 1
 
 
 def check_placement(environment: Environment, descriptor: TableDescriptor) -> None:
     """Raise 17 for more replicas than usable tablets, -1 for a table without buckets."""
     tags = environment.catalog.server_tags
-    usable = sum(tags.get(server_id) != PERMANENT_OFFLINE for server_id in range(environment.topology.tablet_count))
+    servers = range(environment.topology.tablet_count)
+    usable = sum(tags.get(server_id) != ServerTag.PERMANENT_OFFLINE for server_id in servers)
     factor = typed(descriptor.properties, REPLICATION_FACTOR)
     if factor > usable:
         raise FlussError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from fluss.errors import ErrorCode, FlussError
@@ -21,21 +21,15 @@ class AclApis:
         self._environment = environment
 
     def create_acls(self, context: RequestContext, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
-        """Add each permission that the caller may give; one result per permission, in order."""
+        """Add all permissions, or none if one cannot be or the caller may not give it; a result each, in order."""
         self._begin()
+        acls = [_checked(info) for info in request.acl]
+        self._check_may_change(context, acls)
+        if acls:
+            self._environment.catalog.store.acls.add(acls)
         response = pb.CreateAclsResponse()
-        accepted = []
         for info in request.acl:
-            result = response.aclRes.add(acl=info, error_code=ErrorCode.NONE)
-            try:
-                acl = _checked(info)
-                self._environment.authorizer.check(context, Operation.ALL, _guard_of(acl))
-                accepted.append(acl)
-            except FlussError as error:
-                result.error_code = error.error_code
-                result.error_message = error.message
-        if accepted:
-            self._environment.catalog.store.acls.add(accepted)
+            response.aclRes.add(acl=info, error_code=ErrorCode.NONE)
         return response
 
     def list_acls(self, context: RequestContext, request: pb.ListAclsRequest) -> pb.ListAclsResponse:
@@ -51,24 +45,22 @@ class AclApis:
         )
 
     def drop_acls(self, context: RequestContext, request: pb.DropAclsRequest) -> pb.DropAclsResponse:
-        """Remove what matches; one result per filter, in order, naming each permission that matched."""
+        """Remove all that match, or none if the caller may not take one of them; a result per filter, in order."""
         self._begin()
         response = pb.DropAclsResponse()
         dropped: dict[Acl, None] = {}
         for acl_filter in request.acl_filter:
-            result = response.filter_results.add()
-            matches = _matcher(acl_filter)
-            for acl in filter(matches, self._environment.catalog.acls):
-                matching = result.matching_acls.add(acl=_message(acl))
-                try:
-                    self._environment.authorizer.check(context, Operation.ALL, _guard_of(acl))
-                    dropped[acl] = None
-                except FlussError as error:
-                    matching.error_code = error.error_code
-                    matching.error_message = error.message
+            matching = list(filter(_matcher(acl_filter), self._environment.catalog.acls))
+            dropped.update(dict.fromkeys(matching))
+            response.filter_results.add(matching_acls=[pb.PbDropAclsMatchingAcl(acl=_message(acl)) for acl in matching])
+        self._check_may_change(context, dropped)
         if dropped:
             self._environment.catalog.store.acls.remove(dropped)
         return response
+
+    def _check_may_change(self, context: RequestContext, acls: Iterable[Acl]) -> None:
+        for acl in acls:
+            self._environment.authorizer.check(context, Operation.ALL, _guard_of(acl))
 
     def _begin(self) -> None:
         if not self._environment.authorizer.enabled:

@@ -110,28 +110,33 @@ def test_filters(guarded: CoordinatorHarness, wanted: pb.PbAclFilter, found: lis
     ],
 )
 def test_bad_acls(guarded: CoordinatorHarness, bad: dict[str, Any]) -> None:
-    assert create(guarded, acl(**bad), acl(), **ROOT) == [-1, 0]
-    assert listed(guarded) == ["alice:db.t:3"]
+    guarded.refuses(-1, ApiKey.CREATE_ACLS, pb.CreateAclsRequest(acl=[acl(), acl(**bad)]), **ROOT)
+    assert listed(guarded) == []
 
 
-def test_whoever_has_all_may_give(guarded: CoordinatorHarness) -> None:
-    to_bob = acl(principal_name="bob")
-    assert create(guarded, to_bob, **ALICE) == [48]
+def test_whoever_has_all_may_give_and_take(guarded: CoordinatorHarness) -> None:
+    def is_refused(*acls: pb.PbAclInfo) -> None:
+        guarded.refuses(48, ApiKey.CREATE_ACLS, pb.CreateAclsRequest(acl=acls), **ALICE)
+
+    def drop(*filters: pb.PbAclFilter) -> pb.DropAclsRequest:
+        return pb.DropAclsRequest(acl_filter=filters)
+
+    to_bob, of_bob = acl(principal_name="bob"), acl_filter(principal_name="bob", principal_type="User")
+    is_refused(to_bob)
     create(guarded, acl(operation_type=2), **ROOT)
-    assert create(guarded, to_bob, **ALICE) == [48]  # ALL on the table is not enough, its database counts
+    is_refused(to_bob)  # ALL on the table is not enough, its database counts
     create(guarded, acl(operation_type=2, resource_type=3, resource_name="db"), **ROOT)
-    assert create(guarded, to_bob, acl(resource_name="other.t"), acl(resource_name="*"), **ALICE) == [0, 48, 48]
-    answer = guarded.call(
-        ApiKey.DROP_ACLS,
-        pb.DropAclsRequest(acl_filter=[acl_filter(principal_name="bob", principal_type="User")]),
-        **ALICE,
-    )
-    assert not answer.filter_results[0].matching_acls[0].HasField("error_code")
+    is_refused(to_bob, acl(resource_name="other.t"))
+    is_refused(to_bob, acl(resource_name="*"))
+    assert "bob:db.t:3" not in listed(guarded)  # all or nothing
+    assert create(guarded, to_bob, **ALICE) == [0]
     carol = acl(principal_name="carol", resource_type=2, resource_name="fluss-cluster")
     create(guarded, carol, **ROOT)
-    answer = guarded.call(ApiKey.DROP_ACLS, pb.DropAclsRequest(acl_filter=[acl_filter(resource_type=2)]), **ALICE)
-    assert answer.filter_results[0].matching_acls[0].error_code == 48
-    assert "carol:fluss-cluster:3" in listed(guarded)
+    guarded.refuses(48, ApiKey.DROP_ACLS, drop(of_bob, acl_filter(resource_type=2)), **ALICE)
+    assert {"bob:db.t:3", "carol:fluss-cluster:3"} <= set(listed(guarded))
+    answer = guarded.call(ApiKey.DROP_ACLS, drop(of_bob), **ALICE)
+    assert not answer.filter_results[0].matching_acls[0].HasField("error_code")
+    assert "bob:db.t:3" not in listed(guarded)
 
 
 def test_one_sees_acls_of_what_one_sees(guarded: CoordinatorHarness) -> None:

@@ -1,0 +1,239 @@
+"""``fluss admin JOB``: options, servers, permissions and leases of a running cluster.
+
+Jobs are called as the functions of the Python API, with dashes. What is listed goes to standard output, one item per
+line with tabs between its parts, so that other programs can read it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fluss.cli.client_flags import add_client_flags, client_settings, name_value_pairs
+from fluss.errors import FlussError
+
+if TYPE_CHECKING:
+    from fluss.client.acls import Acl
+    from fluss.client.admin import FlussAdmin
+
+POLL_SECONDS = 1.0
+OPERATIONS = ("all", "read", "write", "create", "drop", "alter", "describe")
+TAGS = ("permanent_offline", "temporary_offline")
+GOALS = ("replica_distribution", "leader_distribution", "rack_aware")
+RESOURCE_HELP = "cluster, cluster.DB or cluster.DB.TABLE"
+
+Rows = list[tuple[object, ...]]
+
+
+class Job(NamedTuple):
+    """A subcommand: its flags, and what it does and lists."""
+
+    help_text: str
+    add_flags: Callable[[argparse.ArgumentParser], object]
+    do: Callable[[FlussAdmin, argparse.Namespace], Awaitable[Rows]]
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the subcommand, its jobs and their flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "admin",
+        help="options, servers and permissions of a cluster",
+        description="Look at a running cluster and change it. Lists are printed one item per line, its parts separated "
+        "by tabs. Exit code 0: done, 1: refused or failed, 2: wrong flags.",
+    )
+    jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
+    for name, job in _JOBS.items():
+        text = job.help_text
+        one = jobs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        add_client_flags(one)
+        job.add_flags(one)
+        one.set_defaults(run=run, do=job.do)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Connect and do one job."""
+    from fluss.client.connection import FlussConnection
+    from fluss.config import Config
+
+    with FlussConnection.open(Config(client_settings(options))) as connection:
+        for row in asyncio.run(options.do(connection.get_admin(), options)):
+            print(*("" if part is None else part for part in row), sep="\t")
+    return 0
+
+
+# Options
+
+
+async def _get_configs(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    entries = await admin.describe_cluster_configs()
+    return [
+        (entry.name, entry.value, entry.source)
+        for entry in sorted(entries, key=lambda entry: entry.name)
+        if not options.names or entry.name in options.names
+    ]
+
+
+async def _set_configs(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    await admin.alter_cluster_configs(name_value_pairs("set-cluster-configs", options.values))
+    return []
+
+
+async def _reset_configs(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    await admin.alter_cluster_configs(remove_values=options.names)
+    return []
+
+
+# Permissions
+
+
+def _acl_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--principal", metavar="TYPE:NAME", required=True, help="such as User:alice; * is everybody")
+    parser.add_argument("--operation", nargs="+", choices=OPERATIONS, required=True, help="what is allowed")
+    parser.add_argument("--resource", required=True, help=RESOURCE_HELP)
+    parser.add_argument("--host", default="*", help="the address that clients come from; by default any")
+
+
+def _filter_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--principal", metavar="TYPE:NAME", help="only of this one, such as User:alice")
+    parser.add_argument("--operation", choices=("any", *OPERATIONS), help="only for this operation")
+    parser.add_argument("--resource", help=f"only on exactly this one: {RESOURCE_HELP}")
+    parser.add_argument("--host", help="only for clients from this address")
+
+
+def _chosen(options: argparse.Namespace) -> dict[str, str | None]:
+    return {name: getattr(options, name) for name in ("principal", "operation", "resource", "host")}
+
+
+def _acl_rows(acls: Iterable[Acl]) -> Rows:
+    return sorted((acl.principal, acl.operation, acl.resource, acl.host) for acl in acls)
+
+
+async def _create_acls(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    from fluss.client.acls import Acl
+
+    given = [Acl(options.principal, operation, options.resource, options.host) for operation in options.operation]
+    await admin.create_acls(given)
+    return []
+
+
+async def _list_acls(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    return _acl_rows(await admin.list_acls(**_chosen(options)))
+
+
+async def _drop_acls(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    return _acl_rows(await admin.drop_acls(**_chosen(options)))
+
+
+# Servers
+
+
+def _tag_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tag", choices=TAGS)
+    parser.add_argument("server_ids", metavar="ID", nargs="+", type=int, help="a tablet server, as in server-nodes")
+
+
+async def _server_nodes(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    nodes = await admin.get_server_nodes()
+    return [(node.id, node.server_type, f"{node.host}:{node.port}", node.rack) for node in nodes]
+
+
+async def _add_tag(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    await admin.add_server_tag(options.server_ids, options.tag)
+    return []
+
+
+async def _remove_tag(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    await admin.remove_server_tag(options.server_ids, options.tag)
+    return []
+
+
+def _rebalance_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--goals", nargs="+", choices=GOALS, default=GOALS[:2], help="the first one counts most")
+    parser.add_argument("--wait", action="store_true", help="until it is done, with its progress")
+
+
+def _rebalance_id_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rebalance_id", metavar="ID", nargs="?", help="by default the last one")
+
+
+async def _rebalance(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    rebalance_id = await admin.rebalance(options.goals)
+    while options.wait:
+        progress = await admin.list_rebalance_progress(rebalance_id)
+        print(f"fluss admin: {progress}", file=sys.stderr)
+        if progress is None or progress.is_done:
+            if progress is None or progress.status != "completed":
+                raise FlussError("the rebalance has not reached its end")
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    return [(rebalance_id,)]
+
+
+async def _rebalance_progress(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    progress = await admin.list_rebalance_progress(options.rebalance_id)
+    if progress is None:
+        print("fluss admin: there has been no rebalance", file=sys.stderr)
+        return []
+    print(f"fluss admin: {progress}", file=sys.stderr)
+    return [
+        (
+            *bucket,
+            move.status,
+            *(",".join(map(str, replicas)) for replicas in (move.original_replicas, move.new_replicas)),
+        )
+        for bucket, move in progress.moves.items()
+    ]
+
+
+def _ids(server_ids: Iterable[int]) -> str:
+    return ",".join(map(str, server_ids))
+
+
+async def _cancel_rebalance(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    await admin.cancel_rebalance(options.rebalance_id)
+    return []
+
+
+async def _drop_lease(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    await admin.drop_kv_snapshot_lease(options.lease_id)
+    return []
+
+
+_JOBS = {
+    "get-cluster-configs": Job(
+        "list options: name, value (empty if it is secret), where it is set",
+        lambda parser: parser.add_argument("names", metavar="NAME", nargs="*", help="only these options"),
+        _get_configs,
+    ),
+    "set-cluster-configs": Job(
+        "change options while the cluster runs",
+        lambda parser: parser.add_argument("values", metavar="NAME=VALUE", nargs="+"),
+        _set_configs,
+    ),
+    "reset-cluster-configs": Job(
+        "let options have the values of the configuration file again",
+        lambda parser: parser.add_argument("names", metavar="NAME", nargs="+"),
+        _reset_configs,
+    ),
+    "create-acls": Job("give permissions", _acl_flags, _create_acls),
+    "list-acls": Job("list permissions: principal, operation, resource, host", _filter_flags, _list_acls),
+    "drop-acls": Job("take permissions away, and list them", _filter_flags, _drop_acls),
+    "server-nodes": Job("list servers: id, kind, address, rack", lambda parser: None, _server_nodes),
+    "add-server-tag": Job("say that tablet servers are to go", _tag_flags, _add_tag),
+    "remove-server-tag": Job("take that back", _tag_flags, _remove_tag),
+    "rebalance": Job("spread buckets over the servers, and print the id of that", _rebalance_flags, _rebalance),
+    "list-rebalance-progress": Job(
+        "list what a rebalance moves: table, partition, bucket, state, servers before and after",
+        _rebalance_id_flag,
+        _rebalance_progress,
+    ),
+    "cancel-rebalance": Job("stop a rebalance; what it has moved stays there", _rebalance_id_flag, _cancel_rebalance),
+    "drop-kv-snapshot-lease": Job(
+        "let the server delete snapshots that a reader leased and never gave back",
+        lambda parser: parser.add_argument("lease_id", metavar="ID"),
+        _drop_lease,
+    ),
+}

@@ -1,0 +1,29 @@
+"""Words that stand for numbers of the protocol."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TypeVar
+
+from fluss.errors import FlussError
+
+Kind = TypeVar("Kind", bound=IntEnum)
+
+
+def word_of(what: str, kind: type[Kind], text: str) -> Kind:
+    """The member that a text names, in any case, with dashes or underscores."""
+    name = text.upper().replace("-", "_") if isinstance(text, str) else text
+    if name not in kind.__members__:
+        known = ", ".join(member.name.lower() for member in kind)
+        raise FlussError(f"{what} is one of {known}, got {text!r}")
+    return kind[name]
+
+
+def word_for(kind: type[IntEnum], number: int) -> str:
+    """How a number is written; one that only newer servers know stays a number.
+
+    >>> from fluss.model.rebalancing import ServerTag
+    >>> word_for(ServerTag, 0), word_for(ServerTag, 9)
+    ('permanent_offline', '9')
+    """
+    return kind(number).name.lower() if number in set(kind) else str(number)

@@ -1,0 +1,109 @@
+"""`fluss admin` as a user runs it: real processes, exit codes, a login, lines for other programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.apache_fluss import USERS, jaas_config
+from tests.support.server_process import COMMAND, ServerProcess
+
+DEADLINE_SECONDS = 60.0
+SERVER = {
+    "bind.listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
+    "internal.listener.name": "FLUSS",
+    "security.protocol.map": "CLIENT:sasl",
+    "security.sasl.enabled.mechanisms": "plain",
+    "security.sasl.plain.jaas.config": jaas_config(),
+    "super.users": "User:admin",
+    "authorizer.enabled": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "data", bind=None, config=SERVER) as server:
+        yield server
+
+
+def admin(
+    server: ServerProcess, job: str, *arguments: str, user: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    login = ["--username", user] if user else []
+    return subprocess.run(
+        [*COMMAND, "admin", job, "--bootstrap", server.addresses["CLIENT" if user else "FLUSS"], *login, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        env={**os.environ, **({"FLUSS_PASSWORD": USERS[user]} if user else {})},
+    )
+
+
+def lines(server: ServerProcess, job: str, *arguments: str, user: str | None = None) -> list[list[str]]:
+    """What a job that went well has printed."""
+    done = admin(server, job, *arguments, user=user)
+    assert done.returncode == 0, done.stderr
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def refusal(server: ServerProcess, job: str, *arguments: str, user: str | None = None) -> str:
+    """The one line that a job has said that did not go well."""
+    done = admin(server, job, *arguments, user=user)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done
+    return done.stderr
+
+
+def test_permissions_from_giving_to_taking(server: ServerProcess) -> None:
+    bob = ("--principal", "User:bob", "--resource", "cluster.shop.orders")
+    assert "User:alice may not ALL" in refusal(server, "create-acls", *bob, "--operation", "read", user="alice")
+    assert lines(server, "create-acls", *bob, "--operation", "read", "write", user="admin") == []
+    both = [["User:bob", operation, "cluster.shop.orders", "*"] for operation in ("read", "write")]
+    assert lines(server, "list-acls", user="admin") == both
+    assert lines(server, "list-acls", "--operation", "write", user="admin") == both[1:]
+    assert lines(server, "list-acls", user="alice") == []
+    assert "which permissions?" in refusal(server, "drop-acls", user="admin")
+    assert lines(server, "drop-acls", "--principal", "User:bob", user="admin") == both
+    assert lines(server, "list-acls", user="admin") == []
+
+
+def test_options_of_the_cluster(server: ServerProcess) -> None:
+    name = "kv.snapshot.interval"
+    assert lines(server, "set-cluster-configs", f"{name}=5min") == []
+    assert lines(server, "get-cluster-configs", name) == [[name, "5min", "DYNAMIC_SERVER_CONFIG"]]
+    all_of_them = lines(server, "get-cluster-configs")
+    assert ["authorizer.enabled", "true", "INITIAL_SERVER_CONFIG"] in all_of_them
+    assert not any(password in part for line in all_of_them for part in line for password in USERS.values())
+    assert lines(server, "reset-cluster-configs", name) == []
+    assert lines(server, "get-cluster-configs", name) == []
+    assert "expected NAME=VALUE" in refusal(server, "set-cluster-configs", name)
+    assert "cannot be changed at run time" in refusal(server, "set-cluster-configs", "data.dir=/elsewhere")
+
+
+def test_servers_tags_rebalances_and_leases(server: ServerProcess) -> None:
+    coordinator, tablet = lines(server, "server-nodes")
+    assert coordinator[:3] == ["0", "CoordinatorServer", server.addresses["FLUSS"]]
+    assert tablet[:2] == ["0", "TabletServer"]
+    assert lines(server, "add-server-tag", "temporary_offline", "0") == []
+    assert "TEMPORARY_OFFLINE already" in refusal(server, "add-server-tag", "permanent_offline", "0")
+    assert lines(server, "remove-server-tag", "temporary_offline", "0") == []
+    done = admin(server, "list-rebalance-progress")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "there has been no rebalance" in done.stderr
+    done = admin(server, "rebalance", "--wait", "--goals", "rack_aware")
+    assert done.returncode == 0, done.stderr
+    rebalance_id = done.stdout.strip()
+    assert done.stderr == f"fluss admin: rebalance {rebalance_id}: completed, 0 of 0 buckets\n"
+    assert lines(server, "list-rebalance-progress", rebalance_id) == []
+    assert lines(server, "cancel-rebalance") == []
+    assert "'another' is not known" in refusal(server, "cancel-rebalance", "another")
+    assert lines(server, "drop-kv-snapshot-lease", "nobody's") == []
+
+
+def test_wrong_flags_end_with_two(server: ServerProcess) -> None:
+    for arguments in (("add-server-tag", "offline", "0"), ("add-server-tag", "permanent_offline", "x"), ("dance",)):
+        done = admin(server, *arguments)
+        assert done.returncode == 2
+        assert "usage: fluss admin" in done.stderr
