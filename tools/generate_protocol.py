@@ -1,6 +1,6 @@
 """Regenerate the modules and stubs of our `.proto` files: `python -m tools.generate_protocol`.
 
-`fluss_api.proto` is Apache Fluss's protocol, `staged_api.proto` this project's extension of it.
+`fluss_api.proto` is Apache Fluss's protocol, the others are this project's extensions of it.
 
 Generated code runs on protobuf runtimes of its own version and newer. The package allows runtimes from 6.31 on, so the
 compiler must be the one of 6.31: `grpcio-tools` 1.73.1. If another version is installed, `uv` fetches that one for this
@@ -20,6 +20,8 @@ GENERATOR_REQUIREMENT = "grpcio-tools==1.73.1"
 SOURCE_ROOT = Path(__file__).resolve().parent.parent / "src"
 PROTO_FILE = SOURCE_ROOT / "fluss" / "protocol" / "fluss_api.proto"
 STAGED_PROTO_FILE = PROTO_FILE.with_name("staged_api.proto")
+KV_RANGE_PROTO_FILE = PROTO_FILE.with_name("kv_range_api.proto")
+PROTO_FILES = (PROTO_FILE, STAGED_PROTO_FILE, KV_RANGE_PROTO_FILE)
 
 
 def generator_command() -> list[str]:
@@ -41,7 +43,7 @@ def generator_command() -> list[str]:
 def generate(output_root: Path = SOURCE_ROOT) -> None:
     """Write the module and its stub below `output_root`."""
     options = [f"--proto_path={SOURCE_ROOT}", f"--python_out={output_root}", f"--pyi_out={output_root}"]
-    subprocess.run([*generator_command(), *options, str(PROTO_FILE), str(STAGED_PROTO_FILE)], check=True)
+    subprocess.run([*generator_command(), *options, *map(str, PROTO_FILES)], check=True)
 
 
 def compiled_descriptor(proto_file: Path = PROTO_FILE) -> bytes:
@@ -55,5 +57,5 @@ def compiled_descriptor(proto_file: Path = PROTO_FILE) -> bytes:
 
 if __name__ == "__main__":
     generate()
-    for proto_file in (PROTO_FILE, STAGED_PROTO_FILE):
+    for proto_file in PROTO_FILES:
         print(f"generated from {proto_file.relative_to(SOURCE_ROOT.parent)}")

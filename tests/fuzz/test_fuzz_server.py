@@ -28,7 +28,10 @@ MAX_LOG_BYTES = 500_000
 MAX_WITNESS_SECONDS = 20.0
 LOG_KEYS = [ApiKey.PRODUCE_LOG, ApiKey.FETCH_LOG, ApiKey.LIST_OFFSETS, ApiKey.LIMIT_SCAN]
 STAGED_KEYS = [ApiKey.STAGE_LOG, ApiKey.PREPARE_STAGED, ApiKey.APPLY_STAGED, ApiKey.ABORT_STAGED]
-KV_KEYS = [ApiKey.PUT_KV, ApiKey.LOOKUP, ApiKey.PREFIX_LOOKUP, ApiKey.SCAN_KV, ApiKey.LIMIT_SCAN]
+KV_KEYS = [
+    *(ApiKey.PUT_KV, ApiKey.LOOKUP, ApiKey.PREFIX_LOOKUP, ApiKey.SCAN_KV, ApiKey.LIMIT_SCAN),
+    *(ApiKey.SPLIT_KV, ApiKey.SCAN_KV_RANGE),
+]
 KV_COLUMNS = ({"name": "id", "data_type": {"type": "INTEGER", "nullable": False}}, text_column("name"))
 # One row (1, "a"), in both formats of rows; one row (2, null), a delete of 1 and one of 3.
 KV_BATCHES = [

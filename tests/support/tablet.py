@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import Message
+
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.server.network.service import ProduceRequest, RequestContext
@@ -87,8 +89,8 @@ class TabletHarness:
 
     def parsed(self, key: ApiKey, answer: Any) -> Any:
         """An answer as a message, whether it came as one or in pieces."""
-        response = APIS[key].response
-        return answer if isinstance(answer, response) else response.FromString(b"".join(map(bytes, answer)))
+        body = answer.SerializeToString() if isinstance(answer, Message) else b"".join(map(bytes, answer))
+        return APIS[key].response.FromString(body)
 
     def produce(
         self, table: int, *records: bytes, acks: int = -1, timeout_ms: int = 10_000, **context: Any

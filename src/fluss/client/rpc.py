@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError, Message
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.fetch_walk import (
@@ -105,9 +106,10 @@ class RpcConnection(asyncio.BufferedProtocol):
             timeout_ms = self._request_timeout_ms + message.max_wait_ms
         return self._send(ApiKey.FETCH_LOG, [message.SerializeToString()], timeout_ms)
 
-    def scan(self, message: pb.ScanKvRequest) -> asyncio.Future[ScanAnswer]:
-        """SCAN_KV: the answer without rows, and the bytes of the rows."""
-        return self._send(ApiKey.SCAN_KV, [message.SerializeToString()], None)
+    def scan(self, message: pb.ScanKvRequest | range_pb.ScanKvRangeRequest) -> asyncio.Future[ScanAnswer]:
+        """SCAN_KV or SCAN_KV_RANGE: the answer without rows, and the bytes of the rows."""
+        api_key = ApiKey.SCAN_KV if isinstance(message, pb.ScanKvRequest) else ApiKey.SCAN_KV_RANGE
+        return self._send(api_key, [message.SerializeToString()], None)
 
     def supports(self, api_key: int) -> bool:
         """Whether the server serves this API."""
@@ -318,6 +320,6 @@ class RpcConnection(asyncio.BufferedProtocol):
 def _decode(api_key: int, body: memoryview) -> Any:
     if api_key == ApiKey.FETCH_LOG:
         return split_fetch_response(body)
-    if api_key == ApiKey.SCAN_KV:
+    if api_key in (ApiKey.SCAN_KV, ApiKey.SCAN_KV_RANGE):
         return split_scan_response(body)
     return APIS[ApiKey(api_key)].response.FromString(body)  # type: ignore[arg-type]  # buffers work too

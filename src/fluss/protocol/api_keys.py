@@ -12,6 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message
 
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 
 
@@ -91,6 +92,8 @@ class ApiKey(IntEnum):
     APPLY_STAGED = 9004
     ABORT_STAGED = 9005
     GET_STAGED_COMMIT = 9006
+    SPLIT_KV = 9007
+    SCAN_KV_RANGE = 9008
 
 
 class Role(IntFlag):
@@ -240,6 +243,8 @@ APIS: dict[ApiKey, Api] = {
     ApiKey.GET_STAGED_COMMIT: Api(
         0, 0, True, Role.COORDINATOR, staged_pb.GetStagedCommitRequest, staged_pb.GetStagedCommitResponse
     ),
+    ApiKey.SPLIT_KV: Api(0, 0, True, Role.TABLET, range_pb.SplitKvRequest, range_pb.SplitKvResponse),
+    ApiKey.SCAN_KV_RANGE: Api(0, 0, True, Role.TABLET, range_pb.ScanKvRangeRequest, range_pb.ScanKvRangeResponse),
 }
 # The keys that Apache Fluss knows too.
 PUBLISHED_KEYS: tuple[ApiKey, ...] = tuple(key for key in ApiKey if key < ApiKey.STAGE_LOG)

@@ -11,9 +11,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import APIS, PUBLISHED_KEYS, ApiKey, Role
-from tools.generate_protocol import PROTO_FILE, STAGED_PROTO_FILE, compiled_descriptor
+from tools.generate_protocol import KV_RANGE_PROTO_FILE, PROTO_FILE, STAGED_PROTO_FILE, compiled_descriptor
 
 MESSAGE_COUNT = 209
 FIELD_COUNT = 560
@@ -21,7 +22,7 @@ FIELD_COUNT = 560
 
 def test_every_key_has_an_entry_in_order() -> None:
     assert list(PUBLISHED_KEYS) == list(range(1000, 1065))
-    assert [int(key) for key in APIS] == [*range(1000, 1065), *range(9001, 9007)]
+    assert [int(key) for key in APIS] == [*range(1000, 1065), *range(9001, 9009)]
     assert set(APIS) == set(ApiKey)
 
 
@@ -47,7 +48,7 @@ def test_roles() -> None:
     assert sum(APIS[key].public for key in PUBLISHED_KEYS) == 52
 
 
-MODULES = [(pb, PROTO_FILE), (staged_pb, STAGED_PROTO_FILE)]
+MODULES = [(pb, PROTO_FILE), (staged_pb, STAGED_PROTO_FILE), (range_pb, KV_RANGE_PROTO_FILE)]
 
 
 @pytest.mark.parametrize(("module", "proto_file"), MODULES)

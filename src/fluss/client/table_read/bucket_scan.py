@@ -1,4 +1,4 @@
-"""One SCAN_KV of one bucket, streamed: its rows as they were when the scan began, in the order of their keys.
+"""One scan of one bucket, or of a range of its keys, streamed: rows as they were when it began, in key order.
 
 States: new -> open (the server holds a view, its log offset is known) -> done, or failed. A scan that failed is over:
 what to do about the rows that were delivered already is decided by `bucket_state.py`.
@@ -19,11 +19,13 @@ from fluss.client.metadata import ClientTable
 from fluss.client.rpc import RpcConnection
 from fluss.client.scanner.decode_pool import decode_pool
 from fluss.client.session import Session
+from fluss.client.table_read.key_ranges import ALL_KEYS, KeyRange
 from fluss.codec.log_batch import CorruptBatch
 from fluss.codec.value_batch import decode_value_batch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.fetch_walk import ScanAnswer
 
@@ -46,12 +48,14 @@ class BucketScan:
         bucket: TableBucket,
         limit: int | None = None,
         wanted: Collection[int] | None = None,
+        key_range: KeyRange = ALL_KEYS,
     ) -> None:
         self._session = session
         self._table = table
         self._bucket = bucket
         self._limit = limit
         self._wanted = wanted
+        self._key_range = key_range
         self._rows = RowReader(session, table)
         self._answers: _Answers | None = None
         self._producer: asyncio.Task[None] | None = None
@@ -81,7 +85,7 @@ class BucketScan:
         connection = await self._session.cluster.leader(self._bucket, self._table.path)
         if not connection.supports(ApiKey.SCAN_KV):
             raise FlussError("the server cannot scan primary-key tables", ErrorCode.UNSUPPORTED_VERSION)
-        request = pb.ScanKvRequest(call_seq_id=0, batch_size_bytes=BATCH_BYTES)
+        request = self._request(connection)
         wanted = request.bucket_scan_req
         wanted.table_id, wanted.bucket_id = self._bucket.table_id, self._bucket.bucket_id
         if self._bucket.partition_id is not None:
@@ -91,6 +95,13 @@ class BucketScan:
         answer = await self._ask(connection, request)
         self._producer = asyncio.get_running_loop().create_task(self._produce(connection, answer))
         return int(answer.message.log_offset)
+
+    def _request(self, connection: RpcConnection) -> pb.ScanKvRequest | range_pb.ScanKvRangeRequest:
+        if self._key_range == ALL_KEYS:
+            return pb.ScanKvRequest(call_seq_id=0, batch_size_bytes=BATCH_BYTES)
+        connection.version(ApiKey.SCAN_KV_RANGE)  # raises where the server does not serve it
+        first_key, end_key = self._key_range
+        return range_pb.ScanKvRangeRequest(batch_size_bytes=BATCH_BYTES, first_key=first_key, end_key=end_key)
 
     async def _produce(self, connection: RpcConnection, answer: ScanAnswer) -> None:
         assert self._answers is not None
@@ -115,7 +126,9 @@ class BucketScan:
                 end = pb.ScanKvRequest(scanner_id=scanner_id, close_scanner=True)
                 connection.scan(end).add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def _ask(self, connection: RpcConnection, request: pb.ScanKvRequest) -> ScanAnswer:
+    async def _ask(
+        self, connection: RpcConnection, request: pb.ScanKvRequest | range_pb.ScanKvRangeRequest
+    ) -> ScanAnswer:
         answer = await connection.scan(request)
         if answer.message.error_code:
             text = answer.message.error_message or f"{self._bucket} of {self._table.path} cannot be scanned"

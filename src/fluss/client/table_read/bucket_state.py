@@ -14,6 +14,9 @@ Undoing needs old images. A table with `table.changelog.image=WAL` has none: the
 breaks in the middle is an error. A server without SCAN_KV (Apache Fluss 0.9) has snapshots: they are read in its place
 (`snapshot_scan.py`). Where there is none, the changelog is folded from its beginning up to X (`key_fold.py`).
 
+A range of the keys can be read alone. Pieces of a bucket that are read apart from each other, each with a scan of its
+own, are the rows of one moment if all want the same X.
+
 Memory: some answers of the scan, and the rows of keys that changed between X and L. One thread uses it, and blocks.
 """
 
@@ -34,6 +37,7 @@ from fluss.client.scanner.log_rows import LogRows
 from fluss.client.session import Session
 from fluss.client.table_read.bucket_scan import BucketScan
 from fluss.client.table_read.key_fold import KeyFold
+from fluss.client.table_read.key_ranges import ALL_KEYS, KeyRange
 from fluss.client.table_read.kv_scan import RETRIED_CODES
 from fluss.client.table_read.log_range import LogRange
 from fluss.client.table_read.snapshot_plan import MAX_PLANS, PLAN_ANEW_CODES, latest_snapshots
@@ -47,6 +51,8 @@ from fluss.model.paths import ChangeType
 
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 1.0
+# A server that is asked for more scans than it allows at a time is there: the others will come to an end.
+BUSY_PATIENCE_SECONDS = 600.0
 # Changes that are collected before equal keys are thrown out.
 MAX_UNMERGED_ROWS = 200_000
 
@@ -77,6 +83,7 @@ class BucketState:
         patience_seconds: float | None = None,
         snapshot_will_do: bool = False,
         wanted: Iterable[int] | None = None,
+        key_range: KeyRange = ALL_KEYS,
     ) -> None:
         self._session = session
         self._table = table
@@ -88,6 +95,7 @@ class BucketState:
         default_seconds = session.config.request_timeout_ms / 1000
         self._patience_seconds = default_seconds if patience_seconds is None else patience_seconds
         self._delivered: bytes | None = None
+        self._key_range = key_range
         self.offset = offset
 
     def __iter__(self) -> Iterator[Any]:
@@ -100,13 +108,15 @@ class BucketState:
                     last_progress, pause = time.monotonic(), FIRST_PAUSE_SECONDS
                 return
             except FlussError as error:
-                if error.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                if error.error_code == ErrorCode.UNSUPPORTED_VERSION and self._key_range == ALL_KEYS:
                     break
                 if error.error_code not in RETRIED_CODES or self._session.is_closed:
                     raise
-                if time.monotonic() - last_progress >= self._patience_seconds:
+                is_busy = error.error_code == ErrorCode.TOO_MANY_SCANNERS
+                patience = max(self._patience_seconds, BUSY_PATIENCE_SECONDS if is_busy else 0.0)
+                if time.monotonic() - last_progress >= patience:
                     raise
-                if error.error_code != ErrorCode.TOO_MANY_SCANNERS:
+                if not is_busy:
                     self._session.io.call_soon(self._session.cluster.invalidate, self._bucket)
             time.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
@@ -115,7 +125,9 @@ class BucketState:
     # ---- with SCAN_KV, or a snapshot ----
 
     def _attempt(self) -> Iterator[Any]:
-        return self._shown(BucketScan(self._session, self._table, self._bucket, wanted=self._wanted))
+        return self._shown(
+            BucketScan(self._session, self._table, self._bucket, wanted=self._wanted, key_range=self._key_range)
+        )
 
     def _shown(self, scan: BucketScan | SnapshotScan) -> Iterator[Any]:
         try:
@@ -164,7 +176,7 @@ class BucketState:
         if wanted == seen:
             return None
         start, stop = min(wanted, seen), max(wanted, seen)
-        kept = _Kept(self._keys, self._schema, undo=seen > wanted)
+        kept = _Kept(self._keys, self._schema, self._key_range, undo=seen > wanted)
         with LogRange(
             self._session,
             self._table,
@@ -262,11 +274,12 @@ def fold_range(
 
 
 class _Kept:
-    """The first (undo) or the last (redo) change of each key."""
+    """The first (undo) or the last (redo) change of each key of a range."""
 
-    def __init__(self, keys: TableKeys, schema: Any, *, undo: bool) -> None:
+    def __init__(self, keys: TableKeys, schema: Any, key_range: KeyRange, *, undo: bool) -> None:
         self._keys = keys
         self._schema = schema
+        self._key_range = key_range
         self._undo = undo
         # To undo, an update tells with its old image, and its new image says nothing; to redo it is the other way.
         self._ignored = ChangeType.UPDATE_AFTER if undo else ChangeType.UPDATE_BEFORE
@@ -292,6 +305,9 @@ class _Kept:
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], self._schema)
         gone = np.concatenate([np.zeros(0, np.bool_), *self._gone])
         keys = self._keys.of(batch)
+        if self._key_range != ALL_KEYS:
+            inside = self._key_range.contains(keys)
+            batch, keys, gone = batch.filter(inside), keys.filter(inside), gone[np.asarray(inside)]
         encoded = keys.dictionary_encode()
         places = np.arange(batch.num_rows)
         chosen = np.zeros(len(encoded.dictionary), np.int64)

@@ -26,6 +26,7 @@ from fluss.server.tablet.closing import ClosingBuckets
 from fluss.server.tablet.fetch import FetchApi
 from fluss.server.tablet.kv.insert_missing import MissingRows
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, scan_limits
+from fluss.server.tablet.kv.kv_split import SplitKvApi
 from fluss.server.tablet.kv.lookup import LookupApi
 from fluss.server.tablet.kv.prefix_lookup import PrefixLookupApi
 from fluss.server.tablet.kv.put import KvWriter, PutApi
@@ -157,13 +158,16 @@ class TabletService:
         access = TableAccess(Authorizer(self._config, self._catalog))
         offsets = OffsetsApi(registry, access, self._clock)
         kv_reads = KvReads(registry, access)
+        scans = ScanKvApi(kv_reads, self._clock, scan_limits(self._config))
         return {
             **SharedApis(self._config, self._catalog, self._topology, self._clock).apis(),
             ApiKey.PRODUCE_LOG: ProduceApi(registry, access, committer, self._clock).produce_log,
             ApiKey.PUT_KV: PutApi(registry, access, committer, self._clock, kv_writer).put_kv,
             ApiKey.LOOKUP: LookupApi(kv_reads, MissingRows(kv_writer, committer)).lookup,
             ApiKey.PREFIX_LOOKUP: PrefixLookupApi(kv_reads).prefix_lookup,
-            ApiKey.SCAN_KV: ScanKvApi(kv_reads, self._clock, scan_limits(self._config)).scan_kv,
+            ApiKey.SCAN_KV: scans.scan_kv,
+            ApiKey.SCAN_KV_RANGE: scans.scan_kv_range,
+            ApiKey.SPLIT_KV: SplitKvApi(kv_reads).split_kv,
             ApiKey.FETCH_LOG: FetchApi(registry, access).fetch_log,
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.GET_TABLE_STATS: offsets.table_stats,

@@ -1,8 +1,8 @@
 """What the tasks of a batch read do, as plain values, and how buckets become tasks. No I/O here.
 
 A split is one task. Every bucket is at least one task; a large range of offsets is cut into equal pieces so that every
-core has something to do and a failed task is cheap to repeat. The current state of a bucket cannot be cut: a scan of a
-primary-key bucket has one beginning and one end.
+core has something to do and a failed task is cheap to repeat. The current state of a bucket is cut by its keys, where
+the server can (`state_pieces`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql.datasource import InputPartition
+
+from fluss.client.table_read.key_ranges import ALL_KEYS, KeyRange
 
 TARGET_SPLIT_BYTES = 64 * 1024 * 1024
 MIN_SPLIT_BYTES = 16 * 1024 * 1024
@@ -23,6 +25,8 @@ UNEVENNESS = 1.2
 # Below this a bucket is one task, whatever the size of its rows: starting tasks would take longer.
 MIN_SPLIT_ROWS = 20_000
 MAX_SPLITS_PER_BUCKET = 10_000
+
+Piece = TypeVar("Piece")
 
 
 @dataclass(frozen=True)
@@ -59,11 +63,12 @@ class LogSplit(InputPartition):
 
 @dataclass(frozen=True, eq=False)
 class StateSplit(InputPartition):
-    """The rows of a primary-key bucket at an offset; None: when the task begins."""
+    """The rows of a primary-key bucket, or of a range of its keys, at an offset; None: when the task begins."""
 
     partition_id: int | None
     bucket_id: int
     offset: int | None = None
+    key_range: KeyRange = ALL_KEYS
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +128,7 @@ def cut(each: BucketRange, max_rows: int | None, max_bytes: int | None, row_byte
     return [_with_bounds(each, low, high) for low, high in pairwise(bounds)]
 
 
-def interleaved(groups: Sequence[Sequence[BucketRange]]) -> list[BucketRange]:
+def interleaved(groups: Sequence[Sequence[Piece]]) -> list[Piece]:
     """The first piece of every bucket, then the second ones: tasks that run at the same time ask different buckets."""
     depth = max((len(group) for group in groups), default=0)
     return [group[level] for level in range(depth) for group in groups if level < len(group)]

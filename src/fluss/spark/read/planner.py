@@ -3,7 +3,7 @@
 | table | asked for | splits |
 |---|---|---|
 | log | rows, or mode=changelog | offset ranges |
-| primary key | state (default) | lookups if the filters fix the keys, else one scan per bucket |
+| primary key | state (default) | lookups if the filters fix the keys, else scans of buckets, large ones in pieces |
 | primary key | state with `end` | one scan per bucket, as of that offset |
 | primary key | state with a start | the last rows of the keys that changed since then |
 | primary key | mode=changelog, mode=binlog | offset ranges of the changelog |
@@ -57,6 +57,7 @@ from fluss.spark.read.plan import (
 )
 from fluss.spark.read.pushdown import Pushed
 from fluss.spark.read.ranges import TableBuckets, has_range, has_start, resolve, resolve_ends
+from fluss.spark.read.state_pieces import cut_states
 
 # Rows of few columns still cost something each.
 MIN_SHARE_OF_COLUMNS = 0.1
@@ -96,7 +97,16 @@ class Planner:
             lookup = self._lookup(limit)
             if lookup is not None:
                 return lookup
-        return _limited(self._state_splits(), limit)
+        states = self._state_splits()
+        if limit is not None:
+            return _limited(states, limit)
+        return list(cut_states(self._opened, states, self._options.read) if self._may_cut_states else states)
+
+    @property
+    def _may_cut_states(self) -> bool:
+        """Pieces are of the moment of planning: not for a plan that is used again later, nor for another moment."""
+        read = self._options.read
+        return self._options.own_scan and not (read.read_optimized or has_range(read))
 
     def _lookup(self, limit: int | None) -> list[InputPartition] | None:
         lookup = lookup_split(self._opened.table, self._pushed) if limit is None else None
@@ -127,8 +137,7 @@ class Planner:
         if self._is_log_read:
             ranges = [each for each in self._ranges() if each.bucket_id % task.count == task.number]
             return [LogSplit(each) for each in ranges]
-        states = [split for split in self._state_splits() if isinstance(split, StateSplit)]
-        return [split for split in states if split.bucket_id % task.count == task.number]
+        return [split for split in self._state_splits() if split.bucket_id % task.count == task.number]
 
     def _union_tasks(self, plan: UnionPlan, lake: LakeOptions) -> list[InputPartition]:
         if self._info.has_primary_key():
@@ -149,8 +158,8 @@ class Planner:
         """In the task of `planned`: what there is now and was not there when it was planned."""
         if self._is_log_read:
             return [LogSplit(each) for each in later_ranges(planned, self._ranges())]
-        now = [split for split in self._state_splits() if isinstance(split, StateSplit)]
-        return [split for split in now if (split.partition_id, split.bucket_id) not in planned.state_buckets]
+        known = planned.state_buckets
+        return [split for split in self._state_splits() if (split.partition_id, split.bucket_id) not in known]
 
     @property
     def _is_log_read(self) -> bool:
@@ -235,7 +244,7 @@ class Planner:
 
     # ---- state ----
 
-    def _state_splits(self) -> list[InputPartition]:
+    def _state_splits(self) -> list[StateSplit]:
         read = self._options.read
         if read.end is None or read.end.kind == "latest":
             buckets = TableBuckets(self._opened, self._chosen(self._partitions())).buckets

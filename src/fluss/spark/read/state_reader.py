@@ -38,6 +38,7 @@ def read_state(
             patience_seconds=patience_seconds,
             snapshot_will_do=snapshot_will_do,
             wanted=[table.schema.position(name) for name in columns],
+            key_range=split.key_range,
         )
     )
 

@@ -180,6 +180,15 @@ class KvStore:
         """The size of its files."""
         return self._database.property_int_value("rocksdb.live-sst-files-size") or 0
 
+    @property
+    def stored_bytes(self) -> int:
+        """The size of its files and of the rows that are not in files yet."""
+        return self.file_bytes + (self._database.property_int_value("rocksdb.cur-size-all-mem-tables") or 0)
+
+    def files(self) -> list[dict[str, Any]]:
+        """What RocksDB tells of its files: level, start_key, end_key, size."""
+        return self._call(self._database.live_files)
+
     def allow_compaction(self, allowed: bool) -> None:
         """Switch compaction on or off; what is under way goes on."""
         if allowed != self._is_compacting:

@@ -1,4 +1,4 @@
-"""SCAN_KV: all rows of a bucket as they were at one moment, batch by batch.
+"""SCAN_KV and SCAN_KV_RANGE: the rows of a bucket, or of a range of its keys, as they were at one moment, in batches.
 
 States of a scanner: open (waits for the next call) -> busy (a call is being answered) -> open, or closed: at the end of
 the rows, by the client, by any error, by a second call while busy, when it was idle for too long, or because its
@@ -20,9 +20,11 @@ from fluss.codec.value_batch import VALUE_BATCH_HEADER_BYTES, encode_value_batch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.record_walk import scan_kv_response_pieces
 from fluss.server.config import ServerConfig
 from fluss.server.network.service import Reply, RequestContext
+from fluss.server.storage.kv.store import FIRST_KEY
 from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor
 
 MAX_REMEMBERED_EXPIRED_SCANNERS = 1_000
@@ -95,25 +97,40 @@ class ScanKvApi:
                 self._close(self._scanners.get(request.scanner_id))
                 return pb.ScanKvResponse(has_more_results=False)
             if opens:
+                if request.call_seq_id != 0 or not request.HasField("call_seq_id"):
+                    raise _invalid("the first call of a scan has sequence number 0")
                 return await self._open(context, request)
             return await self._continue(context, request)
         except FlussError as error:
             return pb.ScanKvResponse(error_code=error.error_code, error_message=error.message)
 
-    async def _open(self, context: RequestContext, request: pb.ScanKvRequest) -> Reply:
+    async def scan_kv_range(self, context: RequestContext, request: range_pb.ScanKvRangeRequest) -> Reply:
+        """Open a scan of a range of keys; it goes on as every other."""
+        try:
+            return await self._open(
+                context, request, request.first_key, request.end_key if request.HasField("end_key") else None
+            )
+        except FlussError as error:
+            return pb.ScanKvResponse(error_code=error.error_code, error_message=error.message)
+
+    async def _open(
+        self,
+        context: RequestContext,
+        request: pb.ScanKvRequest | range_pb.ScanKvRangeRequest,
+        first_key: bytes = FIRST_KEY,
+        end_key: bytes | None = None,
+    ) -> Reply:
         reads, wanted = self._reads, request.bucket_scan_req
         reads.registry.follow_catalog()
         partition_id = wanted.partition_id if wanted.HasField("partition_id") else None
         bucket = TableBucket(wanted.table_id, partition_id, wanted.bucket_id)
-        size = self._batch_bytes(request)
-        if request.call_seq_id != 0 or not request.HasField("call_seq_id"):
-            raise _invalid("the first call of a scan has sequence number 0")
+        size = self._batch_bytes(request.batch_size_bytes)
         await reads.settled([bucket])
         reads.check_table(context, bucket.table_id, checks_version=False)
         local, store = reads.store(bucket)
         self._sweep()
         self._check_room(bucket)
-        cursor = RowCursor(local, store)
+        cursor = RowCursor(local, store, first_key, end_key)
         if not cursor.has_more:
             cursor.close()
             return pb.ScanKvResponse(has_more_results=False, log_offset=cursor.applied_offset)
@@ -131,7 +148,7 @@ class ScanKvApi:
                 raise _invalid("the scan is answering another call; one call at a time")
             if not request.HasField("call_seq_id") or request.call_seq_id != scanner.next_sequence:
                 raise _invalid(f"sequence number {scanner.next_sequence} is next, not {request.call_seq_id}")
-            size = self._batch_bytes(request)
+            size = self._batch_bytes(request.batch_size_bytes)
             scanner.cursor.check_open()
         except FlussError:
             self._close(scanner)
@@ -161,10 +178,10 @@ class ScanKvApi:
             self._close(scanner)
         return scan_kv_response_pieces(response, [encode_value_batch(values)])
 
-    def _batch_bytes(self, request: pb.ScanKvRequest) -> int:
-        if request.batch_size_bytes <= 0:
+    def _batch_bytes(self, wanted: int) -> int:
+        if wanted <= 0:
             raise _invalid("batch_size_bytes must be positive")
-        return min(request.batch_size_bytes, self._limits.max_batch_bytes)
+        return min(wanted, self._limits.max_batch_bytes)
 
     def _find(self, scanner_id: bytes) -> Scanner:
         scanner = self._scanners.get(scanner_id)

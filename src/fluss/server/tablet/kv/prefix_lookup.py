@@ -15,7 +15,7 @@ from fluss.protocol.field_walk import LENGTH_DELIMITED
 from fluss.protocol.record_walk import encode_varint
 from fluss.server.network.service import Reply, RequestContext
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
-from fluss.server.tablet.kv.reading import KvReads, RowCursor, too_large
+from fluss.server.tablet.kv.reading import KvReads, RowCursor, end_of_prefix, too_large
 
 STEP_PREFIXES = 200
 _LIST_TAG = bytes((5 << 3 | LENGTH_DELIMITED,))
@@ -60,7 +60,7 @@ class PrefixLookupApi:
     async def _list(self, bucket: TableBucket, prefix: bytes, max_bytes: int) -> bytes:
         """The encoded values of one prefix."""
         local, store = self._reads.store(bucket)
-        cursor = RowCursor(local, store, prefix)
+        cursor = RowCursor(local, store, prefix, end_of_prefix(prefix))
         pieces: list[bytes] = []
         try:
             async for values in cursor.steps(None, max_bytes):

@@ -83,15 +83,28 @@ class KvReads:
                 await wait_until_settled([local])
 
 
+def end_of_prefix(prefix: bytes) -> bytes | None:
+    """The first key behind all that begin with a prefix; None if there can be none.
+
+    >>> end_of_prefix(b"ab"), end_of_prefix(b"a" + bytes([255])), end_of_prefix(bytes([255]))
+    (b'ac', b'b', None)
+    """
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
+
+
 class RowCursor:
     """Values of a bucket in key order, as of now. See the module's text."""
 
-    __slots__ = ("_ahead", "_local", "_lost", "_pieces", "_prefix", "applied_offset")
+    __slots__ = ("_ahead", "_end_key", "_local", "_lost", "_pieces", "applied_offset")
 
-    def __init__(self, local: LocalBucket, store: KvStore, prefix: bytes = b"") -> None:
+    def __init__(
+        self, local: LocalBucket, store: KvStore, first_key: bytes = FIRST_KEY, end_key: bytes | None = None
+    ) -> None:
+        """From the first key on, up to, without, the end key."""
         self._local = local
-        self._prefix = prefix
-        snapshot = store.snapshot(prefix or FIRST_KEY)
+        self._end_key = end_key
+        snapshot = store.snapshot(first_key)
         # The changelog offset that belongs to this view of the rows.
         self.applied_offset = snapshot.applied.log_offset
         self._pieces: Iterator[Rows] | None = snapshot.pieces
@@ -135,12 +148,21 @@ class RowCursor:
                 self._read_ahead()
         return values
 
+    def take_keys(self, max_rows: int) -> list[bytes]:
+        """The keys of the next rows, at least one if there is one; raises when the bucket is gone."""
+        self.check_open()
+        keys: list[bytes] = []
+        while self._ahead and len(keys) < max_rows:
+            keys += [key for key, _ in self._ahead]
+            self._read_ahead()
+        return keys
+
     def _read_ahead(self) -> None:
-        """The next rows that have the prefix; without any, the view is let go."""
+        """The next rows before the end key; without any, the view is let go."""
         ahead = [] if self._pieces is None else next(self._pieces, [])
-        if ahead and not ahead[-1][0].startswith(self._prefix):
-            # Keys are in order: those with the prefix come first, and nothing behind them matters.
-            ahead = [item for item in ahead if item[0].startswith(self._prefix)]
+        if ahead and self._end_key is not None and ahead[-1][0] >= self._end_key:
+            # Keys are in order: nothing behind these matters.
+            ahead = [item for item in ahead if item[0] < self._end_key]
             self._pieces = None
         if not ahead:
             self.close()
