@@ -83,7 +83,10 @@ def counted_server(directory: Path) -> Iterator[tuple[Target, Relay]]:
         "bind.listeners": f"FLUSS://{LOOPBACK}:{port}",
         "advertised.listeners": f"FLUSS://{RELAY_HOST}:{port}",
     }
-    with ServerProcess(directory / "data", bind=None, tablets=1, config=listeners), contextlib.closing(Relay()) as relay:
+    with (
+        ServerProcess(directory / "data", bind=None, tablets=1, config=listeners),
+        contextlib.closing(Relay()) as relay,
+    ):
         with WireClient.connect(f"{LOOPBACK}:{port}") as client:
             ports = [node.port for node in client.metadata().tablet_servers]
         for each in (port, *ports):
