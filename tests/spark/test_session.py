@@ -27,6 +27,11 @@ PROCESS_SECONDS = 0.9 * TEST_LIMIT_SECONDS
 
 def run_script(script: str, folder: Path, **variables: str) -> Any:
     """Run Python code in a folder, in a process without Java in its environment; its last line is JSON."""
+    return json.loads(run_process(script, folder, **variables).stdout.strip().splitlines()[-1])
+
+
+def run_process(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """The same for those who want to see what else it says."""
     inherited = {"HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH", "JAVA_TOOL_OPTIONS", dead_workers.VARIABLE}
     variables = {**{key: value for key, value in os.environ.items() if key in inherited}, **variables}
     done = subprocess.run(
@@ -38,7 +43,7 @@ def run_script(script: str, folder: Path, **variables: str) -> Any:
         timeout=PROCESS_SECONDS,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return done
 
 
 def path_without_java(folder: Path) -> str:
