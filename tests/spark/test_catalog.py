@@ -119,6 +119,21 @@ def test_statements_about_tables_and_databases(tables: Tables, catalog: str) -> 
     assert (f"{tables.name}_b",) not in rows(spark, f"SHOW NAMESPACES IN {NAME}")
 
 
+def test_tables_are_listed_by_a_pattern(tables: Tables, catalog: str) -> None:
+    for name in ("orders", "orders_old", "items"):
+        tables.create(name, EVENTS)
+
+    def listed(pattern: str) -> list[str]:
+        found = rows(tables.spark, f"SHOW TABLES IN {catalog} LIKE '{pattern}'")
+        assert all(database == tables.name for database, _, _ in found)
+        return [name for _, name, _ in found]
+
+    assert listed("ord*") == ["orders", "orders_old"]
+    assert listed("*s") == ["items", "orders"]
+    assert listed("items|orders") == ["items", "orders"]
+    assert listed("x*") == []
+
+
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
