@@ -193,6 +193,12 @@ def test_a_wrong_read_fails_at_planning_and_says_why(tables: Tables, mixed: dict
         tables.read("log", {"start": '{"9": 0}'}).collect()
     with pytest.raises(PySparkException, match="does not exist"):
         tables.read("nothing")
+    tables.create("empty", pa.schema([("id", pa.int64())]))
+    for table in ("log", "keyed", "empty"):
+        backwards = tables.read(table, {"start": "latest", "end": "earliest"})
+        for action in (backwards.collect, backwards.count):
+            with pytest.raises(PySparkException, match=r"start=latest with end=earliest .* ends before it begins"):
+                action()
 
 
 def test_a_job_outlives_a_restart_of_the_server(spark: SparkSession) -> None:

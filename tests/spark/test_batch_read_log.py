@@ -100,6 +100,9 @@ def test_explicit_offsets(place: Place, events: str) -> None:
         ({"start": '{"0": 999999}'}, "has offsets 0 to"),
         ({"end": '{"0": 999999}'}, "has offsets 0 to"),
         ({"start": '{"0": 20}', "end": '{"0": 10}'}, "behind the end offset 10"),
+        ({"start": "latest", "end": "earliest"}, "ends before it begins"),
+        ({"start": "latest", "end": '{"0": 10}'}, "behind the end offset 10"),
+        ({"start": '{"0": 20}', "end": "earliest"}, "behind the end offset 0"),
         ({"start": "timestamp:2000", "end": "timestamp:1000"}, "must be before its end"),
         ({"mode": "state"}, "no primary key"),
         ({"columns": "id,nothing"}, "no column 'nothing'"),
@@ -110,6 +113,12 @@ def test_what_cannot_be_is_refused_when_planning(
 ) -> None:
     with pytest.raises(FlussError, match=reason):
         place.read(events, **options)
+
+
+def test_what_lies_between_two_places_may_be_nothing(place: Place, events: str) -> None:
+    """Neither a range without rows nor a time that lies behind an offset is a mistake."""
+    for start, end in (("earliest", "earliest"), ("latest", "latest"), ("latest", "timestamp:1")):
+        assert place.read(events, start=start, end=end).rows() == []
 
 
 def test_a_schema_with_other_types_or_columns_is_refused(place: Place, events: str) -> None:

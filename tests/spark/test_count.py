@@ -6,11 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from fluss import FlussError
 from tests.spark.conftest import Tables
 from tests.spark.read_here import Place, later_commit_time
+from tests.spark.stream_queries import ended
 
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
@@ -117,3 +119,26 @@ def test_spark_is_given_one_number_instead_of_rows(tables: Tables) -> None:
     assert frame.groupBy("id").count().count() == 100
     assert frame.union(frame.where("id = 5")).count() == 101
     assert frame.select("id").distinct().count() == 100
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "reason"),
+    [
+        ("nope string", {}, "has no column 'nope', only id, name"),
+        ("id bigint, name int", {}, "column 'name' of .* is string, not int"),
+        ("id bigint, name string", {"columns": "id"}, r"the option columns \(id\) leaves out"),
+    ],
+)
+def test_a_wrong_schema_is_the_same_error_whatever_the_query_needs(
+    module_tables: Tables, schema: str, options: dict[str, str], reason: str
+) -> None:
+    if "declared" not in module_tables.db.tables(module_tables.name):
+        module_tables.create("declared", COLUMNS)
+    frame = module_tables.read("declared", options, schema)
+    for action in (frame.collect, frame.count, frame.select(frame.columns[0]).collect, frame.where("1 = 1").count):
+        with pytest.raises(PySparkException, match=reason):
+            action()
+    stream = module_tables.stream("declared", options, schema).select(frame.columns[0])
+    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
+    with pytest.raises(PySparkException, match=reason):
+        ended(query)

@@ -67,6 +67,8 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
     static final String STORED = "stored";
     /** The value of OWN_SCAN for a scan that gives numbers of rows instead of rows. */
     static final String COUNT = "count";
+    /** Tells the Python reader all columns of the DataFrame, of which a query may need some or none. */
+    static final String DECLARED = "__declared_schema";
     /** Tells the Python source which options are not of this query but of the session or the catalog. */
     static final String DEFAULTS = "__defaults";
     /** Of the environment of Python processes; Spark gives them their values wherever it starts one. */
@@ -535,7 +537,7 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
         }
 
         public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-            return new PruningScanBuilder(columns, withSession(options));
+            return new PruningScanBuilder(columns, PruningScanBuilder.with(withSession(options), DECLARED, columns.json()));
         }
 
         public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
@@ -650,7 +652,7 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
             return result.length() == 0 ? result.add(smallest) : result;
         }
 
-        private static CaseInsensitiveStringMap with(CaseInsensitiveStringMap options, String key, String value) {
+        static CaseInsensitiveStringMap with(CaseInsensitiveStringMap options, String key, String value) {
             Map all = new HashMap(options);
             all.put(key, value);
             return new CaseInsensitiveStringMap(all);

@@ -36,6 +36,8 @@ STORED_SCAN = "stored"
 """The value of that option for a batch read whose schema has one more column, for messages as servers store them."""
 COUNT_SCAN = "count"
 """The value of that option for a scan that gives numbers of rows instead of rows."""
+DECLARED_SCHEMA_OPTION = "__declared_schema"
+"""All columns of the DataFrame as JSON, which a user may have given with `.schema(...)`: a query needs some or none."""
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
 """The newest that Janino knows; calls of static interface methods need it."""

@@ -20,7 +20,7 @@ from fluss.config import Config
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
 from fluss.spark.directions import OPTIONS, Direction, check_direction
-from fluss.spark.java_classes import OWN_SCAN_OPTION
+from fluss.spark.java_classes import DECLARED_SCHEMA_OPTION, OWN_SCAN_OPTION
 from fluss.spark.positions import Position, parse_position, parse_timestamp
 from fluss.spark.session_options import DEFAULTS_OPTION, inherited_options
 
@@ -118,6 +118,8 @@ class FlussOptions:
     nanos_as: NanosAs = "microseconds"
     own_scan: bool = False
     """The reader serves one query; said by our Java classes, not by users (`fluss.spark.java_classes`)."""
+    declared_schema: str | None = None
+    """All columns of the DataFrame, where the reader has only those of the query; said by our Java classes."""
     read: ReadOptions = ReadOptions()
     stream: StreamOptions = StreamOptions()
     write: WriteOptions = WriteOptions()
@@ -149,6 +151,7 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
         lake_view=view,
         nanos_as=cast(NanosAs, given.take(_one_of("microseconds", "bigint"), "nanosAs") or "microseconds"),
         own_scan=OWN_SCAN_OPTION in given.values,
+        declared_schema=given.values.get(DECLARED_SCHEMA_OPTION),
         read=_read(given),
         stream=StreamOptions(
             max_rows_per_trigger=given.take(_whole(1), "maxRowsPerTrigger"),
@@ -174,7 +177,7 @@ class _Given:
 
     def check_names(self) -> None:
         for key in self.values:
-            if key in _SPELLING or key.startswith(CLIENT_PREFIX) or key == OWN_SCAN_OPTION:
+            if key in _SPELLING or key.startswith(CLIENT_PREFIX) or key in (OWN_SCAN_OPTION, DECLARED_SCHEMA_OPTION):
                 continue
             near = [_SPELLING[name] for name in difflib.get_close_matches(key, _SPELLING, n=3, cutoff=0.6)]
             hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(OPTIONS))}"

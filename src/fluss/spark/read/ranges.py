@@ -89,14 +89,21 @@ def has_start(read: ReadOptions) -> bool:
 
 
 def resolve(buckets: TableBuckets, read: ReadOptions) -> list[BucketRange]:
-    """The range of each bucket; those without any offset are left out."""
+    """The range of each bucket; those without any offset are left out.
+
+    A range that ends before it begins is an error. Only where a time meets an offset it is none: what a time means in a
+    bucket depends on the rows that are there, and others can be read all the same.
+    """
     since, until = _times(read)
+    if _kind(read.start) == "latest" and _kind(read.end) == "earliest":
+        raise FlussError("start=latest with end=earliest is a range that ends before it begins: exchange them")
+    is_by_time = since is not None or until is not None
     starts = _starts(buckets, read, since)
     stops = _stops(buckets, read, until)
     found = []
     for bucket in buckets.buckets:
         start, stop = starts[bucket], stops[bucket]
-        if start > stop and _is_explicit(read.start) and _is_explicit(read.end):
+        if start > stop and not is_by_time:
             raise FlussError(f"{buckets.text(bucket)}: the start offset {start} is behind the end offset {stop}")
         if start < stop:
             found.append(BucketRange(bucket.partition_id, bucket.bucket_id, start, stop, since, until))
@@ -141,8 +148,8 @@ def _stops(buckets: TableBuckets, read: ReadOptions, until: int | None) -> Mappi
     return _explicit(buckets, "end", read.end, buckets.latest())
 
 
-def _is_explicit(position: Position | None) -> bool:
-    return position is not None and position.kind == "offsets"
+def _kind(position: Position | None) -> str | None:
+    return None if position is None else position.kind
 
 
 def _explicit(buckets: TableBuckets, option: str, position: Position, rest: Offsets) -> Offsets:

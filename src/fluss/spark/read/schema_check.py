@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from pyspark.sql.types import StructType
@@ -14,10 +15,16 @@ from fluss.spark.types import source_schema
 
 
 def check_schema(info: TableInfo, options: FlussOptions, schema: StructType) -> None:
-    """It may leave out columns and change their order, nothing else."""
+    """It may leave out columns and change their order, nothing else.
+
+    `schema` is what the query needs. All that was declared is looked at, so that a wrong column is the same error in
+    every query, also in one that only counts.
+    """
     if options.mode == "state" and not info.has_primary_key():
         raise FlussError(f"table {info.table_path} has no primary key, so mode=state means nothing: leave it out")
     known = {field.name: field for field in source_schema(info, replace(options, columns=None)).fields}
+    if options.declared_schema is not None:
+        schema = StructType.fromJson(json.loads(options.declared_schema))
     for field in schema.fields:
         if field.name not in known:
             hint = " (add mode=changelog to see it)" if field.name in METADATA_COLUMNS else ""
