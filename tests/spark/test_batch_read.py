@@ -170,6 +170,28 @@ def test_columns_by_schema_by_option_and_in_sql(
     assert spark.sql("SELECT name FROM slim WHERE id IN (8, 9) ORDER BY id").collect() == [("n8",), ("n9",)]
 
 
+def test_names_in_the_option_columns_are_found_as_spark_finds_them(tables: Tables) -> None:
+    """With the spelling of the table, and never one of two that differ only in case."""
+    tables.create("mixed", pa.schema([("Name", pa.string()), ("id", pa.int64())]), bucket_count=1)
+    tables.db.append(tables.path("mixed"), [{"Name": "a", "id": 1}])
+    frame = tables.read("mixed", {"columns": "ID, name"})
+    assert [row.asDict() for row in frame.collect()] == [{"id": 1, "Name": "a"}]
+    assert frame.count() == 1
+    assert tables.read("mixed", {"columns": "NAME"}, schema="Name string").collect() == [("a",)]
+    assert tables.read("mixed$changelog", {"columns": "_Change_Type, ID"}).columns == ["_change_type", "id"]
+    assert tables.stream("mixed", {"columns": "NAME"}).columns == ["Name"]
+    tables.create("twins", pa.schema([("id", pa.int64()), ("Id", pa.string())]), bucket_count=1)
+    tables.db.append(tables.path("twins"), [{"id": 1, "Id": "a"}])
+    assert tables.read("twins", {"columns": "Id"}).collect() == [("a",)]
+    for table, columns, reason in (
+        ("mixed", "id,ID", "has a column twice: 'id'"),
+        ("mixed", "id,nope", "has no column 'nope', only Name, id"),
+        ("twins", "ID", "'ID' may mean 'id' or 'Id', which differ only in case"),
+    ):
+        with pytest.raises(PySparkException, match=reason):
+            tables.read(table, {"columns": columns})
+
+
 def test_counting(tables: Tables, mixed: dict[str, DataFrame], spark: SparkSession) -> None:
     options = tables.options()
     tables.db.delete(tables.path("keyed"), [{"id": 5}])

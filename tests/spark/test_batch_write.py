@@ -119,7 +119,7 @@ def test_upserts_deletes_and_partial_updates(any_tables: Tables, spark: SparkSes
     any_tables.create("users", USERS, bucket_count=3)
     people = spark.range(500).selectExpr("id", "concat('n', id) name", "cast(id % 90 as int) age", "'Bern' city")
     any_tables.write(people.repartition(2), "users")
-    any_tables.write(spark.range(0, 500, 5).selectExpr("id", "-1 age"), "users", {"columns": "id, age"})
+    any_tables.write(spark.range(0, 500, 5).selectExpr("id", "-1 age"), "users", {"columns": "ID, age"})
     changes = "id bigint, name string, age int, city string, op string"
     any_tables.write(
         spark.createDataFrame(
@@ -137,7 +137,7 @@ def test_upserts_deletes_and_partial_updates(any_tables: Tables, spark: SparkSes
         "users",
         {"rowKindColumn": "op"},
     )
-    any_tables.write(spark.range(100, 200).selectExpr("id", "'-D' op"), "users", {"rowKindColumn": "op"})
+    any_tables.write(spark.range(100, 200).selectExpr("id", "'-D' op"), "users", {"rowKindColumn": "OP"})
     rows = by_id(any_tables.rows("users"))
     assert len(rows) == 500 - 1 - 100
     assert not rows.keys() & {1, 900, *range(100, 200)}

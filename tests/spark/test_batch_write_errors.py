@@ -27,6 +27,8 @@ def planned(module_tables: Tables) -> Tables:
     module_tables.create("events", EVENTS)
     module_tables.create("users", USERS)
     module_tables.create("loose", fluss.Schema(pa.schema([("id", pa.int64()), ("a", pa.int32())]), ["id"]))
+    twins = pa.schema([("key", pa.int64()), ("id", pa.int64()), ("Id", pa.string())])
+    module_tables.create("twins", fluss.Schema(twins, ["key"]))
     return module_tables
 
 
@@ -46,7 +48,16 @@ TRANSACTION = {"transaction": "nightly", "transactionBatch": "1"}
         ("events", "null id, 'x' name, null at", {}, "column 'id' is NOT NULL, but it is null in all rows"),
         ("events", "id, make_ym_interval(1, 1) name, null at", {}, "column 'name'|cannot leave Spark"),
         ("events", "'x' name", {"columns": "name"}, "leaves out 'id', which is BIGINT NOT NULL"),
-        ("events", GOOD_EVENT, {"columns": "id, nam"}, "option columns has 'nam'; there are id, name, at"),
+        (
+            "events",
+            GOOD_EVENT,
+            {"columns": "id, nam"},
+            "option columns: the table has no column 'nam', only id, name, at",
+        ),
+        ("events", GOOD_EVENT, {"columns": "id, ID"}, "option columns has a column twice: 'id'"),
+        ("twins", "id, 'a' Id", {"columns": "key, ID"}, "option columns: 'ID' may mean 'id' or 'Id'"),
+        ("twins", "1 key, 'a' ID", {}, "a column of the rows: 'ID' may mean 'id' or 'Id'"),
+        ("users", f"{GOOD_USER}, '' Op, '' oP", {"rowKindColumn": "op"}, "rowKindColumn: 'op' may mean 'Op' or 'oP'"),
         ("events", f"{GOOD_EVENT}, '+I' op", {"rowKindColumn": "op"}, "rows of a log table can only be appended"),
         ("events", GOOD_EVENT, {"mode": "changelog"}, "the changelog of table .* cannot be written"),
         ("users", GOOD_USER, {"columns": "name, age"}, "must have the primary key in it, it lacks id"),

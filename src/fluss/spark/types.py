@@ -15,7 +15,7 @@ The way of Arrow data between the two is in `fluss.spark.arrow`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import types as spark
@@ -26,6 +26,7 @@ from fluss.model import types as fluss
 from fluss.model.properties import CHANGELOG_IMAGE, MERGE_ENGINE, property_value
 from fluss.model.schema import Column
 from fluss.spark.arrow import check_types, for_spark, from_spark, spark_arrow_schema
+from fluss.spark.column_names import chosen_columns
 
 if TYPE_CHECKING:
     from fluss.client.table_info import TableInfo
@@ -122,17 +123,22 @@ def _to_spark_field(row_field: fluss.RowField, nanos_as: NanosAs) -> spark.Struc
 
 
 def to_spark_schema(
-    info: TableInfo, columns: Sequence[str] | None = None, nanos_as: NanosAs = "microseconds"
+    info: TableInfo, columns: Collection[str] | None = None, nanos_as: NanosAs = "microseconds"
 ) -> spark.StructType:
     """The Spark schema of a table, or of some of its columns in their order; comments become comments."""
-    by_name = {column.name: column for column in info.schema.columns}
-    fields = []
-    for name in by_name if columns is None else columns:
-        if name not in by_name:
-            raise FlussError(f"table {info.table_path} has no column {name!r}, only {', '.join(by_name)}")
-        column = by_name[name]
-        fields.append(_to_spark_field(fluss.RowField(name, column.data_type, column.comment), nanos_as))
-    return spark.StructType(fields)
+    fields = [
+        _to_spark_field(fluss.RowField(column.name, column.data_type, column.comment), nanos_as)
+        for column in info.schema.columns
+    ]
+    return chosen_fields(fields, columns, f"table {info.table_path}")
+
+
+def chosen_fields(fields: Sequence[spark.StructField], columns: Collection[str] | None, owner: str) -> spark.StructType:
+    """All fields, or those of the option `columns` in its order."""
+    if columns is None:
+        return spark.StructType(list(fields))
+    known = {field.name: field for field in fields}
+    return spark.StructType([known[name] for name in chosen_columns(columns, known, owner)])
 
 
 def source_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
@@ -143,25 +149,18 @@ def source_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
         return _lake_schema(info, options)
     if options.mode != "changelog":
         return to_spark_schema(info, options.columns, options.nanos_as)
-    extra = {field.name: field for field in CHANGELOG_FIELDS}
-    if options.columns is None:
-        return spark.StructType([*CHANGELOG_FIELDS, *to_spark_schema(info, None, options.nanos_as).fields])
-    own = to_spark_schema(info, [name for name in options.columns if name not in extra], options.nanos_as)
-    known = {**extra, **{field.name: field for field in own.fields}}
-    return spark.StructType([known[name] for name in options.columns])
+    fields = [*CHANGELOG_FIELDS, *to_spark_schema(info, None, options.nanos_as).fields]
+    return chosen_fields(fields, options.columns, f"table {info.table_path}")
 
 
 def _lake_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
     """The columns of the lake table: those of the table, and the three that say where a row was in the log."""
     if options.lake_view is not None:
-        from fluss.spark.read.lake_views import view_schema
+        from fluss.spark.read.lake_views import VIEW_SCHEMAS
 
-        return view_schema(options.lake_view, options.columns)
-    known = {field.name: field for field in (*to_spark_schema(info, None, options.nanos_as).fields, *LAKE_FIELDS)}
-    for name in options.columns or ():
-        if name not in known:
-            raise FlussError(f"the lake table of {info.table_path} has no column {name!r}, only {', '.join(known)}")
-    return spark.StructType([known[name] for name in options.columns or known])
+        return chosen_fields(VIEW_SCHEMAS[options.lake_view].fields, options.columns, f"$lake${options.lake_view}")
+    fields = [*to_spark_schema(info, None, options.nanos_as).fields, *LAKE_FIELDS]
+    return chosen_fields(fields, options.columns, f"the lake table of {info.table_path}")
 
 
 def _binlog_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
@@ -169,11 +168,7 @@ def _binlog_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
     _check_old_rows(info)
     row = to_spark_schema(info, None, options.nanos_as)
     images = [spark.StructField(name, row, True) for name in (BEFORE_COLUMN, AFTER_COLUMN)]
-    known = {field.name: field for field in (*CHANGELOG_FIELDS, *images)}
-    for name in options.columns or ():
-        if name not in known:
-            raise FlussError(f"mode=binlog has no column {name!r}, only {', '.join(known)}")
-    return spark.StructType([known[name] for name in options.columns or known])
+    return chosen_fields([*CHANGELOG_FIELDS, *images], options.columns, "mode=binlog")
 
 
 def _check_old_rows(info: TableInfo) -> None:

@@ -13,7 +13,6 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
 from fluss.client.table_read.lake_access import load_lake_table
-from fluss.errors import FlussError
 from fluss.lake.tables.format import COMMIT_USER, COMMIT_USER_PROPERTY, LakeTable
 from fluss.spark.arrow import spark_arrow_schema
 from fluss.spark.connecting import OpenTable
@@ -49,15 +48,6 @@ class ViewSplit(InputPartition):
     """All rows of a view."""
 
     batch: Any
-
-
-def view_schema(view: str, columns: tuple[str, ...] | None) -> spark.StructType:
-    """The columns of a view, or some of them in their order."""
-    known = {field.name: field for field in VIEW_SCHEMAS[view].fields}
-    for name in columns or ():
-        if name not in known:
-            raise FlussError(f"$lake${view} has no column {name!r}, only {', '.join(known)}")
-    return spark.StructType([known[name] for name in columns or known])
 
 
 def view_split(opened: OpenTable, view: str, snapshot_id: int | None) -> ViewSplit:

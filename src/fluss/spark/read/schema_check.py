@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from fluss.client.table_info import TableInfo
 from fluss.errors import FlussError
+from fluss.spark.column_names import chosen_columns
 from fluss.spark.options import FlussOptions
 from fluss.spark.read.batches import METADATA_COLUMNS
 from fluss.spark.types import source_schema
@@ -35,6 +36,8 @@ def check_schema(info: TableInfo, options: FlussOptions, schema: StructType) -> 
                 f"column {field.name!r} of {info.table_path} is {is_}, not {wanted}: leave the schema out, or give "
                 "this type and cast afterwards"
             )
-    own = options.columns
-    if own is not None and any(field.name not in own for field in schema.fields):
+    if options.columns is None:
+        return
+    own = chosen_columns(options.columns, known, f"table {info.table_path}")
+    if any(field.name not in own for field in schema.fields):
         raise FlussError(f"the schema has columns that the option columns ({', '.join(own)}) leaves out: give one")

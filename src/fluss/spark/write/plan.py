@@ -21,6 +21,7 @@ from pyspark.sql.types import NullType, StringType, StructField, StructType
 from fluss.client.table_info import TableInfo
 from fluss.errors import FlussError
 from fluss.spark.arrow import check_types, spark_arrow_schema
+from fluss.spark.column_names import chosen_columns, find_column
 from fluss.spark.connecting import OpenTable, open_table
 from fluss.spark.options import ClientOptions, FlussOptions
 from fluss.spark.stream.patience import patiently, start_patience_seconds
@@ -142,7 +143,7 @@ class _Planner:
                 f"option rowKindColumn={name!r} is for primary-key tables: rows of a log table can only be appended. "
                 "Filter the rows and leave the option out"
             )
-        position = _position(name, self._schema.names)
+        position = self._position(name, self._schema.names, "option rowKindColumn")
         if position is None:
             self._refuse(f"the column of option rowKindColumn={name!r} is missing: there is {self._given()}")
         if not isinstance(self._schema.fields[position].dataType, (StringType, NullType)):
@@ -157,7 +158,7 @@ class _Planner:
         found: dict[str, int] = {}
         extra = []
         for position, name in enumerate(self._schema.names):
-            known = _position(name, self._known)
+            known = self._position(name, self._known, "a column of the rows")
             if known is None:
                 if position != self._row_kind_position:
                     extra.append(name)
@@ -197,10 +198,10 @@ class _Planner:
         columns = self._options.columns
         if columns is None:
             return [name for name in self._known if name not in self._automatic]
-        unknown = [name for name in columns if _position(name, self._known) is None]
-        if unknown:
-            self._refuse(f"option columns has {', '.join(map(repr, unknown))}; there are {', '.join(self._known)}")
-        wanted = {self._known[position] for name in columns if (position := _position(name, self._known)) is not None}
+        try:
+            wanted = set(chosen_columns(columns, self._known, "the table"))
+        except FlussError as error:
+            self._refuse(error.message)
         self._check_partial(wanted)
         return [name for name in self._known if name in wanted]
 
@@ -233,16 +234,14 @@ class _Planner:
         except PySparkException as error:
             self._refuse(f"a column has a type that cannot leave Spark: {error}")
 
+    def _position(self, name: str, names: Sequence[str], what: str) -> int | None:
+        try:
+            return find_column(name, names, what)
+        except FlussError as error:
+            self._refuse(error.message)
+
     def _given(self) -> str:
         return ", ".join(self._schema.names)
 
     def _refuse(self, text: str) -> NoReturn:
         raise FlussError(f"the rows cannot be written to table {self._info.table_path}: {text}")
-
-
-def _position(name: str, names: Sequence[str]) -> int | None:
-    """Where a name is: exactly, or the only one that differs just in upper and lower case."""
-    if name in names:
-        return list(names).index(name)
-    similar = [position for position, other in enumerate(names) if other.lower() == name.lower()]
-    return similar[0] if len(similar) == 1 else None
