@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import fluss
 from fluss.errors import FlussError
@@ -113,8 +113,25 @@ def test_save_modes(planned: Tables, spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as caught:
         frame.write.format("fluss").options(**options).save()  # Spark's default mode
     assert "Append" in str(caught.value)
-    with pytest.raises(PySparkException):
-        frame.write.format("fluss").mode("append").partitionBy("name").options(**options).save()
+    assert planned.rows("events") == []
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        (lambda writer: writer.partitionBy("name"), "partitioning or clustering columns do not match"),
+        (lambda writer: writer.clusterBy("name"), "partitioning or clustering columns do not match"),
+        (lambda writer: writer.bucketBy(2, "name"), "does not support bucketBy"),
+        (lambda writer: writer.bucketBy(2, "name").sortBy("id"), "does not support bucketBy and sortBy"),
+        (lambda writer: writer.sortBy("id"), "SORT_BY_WITHOUT_BUCKETING"),
+    ],
+)
+def test_spark_refuses_another_layout_than_the_tables(
+    planned: Tables, spark: SparkSession, layout: Callable[[DataFrameWriter], DataFrameWriter], said: str
+) -> None:
+    writer = spark.range(1).selectExpr(*_split(GOOD_EVENT)).write.format("fluss").mode("append")
+    with pytest.raises(PySparkException, match=said):
+        layout(writer.options(**planned.options(table=planned.path("events")))).save()
     assert planned.rows("events") == []
 
 

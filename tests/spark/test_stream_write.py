@@ -177,6 +177,22 @@ def update(frame: DataFrame, checkpoint: Path, sink: Callable[[DataFrame, int], 
     ended(writer.trigger(availableNow=True).start())
 
 
+def test_spark_says_nothing_of_the_layout_of_a_stream(tables: Tables, source: Input, tmp_path: Path) -> None:
+    """So it cannot be refused, as the documents say; a table that `toTable` makes has the partitions."""
+    tables.create("events", EVENTS, bucket_count=2)
+    source.add(range(10))
+    for number, layout in enumerate(("partitionBy", "clusterBy")):
+        writer = source.frame().writeStream.format("fluss").options(**tables.options(table=tables.path("events")))
+        writer = writer.option("checkpointLocation", str(tmp_path / f"checkpoint{number}")).trigger(availableNow=True)
+        ended(getattr(writer, layout)("name").start())
+    assert ids(tables) == sorted([*range(10)] * 2)
+    fluss.spark.catalog.register(tables.spark, "fl", tables.target.bootstrap_servers)
+    writer = source.frame().writeStream.option("checkpointLocation", str(tmp_path / "made")).trigger(availableNow=True)
+    ended(writer.partitionBy("name").toTable(f"fl.{tables.name}.made"))
+    assert tables.db.info(tables.path("made")).partition_keys == ["name"]
+    assert ids(tables, "made") == [*range(10)]
+
+
 def test_update_mode(any_tables: Tables, source: Input) -> None:
     """Totals per name, with those that reach a limit deleted; each batch also leaves rows in a log table."""
     any_tables.create("totals", TOTALS)
@@ -277,6 +293,11 @@ def test_mistakes_are_found_before_the_first_batch() -> None:
         fluss.spark.foreach_batch("t", options={"bootstrap.servers": "localhost:1", "rowKind": "op"})
     with pytest.raises(fluss.FlussError, match="option limit is for batch reads"):
         fluss.spark.foreach_batch("t", options={"limit": "1"})
+    in_a_list: Any = ["shop.totals", "shop.history"]
+    with pytest.raises(
+        fluss.FlussError, match=r"takes tables as texts, .* got \['shop.totals', 'shop.history'\]: write"
+    ):
+        fluss.spark.foreach_batch(in_a_list)
     with pytest.raises(fluss.FlussError, match=r"has table fluss\.t twice"):
         fluss.spark.foreach_batch("t", "fluss.t")
 

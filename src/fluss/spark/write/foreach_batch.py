@@ -83,6 +83,11 @@ def _check(tables: Sequence[str], settings: Mapping[str, str]) -> None:
     address = {} if has_address else {ADDRESS_OPTIONS[0]: ADDRESS_TO_COME}
     seen = set()
     for table in tables:
+        if not isinstance(table, str):
+            raise FlussError(
+                f"foreach_batch takes tables as texts, one after the other, got {table!r}: "
+                'write foreach_batch("database.table", "database.other")'
+            )
         path = parse_options({**settings, **address, "table": table}, "batch writes").table
         if path in seen:
             raise FlussError(
