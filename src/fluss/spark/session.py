@@ -4,6 +4,9 @@ Before the Java process starts, it finds a Java (`fluss.spark.environment`), tel
 Python, and gives Spark a home without a zipped copy of PySpark, from which workers would start slowly. After the start
 it loads the Java classes with which reads take filters and leave columns out (`fluss.spark.java_classes`). Settings
 that a user gives win over the defaults here; variables of the environment that are set are left alone.
+
+Where the environment says `SPARK_REMOTE`, as it does for PySpark itself, the session is one of Spark Connect: the Java
+process is that of a server, and only what belongs to a session can be set.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import socket
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fluss.errors import FlussError
 from fluss.spark.environment import check_spark_version, prepare_environment
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 DEFAULT_APP_NAME = "fluss"
 DEFAULT_MASTER = "local[*]"
+REMOTE_VARIABLE = "SPARK_REMOTE"
+REMOTE_SETTING = "spark.remote"
 MIN_HEAP_MIB, MAX_HEAP_MIB = 1024, 8192
 
 # lz4 for Arrow (spark.sql.execution.arrow.compression.codec) is left alone on purpose: it makes rows on their way to
@@ -50,8 +55,9 @@ def session(
         spark.read.format("fluss").load("shop.orders").show()
 
     `config` are Spark settings; `spark.sql.fluss.*` are defaults for the options of `format("fluss")`. Without
-    `master`, Spark runs in this machine's cores. A session that exists is returned as it is: settings of `config` that
-    can still change are changed in it, and a warning names those that cannot.
+    `master`, Spark runs in this machine's cores, or is the one of Spark Connect that the variable `SPARK_REMOTE` or the
+    setting `spark.remote` names. A session that exists is returned as it is: settings of `config` that can still change
+    are changed in it, and a warning names those that cannot.
     """
     settings = {key: _text(value) for key, value in (config or {}).items()}
     check_spark_version()
@@ -60,6 +66,9 @@ def session(
         _apply(existing, settings, master)
         load_if_possible(existing)
         return existing
+    remote = settings.pop(REMOTE_SETTING, None) or os.environ.get(REMOTE_VARIABLE)
+    if remote:
+        return _connect_session(remote, app_name, master, settings)
     from pyspark.sql import SparkSession
 
     submitted = _submitted_settings()
@@ -76,6 +85,39 @@ def session(
         builder = builder.config(key, value)
     spark: SparkSession = builder.getOrCreate()
     load_if_possible(spark)
+    return spark
+
+
+def _connect_session(remote: str, app_name: str, master: str | None, settings: dict[str, str]) -> SparkSession:
+    """Spark Connect: a server that runs, or with `local` one that PySpark starts in this process."""
+    from pyspark.sql import SparkSession
+
+    address = remote.partition(";")[0]  # a token may follow
+    master = master or settings.get("spark.master")
+    if master is not None:
+        raise FlussError(
+            f"the session is to be one of Spark Connect at {address} ({REMOTE_VARIABLE} or {REMOTE_SETTING}), whose "
+            f"server has a master already, and master={master} was given too: leave one of them out"
+        )
+    _export_options(settings)
+    builder: Any = SparkSession.builder.remote(remote)
+    if remote.startswith("local"):
+        prepare_environment(settings)
+        wanted = {"spark.app.name": app_name, **DEFAULT_SETTINGS, **_local_settings(remote), **settings}
+        for key, value in wanted.items():
+            builder = builder.config(key, value)
+        return cast("SparkSession", builder.getOrCreate())
+    spark: SparkSession = builder.getOrCreate()
+    defaults = {key: value for key, value in DEFAULT_SETTINGS.items() if key.startswith("spark.sql.")}
+    name = {} if app_name == DEFAULT_APP_NAME else {"spark.app.name": app_name}
+    late = _change(spark, {**defaults, **name, **settings})
+    if late:
+        warnings.warn(
+            f"these settings are for the start of Spark, and the server of Spark Connect at {address} runs already: "
+            f"{', '.join(late)}. Give them to the server",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     return spark
 
 
@@ -123,13 +165,7 @@ def _context_runs() -> bool:
 def _apply(spark: SparkSession, settings: Mapping[str, str], master: str | None) -> None:
     """Change what can be changed in a running session, and say what cannot."""
     late = [f"master={master}"] if master is not None and spark.conf.get("spark.master", None) != master else []
-    for key, value in settings.items():
-        if spark.conf.get(key, None) == value:
-            continue
-        if key.startswith(SESSION_PREFIX) or (key.startswith("spark.sql.") and spark.conf.isModifiable(key)):
-            spark.conf.set(key, value)
-        else:
-            late.append(f"{key}={value}")
+    late += _change(spark, settings)
     if late:
         warnings.warn(
             f"a Spark session runs already, and these settings come too late for it: {', '.join(late)}. "
@@ -137,6 +173,19 @@ def _apply(spark: SparkSession, settings: Mapping[str, str], master: str | None)
             RuntimeWarning,
             stacklevel=3,
         )
+
+
+def _change(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
+    """Settings that are not as wanted and cannot be changed any more."""
+    late = []
+    for key, value in settings.items():
+        if spark.conf.get(key, None) == value:
+            continue
+        if key.startswith(SESSION_PREFIX) or (key.startswith("spark.sql.") and spark.conf.isModifiable(key)):
+            spark.conf.set(key, value)
+        else:
+            late.append(f"{key}={value}")
+    return late
 
 
 def _export_options(settings: Mapping[str, str]) -> None:
