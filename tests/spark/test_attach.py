@@ -60,6 +60,38 @@ def test_names_that_are_taken_are_left_alone(tables: Tables) -> None:
         spark.catalog.dropTempView("mine")
 
 
+def test_plain_names_of_the_current_database_are_not_taken(tables: Tables) -> None:
+    """After USE with a catalog of ours they mean the same tables as the views; those of another database do not."""
+    spark = tables.spark
+    tables.create("orders", SCHEMA, bucket_count=1)
+    tables.db.append(tables.path("orders"), [{"id": 1, "name": "a"}])
+    fluss.spark.catalog.register(spark, "fl", tables.target.bootstrap_servers)
+    other = f"{tables.name}_b"
+    tables.db.create_database(other)
+    tables.db.create_table(f"{other}.orders", SCHEMA)
+    try:
+        spark.sql(f"USE fl.{tables.name}")
+        with fluss.spark.attach(spark, tables.name, options=tables.options()) as attached:
+            assert attached.refresh().views == {"orders": tables.path("orders")}
+            assert spark.sql("SHOW VIEWS IN spark_catalog.default LIKE 'orders'").where("isTemporary").count() == 1
+            assert spark.table("orders").count() == 1
+        spark.range(3).createOrReplaceTempView("orders")
+        with pytest.raises(FlussError, match="tables or views named orders already"):
+            fluss.spark.attach(spark, tables.name, options=tables.options())
+        spark.catalog.dropTempView("orders")
+        spark.sql(f"USE fl.{other}")
+        with pytest.raises(FlussError, match="tables or views named orders already"):
+            fluss.spark.attach(spark, tables.name, options=tables.options())
+        fluss.spark.catalog.register(spark, "elsewhere", tables.target.bootstrap_servers)
+        spark.sql(f"USE elsewhere.{tables.name}")
+        spark.conf.set("spark.sql.catalog.elsewhere.bootstrap.servers", "127.0.0.1:1")  # another cluster
+        with pytest.raises(FlussError, match="tables or views named orders already"):
+            fluss.spark.attach(spark, tables.name, options=tables.options())
+    finally:
+        spark.sql("USE spark_catalog.default")
+        spark.catalog.dropTempView("orders")
+
+
 def test_names_that_differ_only_in_case(tables: Tables) -> None:
     tables.create("Sales", SCHEMA)
     tables.create("sales", SCHEMA)

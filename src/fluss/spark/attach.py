@@ -21,9 +21,12 @@ from fluss.errors import FlussError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.catalog import Table
 
 DEFAULT_DATABASE = "fluss"
 MAX_VIEWS = 1000
+SESSION_CATALOG = "spark_catalog"
+"""Spark's name for the catalog that every session has."""
 
 
 def attach(
@@ -103,7 +106,7 @@ class Attached:
                 f"database {self._database} has {len(tables)} tables, at most {MAX_VIEWS} are attached at once: "
                 "choose some with like='...'"
             )
-        return {f"{self._prefix}{table}": f"{self._database}.{table}" for table in tables}
+        return {f"{self._prefix}{table}": self._path(table) for table in tables}
 
     def _check_names(self, wanted: Mapping[str, str]) -> None:
         """Spark ignores case in names, servers do not."""
@@ -118,14 +121,45 @@ class Attached:
         if self._replace:
             return
         own = {view.lower() for view in self._views}
-        taken = sorted(
-            table.name for table in self._spark.catalog.listTables() if table.name.lower() in seen.keys() - own
-        )
+        found = [table for table in self._in_use() if table.name.lower() in seen.keys() - own]
+        if found and self._is_current_database():
+            # A view that shows the very table of its name takes nothing away.
+            found = [each for each in found if each.isTemporary or wanted.get(each.name) != self._path(each.name)]
+        taken = sorted(table.name for table in found)
         if taken:
             raise FlussError(
                 f"the session has tables or views named {', '.join(taken)} already: give attach() a prefix, "
                 "such as prefix='fluss_', or replace=True"
             )
+
+    def _in_use(self) -> list[Table]:
+        """What plain names mean: tables of the current database, and temporary views."""
+        catalog = self._spark.catalog
+        found = list(catalog.listTables())
+        if catalog.currentCatalog() != SESSION_CATALOG:  # only that one's list has the temporary views
+            found += [each for each in catalog.listTables(f"{SESSION_CATALOG}.default") if each.isTemporary]
+        return found
+
+    def _is_current_database(self) -> bool:
+        """Whether SQL's plain names mean tables of this database already, by `USE` with a catalog of ours."""
+        from fluss.spark.cluster import merged_options
+        from fluss.spark.java_classes import CATALOG_CLASS
+        from fluss.spark.options import client_options
+
+        current = self._spark.catalog
+        prefix = f"spark.sql.catalog.{current.currentCatalog()}"
+        if self._spark.conf.get(prefix, None) != CATALOG_CLASS or current.currentDatabase() != self._database:
+            return False
+        settings = dict(self._spark.conf.getAll)
+        of_catalog = {key[len(prefix) + 1 :]: value for key, value in settings.items() if key.startswith(f"{prefix}.")}
+        addresses = {
+            client_options(merged_options(self._spark, options)).bootstrap_servers
+            for options in (of_catalog, self._options)
+        }
+        return len(addresses) == 1
+
+    def _path(self, table: str) -> str:
+        return f"{self._database}.{table}"
 
     def _drop(self, view: str) -> None:
         self._spark.catalog.dropTempView(view)
