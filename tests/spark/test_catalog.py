@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,14 @@ def test_tables_are_listed_by_a_pattern(tables: Tables, catalog: str) -> None:
         ("CREATE TABLE {c}.u (id INT) TBLPROPERTIES ('primary.key' = 'no')", "no"),
         ("CREATE TABLE {c}.u (id INT, at TIMESTAMP) PARTITIONED BY (days(at))", "partitioned by columns, not by"),
         ("CREATE TABLE {c}.u (id INT) LOCATION '/tmp/u'", "leave LOCATION out"),
+        ("CREATE TABLE {c}.u (id INT) USING orc", "have the format fluss, not orc: leave it out, or say USING fluss"),
+        ("CREATE TABLE {c}.u USING csv AS SELECT 1 AS id", "have the format fluss, not csv"),
+        ("CREATE TABLE {c}.u (id INT) STORED AS PARQUET", "have the format fluss, not PARQUET"),
+        ("CREATE TABLE {c}.u (id INT, s STRING COLLATE UNICODE_CI)", "column 's' has the collation UNICODE_CI"),
+        ("CREATE TABLE {c}.u (id INT, s CHAR(3) COLLATE UNICODE_CI)", "CHAR or VARCHAR column has a collation"),
+        ("CREATE TABLE {c}.u (id INT) DEFAULT COLLATION UNICODE_CI", "leave DEFAULT COLLATION UNICODE_CI out"),
+        ("CREATE TABLE {c}.u AS SELECT 'a' COLLATE UNICODE_CI AS s", "column 's' has the collation UNICODE_CI"),
+        ("ALTER TABLE {c}.t ADD COLUMN s STRING COLLATE UNICODE_CI", "column 's' has the collation UNICODE_CI"),
         ("ALTER TABLE {c}.t SET TBLPROPERTIES ('bucket.num' = '9')", "bucket.num of a table cannot be changed"),
         ("COMMENT ON TABLE {c}.t IS 'late'", "comment of a table cannot be changed"),
         ("ALTER TABLE {c}.t RENAME TO {c}.u", "cannot be renamed"),
@@ -166,6 +175,26 @@ def test_refusals_have_a_reason(module_tables: Tables, statement: str, words: st
     spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog}.t (id INT)")
     with pytest.raises(Exception, match=words):
         spark.sql(statement.format(c=catalog)).collect()
+    assert "u" not in module_tables.db.tables(module_tables.name)
+
+
+def test_the_format_of_a_table_may_be_left_out_or_said(tables: Tables, catalog: str) -> None:
+    """Spark names its default format where a program names none."""
+    spark = tables.spark
+    new = spark.range(3)
+    spark.sql(f"CREATE TABLE {catalog}.a (id BIGINT) USING Fluss")
+    new.write.saveAsTable(f"{catalog}.b")
+    new.write.format("fluss").saveAsTable(f"{catalog}.c")
+    new.writeTo(f"{catalog}.d").using("fluss").create()
+    assert tables.db.tables(tables.name) == ["a", "b", "c", "d"]
+    for make in (
+        lambda: new.write.format("orc").saveAsTable(f"{catalog}.e"),
+        lambda: new.writeTo(f"{catalog}.e").using("orc").create(),
+        lambda: spark.catalog.createTable(f"{catalog}.e", source="orc", schema=new.schema),
+    ):
+        with pytest.raises(Exception, match="have the format fluss, not orc"):
+            make()
+    assert "e" not in tables.db.tables(tables.name)
 
 
 def test_replacing_a_table_is_refused_before_anything_happens(tables: Tables, catalog: str) -> None:

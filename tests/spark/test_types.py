@@ -153,6 +153,26 @@ def test_types_that_tables_do_not_have_are_named(tables: Tables) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("column", "place"),
+    [
+        ("s STRING COLLATE UNICODE_CI", "column 's'"),
+        ("s ARRAY<STRING COLLATE UNICODE_CI>", "column 's', element"),
+        ("s STRUCT<a: MAP<STRING, STRING COLLATE UNICODE_CI>>", "column 's', field 'a', value"),
+    ],
+)
+def test_collations_are_refused(tables: Tables, column: str, place: str) -> None:
+    """They would be lost without a word."""
+    spark, options = tables.spark, tables.options()
+    reason = f"{place} has the collation UNICODE_CI, which tables do not keep: make it STRING"
+    with pytest.raises(fluss.FlussError, match=reason):
+        fluss.spark.create_table(spark, tables.path("no"), column, options=options)
+    fluss.spark.create_table(spark, tables.path("yes"), "id INT, t STRING COLLATE UTF8_BINARY", options=options)
+    with pytest.raises(fluss.FlussError, match=reason):
+        fluss.spark.alter_table(spark, tables.path("yes"), add_columns=column, options=options)
+    assert tables.db.tables(tables.name) == ["yes"]
+
+
 def check_refused(tables: Tables, sql: str, table: str, words: str) -> None:
     with pytest.raises(Exception, match=words):
         tables.write(tables.spark.sql(sql), table)

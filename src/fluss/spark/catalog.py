@@ -23,11 +23,14 @@ from fluss.spark.java_classes import CATALOG_CLASS, TESTED_SPARK, is_tested, loa
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 _SPARK_PROPERTIES = frozenset(
     {"provider", "owner", "location", "external", "is_managed_location", "table_type", "collation"}
 )
 """What Spark puts among the properties of tables and databases for itself."""
+_FILE_FORMATS = ("hive.stored-as", "hive.input-format", "hive.output-format", "hive.serde")
+"""What it makes of STORED AS and ROW FORMAT."""
 
 
 def register(
@@ -139,16 +142,13 @@ class _Answers:
         properties: dict[str, str],
         options: dict[str, str],
     ) -> None:
-        from pyspark.sql.types import StructType
-
         from fluss.spark import ddl
 
-        if "location" in properties:
-            raise FlussError("tables are where their servers keep them: leave LOCATION out")
+        _check_statement(properties, str(self._spark.conf.get("spark.sql.sources.default")))
         ddl.create_table(
             self._spark,
             table,
-            StructType.fromJson(json.loads(schema)),
+            _columns(schema),
             partitioned_by=partitioned_by,
             properties=_user_properties(properties),
             options=options,
@@ -162,14 +162,12 @@ class _Answers:
         unset_properties: list[str],
         options: dict[str, str],
     ) -> None:
-        from pyspark.sql.types import StructType
-
         from fluss.spark import ddl
 
         ddl.alter_table(
             self._spark,
             table,
-            add_columns=None if add_columns is None else StructType.fromJson(json.loads(add_columns)),
+            add_columns=None if add_columns is None else _columns(add_columns),
             set_properties=set_properties,
             unset_properties=unset_properties,
             options=options,
@@ -239,6 +237,37 @@ def described(info: Any) -> dict[str, str]:
     if info.comment:
         shown[COMMENT] = info.comment
     return shown
+
+
+def _columns(schema: str) -> StructType:
+    """From JSON. PySpark's CHAR and VARCHAR know no collation; STRING does, and is refused with its place."""
+    from pyspark.sql.types import StructType
+
+    from fluss.spark.types import from_spark_schema
+
+    columns = StructType.fromJson(json.loads(schema))
+    from_spark_schema(columns)
+    if '"__COLLATIONS":' in schema:
+        raise FlussError("a CHAR or VARCHAR column has a collation, which tables do not keep: leave it out")
+    return columns
+
+
+def _check_statement(properties: Mapping[str, str], default_format: str) -> None:
+    """What CREATE TABLE cannot ask for here.
+
+    Spark names its default format also where nobody did (`df.write.saveAsTable`), so that one says nothing.
+    """
+    if "location" in properties:
+        raise FlussError("tables are where their servers keep them: leave LOCATION out")
+    other = [properties[key] for key in _FILE_FORMATS if key in properties]
+    if properties.get("provider", "fluss").lower() not in ("fluss", default_format.lower()):
+        other.append(properties["provider"])
+    if other:
+        raise FlussError(
+            f"tables of this catalog have the format fluss, not {other[0]}: leave it out, or say USING fluss"
+        )
+    if properties.get("collation", "UTF8_BINARY").upper() != "UTF8_BINARY":
+        raise FlussError(f"tables do not keep collations: leave DEFAULT COLLATION {properties['collation']} out")
 
 
 def _user_properties(properties: Mapping[str, str]) -> dict[str, str]:

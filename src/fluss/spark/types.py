@@ -205,6 +205,11 @@ _SAME_BACK: dict[type[spark.DataType], type[fluss.DataType]] = {
 
 def from_spark_type(data_type: spark.DataType, nullable: bool = True, where: str = "column") -> fluss.DataType:
     """The Fluss type of a Spark type; `FlussError` names the place of a type that a table cannot have."""
+    if isinstance(data_type, spark.StringType) and not data_type.isUTF8BinaryCollation():
+        raise FlussError(
+            f"{where} has the collation {data_type.collation}, which tables do not keep: make it STRING, and name the "
+            "collation in queries"
+        )
     same = _SAME_BACK.get(type(data_type))
     if same is not None:
         return same(nullable=nullable)
