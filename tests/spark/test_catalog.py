@@ -45,6 +45,19 @@ def columns_read(spark: SparkSession, statement: str) -> set[str]:
     }
 
 
+def explain(spark: SparkSession, statement: str) -> dict[str, Any]:
+    """What EXPLAIN says of the only scan of a query: the table or format, the columns, and the filters taken."""
+    text = str(spark.sql(f"EXPLAIN {statement}").collect()[0][0])
+    assert "== Physical Plan ==" in text
+    (scan,) = re.findall(r"BatchScan (\S+?)\[(.*?)\] \(Python\)", text)
+    formatted = str(spark.sql(f"EXPLAIN FORMATTED {statement}").collect()[0][0])
+    filters = re.findall(r"PushedFilters: \[(.*)\]", formatted)
+    read = re.findall(r"ReadSchema: struct<(.*)>", formatted)
+    columns = [re.sub(r"#\d+L?$", "", column.strip()) for column in scan[1].split(",")]
+    assert [part.rsplit(":", 1)[0] for part in read[0].split(",")] == columns
+    return {"name": scan[0], "columns": columns, "filters": filters[0] if filters else ""}
+
+
 def test_queries_inserts_and_pruned_columns(tables: Tables, catalog: str) -> None:
     spark = tables.spark
     spark.sql(
@@ -65,6 +78,14 @@ def test_queries_inserts_and_pruned_columns(tables: Tables, catalog: str) -> Non
     assert rows(spark, f"SELECT id FROM {catalog}.orders WITH ('start' = 'latest')") == []
     changes = f"SELECT _change_type, item, stock FROM {catalog}.`items$changelog`"
     assert rows(spark, changes) == [("insert", "cup", 5), ("insert", "pan", 1)]
+    explained = explain(spark, f"SELECT sum(id) FROM {catalog}.orders WHERE item = 'cup'")
+    assert explained["name"] == f"{catalog}.orders"
+    assert explained["columns"] == ["id", "item"]
+    assert "EqualTo(item,cup)" in explained["filters"]
+    assert explain(spark, f"SELECT count(*) FROM {catalog}.orders")["columns"] == ["count(*)"]
+    tables.read("orders").createOrReplaceTempView("by_format")
+    by_format = explain(spark, "SELECT item FROM by_format")
+    assert (by_format["name"], by_format["columns"]) == ("fluss", ["item"])
     # A later query sees later rows: nothing is planned once and for all.
     tables.db.append(tables.path("orders"), [{"id": 4, "item": "cup", "price": 1.0}])
     assert rows(spark, f"SELECT count(*) FROM {catalog}.orders") == [(4,)]
