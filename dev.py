@@ -49,9 +49,9 @@ SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py"]
 # come last (by name: tests/unit), so that both processes have work until the end.
 IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20"]
 # What leans on Spark's inside most: our Java classes, planning, state between micro-batches, types, Connect.
-SPARK42_NAMES = ["session", "catalog", "own_scans", "count", "batch_read", "batch_read_log", "attach", "connect"]
-SPARK42_NAMES += ["batch_write", "stream_read", "stream_reader", "stream_write", "stream_write_staged"]
-SPARK42_NAMES += ["types", "ddl", "lake_spark", "java_paths", "stored_batches"]
+SPARK42_NAMES = ["session", "catalog", "catalog_partitions", "own_scans", "count", "batch_read", "batch_read_log"]
+SPARK42_NAMES += ["attach", "connect", "batch_write", "stream_read", "stream_reader", "stream_write"]
+SPARK42_NAMES += ["stream_write_staged", "types", "ddl", "lake_spark", "java_paths", "stored_batches"]
 SPARK42_TESTS = [f"tests/spark/test_{name}.py" for name in SPARK42_NAMES]
 CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 

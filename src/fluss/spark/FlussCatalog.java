@@ -10,10 +10,12 @@ import java.util.Set;
 import com.fasterxml.jackson.databind.ObjectMapper;
 
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.analysis.NamespaceAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchNamespaceException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.NonEmptyNamespaceException;
+import org.apache.spark.sql.catalyst.analysis.PartitionsAlreadyExistException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.connector.catalog.CatalogV2Util;
 import org.apache.spark.sql.connector.catalog.Column;
@@ -22,6 +24,7 @@ import org.apache.spark.sql.connector.catalog.NamespaceChange;
 import org.apache.spark.sql.connector.catalog.StagedTable;
 import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.SupportsNamespaces;
+import org.apache.spark.sql.connector.catalog.SupportsPartitionManagement;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -80,6 +83,8 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
     static final int DATABASE_ALREADY_EXIST = 6;
     static final int TABLE_NOT_EXIST = 7;
     static final int TABLE_ALREADY_EXIST = 8;
+    static final int PARTITION_NOT_EXISTS = 36;
+    static final int PARTITION_ALREADY_EXISTS = 42;
 
     private String name;
     private Map options;
@@ -124,7 +129,12 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
         }
         Map table = (Map) result(answer);
         StructType schema = (StructType) DataType.fromJson((String) table.get("schema"));
-        return new FlussTable(this, path(identifier), schema, (Map) table.get("properties"), (List) table.get("partitioned_by"));
+        Map properties = (Map) table.get("properties");
+        List partitionColumns = (List) table.get("partitioned_by");
+        if (((Boolean) table.get("has_partitions")).booleanValue()) {
+            return new PartitionedTable(this, path(identifier), schema, properties, partitionColumns);
+        }
+        return new FlussTable(this, path(identifier), schema, properties, partitionColumns);
     }
 
     public Table createTable(Identifier identifier, Column[] columns, Transform[] partitions, Map properties)
@@ -475,6 +485,87 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
         public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
             CaseInsensitiveStringMap options = catalog.options(info.options(), path);
             return new ArrowWrites.Builder(newSource(), FORMAT, new WriteInfo(info, options));
+        }
+    }
+
+    /**
+     * A table whose partitions can be listed, added and dropped; for other tables Spark says that they cannot.
+     *
+     * Servers make and drop one partition at a time. So this is not Spark's interface for several of them, which promises
+     * all or nothing, and Spark refuses statements with several.
+     */
+    public static class PartitionedTable extends FlussTable implements SupportsPartitionManagement {
+        PartitionedTable(FlussCatalog catalog, String path, StructType schema, Map properties, List partitionColumns) {
+            super(catalog, path, schema, properties, partitionColumns);
+        }
+
+        public StructType partitionSchema() {
+            StructType columns = new StructType();
+            for (int i = 0; i < partitionColumns.size(); i++) {
+                columns = columns.add(schema.fields()[schema.fieldIndex((String) partitionColumns.get(i))]);
+            }
+            return columns;
+        }
+
+        public InternalRow[] listPartitionIdentifiers(String[] names, InternalRow values) {
+            StructType columns = partitionSchema();
+            List found = (List) result(catalog.ask("list_partitions", partitionRequest(names, values)));
+            InternalRow[] rows = new InternalRow[found.size()];
+            for (int i = 0; i < rows.length; i++) {
+                rows[i] = PartitionValues.fromJson(columns, (List) found.get(i));
+            }
+            return rows;
+        }
+
+        public void createPartition(InternalRow values, Map properties) throws PartitionsAlreadyExistException {
+            if (!properties.isEmpty()) {
+                throw new UnsupportedOperationException("partitions are where their servers keep them, and have no properties: "
+                    + "leave out " + String.join(", ", properties.keySet()));
+            }
+            StructType columns = partitionSchema();
+            Map answer = catalog.ask("create_partition", partitionRequest(columns.fieldNames(), values));
+            if (code(answer) == PARTITION_ALREADY_EXISTS) {
+                throw new PartitionsAlreadyExistException(name(), values, columns);
+            }
+            result(answer);
+        }
+
+        /** Whether there was one: Spark looks before, and says it to the user. */
+        public boolean dropPartition(InternalRow values) {
+            Map answer = catalog.ask("drop_partition", partitionRequest(partitionSchema().fieldNames(), values));
+            if (code(answer) == PARTITION_NOT_EXISTS) {
+                return false;
+            }
+            result(answer);
+            return true;
+        }
+
+        private Map partitionRequest(String[] names, InternalRow values) {
+            Map request = request("table", path);
+            request.put("values", PartitionValues.toJson(partitionSchema(), names, values));
+            return request;
+        }
+
+        public boolean purgePartition(InternalRow values) {
+            throw new UnsupportedOperationException("dropped partitions are gone at once, into no trash: leave PURGE out");
+        }
+
+        public boolean truncatePartition(InternalRow values) {
+            throw new UnsupportedOperationException("partitions are not truncated: drop the partition and add it again");
+        }
+
+        public boolean renamePartition(InternalRow from, InternalRow to) {
+            throw new UnsupportedOperationException(
+                "partitions cannot be renamed: their values are those of their rows, which are not rewritten");
+        }
+
+        public void replacePartitionMetadata(InternalRow values, Map properties) {
+            throw new UnsupportedOperationException("partitions have no properties");
+        }
+
+        /** None, for statements that describe a partition. */
+        public Map loadPartitionMetadata(InternalRow values) {
+            return new HashMap();
         }
     }
 

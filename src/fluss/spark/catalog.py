@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from fluss.client.table_info import TableInfo
+    from fluss.spark.options import NanosAs
+
 _SPARK_PROPERTIES = frozenset(
     {"provider", "owner", "location", "external", "is_managed_location", "table_type", "collation"}
 )
@@ -128,10 +131,15 @@ class _Answers:
 
         parsed = parse_options({**options, "table": table})
         info = ddl.table_info(self._spark, str(parsed.table), options=options)
+        schema = source_schema(info, parsed)
+        # What is read of a table may lack columns, and its changes and its lake are not what its partitions are of.
+        shows_keys = set(info.partition_keys) <= set(schema.names)
+        partitioned_by = info.partition_keys if shows_keys and parsed.mode not in ("changelog", "binlog") else []
         return {
-            "schema": source_schema(info, parsed).json(),
+            "schema": schema.json(),
             "properties": described(info),
-            "partitioned_by": info.partition_keys if parsed.mode not in ("changelog", "binlog") else [],
+            "partitioned_by": partitioned_by,
+            "has_partitions": bool(partitioned_by) and parsed.mode != "lake",
         }
 
     def _create_table(
@@ -177,6 +185,38 @@ class _Answers:
         from fluss.spark import ddl
 
         ddl.drop_table(self._spark, table, options=options)
+
+    def _list_partitions(self, table: str, values: dict[str, Any], options: dict[str, str]) -> list[list[Any]]:
+        from fluss.spark import ddl
+        from fluss.spark.partition_json import values_to_json
+
+        info, texts, nanos_as = self._partition(table, values, options)
+        found = ddl.list_partitions(self._spark, table, texts, options=options)
+        return [values_to_json(info, each, nanos_as) for each in found]
+
+    def _create_partition(self, table: str, values: dict[str, Any], options: dict[str, str]) -> None:
+        from fluss.spark import ddl
+
+        _, texts, _ = self._partition(table, values, options)
+        ddl.create_partition(self._spark, table, texts, options=options)
+
+    def _drop_partition(self, table: str, values: dict[str, Any], options: dict[str, str]) -> None:
+        from fluss.spark import ddl
+
+        _, texts, _ = self._partition(table, values, options)
+        ddl.drop_partition(self._spark, table, texts, options=options)
+
+    def _partition(
+        self, table: str, values: dict[str, Any], options: dict[str, str]
+    ) -> tuple[TableInfo, dict[str, str], NanosAs]:
+        """The table, the texts of the partition values that Spark has, and how Spark has nanoseconds."""
+        from fluss.spark import ddl
+        from fluss.spark.options import parse_options
+        from fluss.spark.partition_json import texts_from_json
+
+        nanos_as = parse_options({**options, "table": table}).nanos_as
+        info = ddl.table_info(self._spark, table, options=options)
+        return info, texts_from_json(info, values, nanos_as), nanos_as
 
     def _list_databases(self, options: dict[str, str]) -> list[str]:
         from fluss.spark import ddl

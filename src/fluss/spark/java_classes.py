@@ -41,7 +41,7 @@ DECLARED_SCHEMA_OPTION = "__declared_schema"
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
 """The newest that Janino knows; calls of static interface methods need it."""
-_NAMES = ("ArrowWrites", "StoredBatches", "ColumnarReads", "FlussCatalog")
+_NAMES = ("ArrowWrites", "StoredBatches", "ColumnarReads", "PartitionValues", "FlussCatalog")
 SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in _NAMES)
 """In the order in which they need each other."""
 
