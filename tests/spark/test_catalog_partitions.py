@@ -186,6 +186,15 @@ def test_refusals_have_a_reason_and_change_nothing(module_tables: Tables, statem
     assert shown(spark, f"{catalog}.p") == ["day=kept/n=1", "day=kept/n=2"]
 
 
+def test_reads_without_the_partition_columns_can_be_described(tables: Tables) -> None:
+    """Spark fails to describe a table that is said to be partitioned by columns which it does not have."""
+    spark, catalog = tables.spark, registered(tables)
+    spark.sql(f"CREATE TABLE {catalog}.p (n INT, v INT) PARTITIONED BY (n)")
+    described = [row[0] for row in spark.sql(f"DESCRIBE TABLE {catalog}.`p$lake$files`").collect()]
+    assert described[0] == "path"
+    assert "# Partition Information" not in described
+
+
 def test_a_partition_that_another_program_made_meanwhile(tables: Tables) -> None:
     """Spark looks first and adds afterwards; in between it may be too late, which must be the same error."""
     spark, table = tables.spark, f"{registered(tables)}.p"
