@@ -1,8 +1,9 @@
 """Client configuration: one declaration per option, read by key or by property.
 
 `Config({"bootstrap.servers": "host:9123"})` and `config.bootstrap_servers = "host:9123"` mean the same. Keys are
-compared with `.`, `-` and `_` taken as equal, so that every spelling of the documents works. A value is checked when it
-is set; rules between options are checked by `validate()`, which every new connection calls.
+compared with `.`, `-` and `_` taken as equal, so that every spelling of the documents works, and so do those of Apache
+Fluss (`client.writer.batch-timeout`). Sizes and times are numbers, or texts with a unit (`2mb`, `30s`). A value is
+checked when it is set; rules between options are checked by `validate()`, which every new connection calls.
 
 A `Config` is a plain value without threads or files. A connection works on a copy: later changes do not reach it.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 
 from fluss.errors import FlussError
+from fluss.model.option_values import parse_duration_ms, parse_memory_size
 
 INT32_MAX = 2**31 - 1
 MAX_INFLIGHT_WITH_IDEMPOTENCE = 5
@@ -62,21 +64,37 @@ def _text(key: str, value: object) -> str:
     return value if isinstance(value, str) else _fail(f"{key} must be a text, got {value!r}")
 
 
-def _whole(minimum: int, maximum: int = INT32_MAX) -> Callable[[str, object], int]:
+def _whole(
+    minimum: int,
+    maximum: int = INT32_MAX,
+    with_unit: Callable[[str], int] | None = None,
+    what: str = "a whole number",
+) -> Callable[[str, object], int]:
+    """A number, or a text of one; `with_unit` reads texts that are more than digits."""
+
     def parse(key: str, value: object) -> int:
         number = value
         if isinstance(value, str):
             try:
-                number = int(value.strip())
+                is_plain = value.strip().lstrip("-").isdecimal()
+                number = int(value.strip()) if is_plain or with_unit is None else with_unit(value)
             except ValueError:
-                _fail(f"{key} must be a whole number, got {value!r}")
+                _fail(f"{key} must be {what}, got {value!r}")
         if isinstance(number, bool) or not isinstance(number, int):
-            _fail(f"{key} must be a whole number, got {value!r}")
+            _fail(f"{key} must be {what}, got {value!r}")
         if not minimum <= number <= maximum:
             _fail(f"{key} must be between {minimum} and {maximum}, got {number}")
         return number
 
     return parse
+
+
+def _bytes(minimum: int, maximum: int = INT32_MAX) -> Callable[[str, object], int]:
+    return _whole(minimum, maximum, parse_memory_size, "a number of bytes, or a text such as '2mb'")
+
+
+def _milliseconds(minimum: int, maximum: int = INT32_MAX) -> Callable[[str, object], int]:
+    return _whole(minimum, maximum, parse_duration_ms, "a number of milliseconds, or a text such as '30s'")
 
 
 def _switch(key: str, value: object) -> bool:
@@ -148,12 +166,12 @@ class Config:
 
     bootstrap_servers = _Option("bootstrap.servers", "127.0.0.1:9123", _servers, "address of the coordinator")
 
-    writer_request_max_size = _Option("writer.request-max-size", 10485760, _whole(1), "largest write request in bytes")
+    writer_request_max_size = _Option("writer.request-max-size", 10485760, _bytes(1), "largest write request in bytes")
     writer_acks = _Option("writer.acks", "all", _acks, "`all` waits until the write is durable, `1`, `0`")
     writer_retries = _Option("writer.retries", INT32_MAX, _whole(0), "retries of a failed write")
-    writer_batch_size = _Option("writer.batch-size", 2097152, _whole(1), "largest batch in bytes")
+    writer_batch_size = _Option("writer.batch-size", 2097152, _bytes(1), "largest batch in bytes")
     writer_batch_timeout_ms = _Option(
-        "writer.batch-timeout-ms", 100, _whole(0), "longest wait of a batch while earlier ones are in flight"
+        "writer.batch-timeout-ms", 100, _milliseconds(0), "longest wait of a batch while earlier ones are in flight"
     )
     writer_bucket_no_key_assigner = _Option(
         "writer.bucket.no-key-assigner", "sticky", _one_of("sticky", "round_robin"), "bucket of rows without a key"
@@ -164,7 +182,7 @@ class Config:
         _switch,
         "accepted, without effect: batches grow with the load anyway",
     )
-    writer_dynamic_batch_size_min = _Option("writer.dynamic-batch-size-min", 262144, _whole(1), "as the one above")
+    writer_dynamic_batch_size_min = _Option("writer.dynamic-batch-size-min", 262144, _bytes(1), "as the one above")
     writer_dynamic_create_partition_enabled = _Option(
         "writer.dynamic-create-partition.enabled", False, _switch, "create a missing partition with its first row"
     )
@@ -175,23 +193,26 @@ class Config:
         "writer.max-inflight-requests-per-bucket", 5, _whole(1), "unacknowledged batches per bucket"
     )
     writer_buffer_memory_size = _Option(
-        "writer.buffer.memory-size", 67108864, _whole(1, 2**63), "bytes that wait for their acknowledgement"
+        "writer.buffer.memory-size", 67108864, _bytes(1, 2**63), "bytes that wait for their acknowledgement"
     )
     writer_buffer_wait_timeout_ms = _Option(
-        "writer.buffer.wait-timeout-ms", FOREVER_MS, _whole(0, FOREVER_MS), "longest wait for room in the buffer"
+        "writer.buffer.wait-timeout-ms", FOREVER_MS, _milliseconds(0, FOREVER_MS), "longest wait for room in the buffer"
     )
     writer_kv_backpressure_max_throttle_ms = _Option(
-        "writer.kv-backpressure.max-throttle-ms", 3000, _whole(0), "longest pause of a bucket under storage pressure"
+        "writer.kv-backpressure.max-throttle-ms",
+        3000,
+        _milliseconds(0),
+        "longest pause of a bucket under storage pressure",
     )
 
     scanner_log_max_poll_records = _Option("scanner.log.max-poll-records", 500, _whole(1), "most records of a poll")
-    scanner_log_fetch_max_bytes = _Option("scanner.log.fetch.max-bytes", 16777216, _whole(1), "most bytes of a fetch")
+    scanner_log_fetch_max_bytes = _Option("scanner.log.fetch.max-bytes", 16777216, _bytes(1), "most bytes of a fetch")
     scanner_log_fetch_max_bytes_for_bucket = _Option(
-        "scanner.log.fetch.max-bytes-for-bucket", 1048576, _whole(1), "most bytes of a fetch for one bucket"
+        "scanner.log.fetch.max-bytes-for-bucket", 1048576, _bytes(1), "most bytes of a fetch for one bucket"
     )
-    scanner_log_fetch_min_bytes = _Option("scanner.log.fetch.min-bytes", 1, _whole(1), "bytes that a fetch waits for")
+    scanner_log_fetch_min_bytes = _Option("scanner.log.fetch.min-bytes", 1, _bytes(1), "bytes that a fetch waits for")
     scanner_log_fetch_wait_max_time_ms = _Option(
-        "scanner.log.fetch.wait-max-time-ms", 500, _whole(0), "longest wait of the server for min-bytes"
+        "scanner.log.fetch.wait-max-time-ms", 500, _milliseconds(0), "longest wait of the server for min-bytes"
     )
     scanner_remote_log_prefetch_num = _Option(
         "scanner.remote-log.prefetch-num", 4, _whole(1), "remote segments that are read ahead"
@@ -211,8 +232,8 @@ class Config:
         "lake.properties", "{}", _properties, "properties of lake catalogs that servers do not tell", secret=True
     )
 
-    connect_timeout_ms = _Option("connect-timeout", 120000, _whole(1), "longest wait for a TCP connection")
-    request_timeout_ms = _Option("request-timeout", 60000, _whole(1), "longest wait for an answer")
+    connect_timeout_ms = _Option("connect-timeout", 120000, _milliseconds(1), "longest wait for a TCP connection")
+    request_timeout_ms = _Option("request-timeout", 60000, _milliseconds(1), "longest wait for an answer")
     security_protocol = _Option("security.protocol", "PLAINTEXT", _one_of("PLAINTEXT", "sasl"), "how to log in")
     security_sasl_mechanism = _Option("security.sasl.mechanism", "PLAIN", _one_of("PLAIN"), "SASL mechanism")
     security_sasl_username = _Option("security.sasl.username", "", _text, "user")
@@ -300,6 +321,8 @@ _OPTIONS: dict[str, _Option[Any]] = {
 }
 _ALIASES: dict[str, _Option[Any]] = {
     **{_normal_form(option.name): option for option in _OPTIONS.values()},
+    # As in Apache Fluss, where times have units.
+    **{key.removesuffix(".ms"): option for key, option in _OPTIONS.items()},
     "request.max.size": _OPTIONS["writer.request.max.size"],
 }
 _ORDERED_PAIRS: tuple[tuple[_Option[int], _Option[int]], ...] = (
@@ -314,9 +337,8 @@ def _option_of(key: object) -> _Option[Any]:
     if not isinstance(key, str):
         _fail(f"a configuration key must be a text, got {key!r}")
     normal = _normal_form(key)
-    option = _OPTIONS.get(normal) or _ALIASES.get(normal)
-    if option is None and normal.startswith("client."):  # how the Java client spells its keys
-        option = _OPTIONS.get(normal.removeprefix("client."))
+    short = normal.removeprefix("client.")  # how the Java client spells its keys
+    option = _OPTIONS.get(normal) or _ALIASES.get(normal) or _OPTIONS.get(short) or _ALIASES.get(short)
     if option is None:
         near = difflib.get_close_matches(normal, _OPTIONS, n=1)
         hint = f"; did you mean {_OPTIONS[near[0]].key!r}?" if near else ""

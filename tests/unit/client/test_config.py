@@ -50,6 +50,11 @@ def test_defaults_are_those_of_the_documents() -> None:
         ("request-timeout", "4096", "request_timeout_ms"),
         ("writer.buffer.memory-size", " 4096 ", "writer_buffer_memory_size"),
         ("client.request-timeout", "4096", "request_timeout_ms"),
+        ("client.request-timeout", "4096ms", "request_timeout_ms"),
+        ("client.writer.batch-timeout", "4096 ms", "writer_batch_timeout_ms"),
+        ("scanner.log.fetch.wait-max-time", "4096", "scanner_log_fetch_wait_max_time_ms"),
+        ("client.writer.batch-size", "4kb", "writer_batch_size"),
+        ("client.scanner.log.fetch.max-bytes", "4 kb", "scanner_log_fetch_max_bytes"),
     ],
 )
 def test_every_spelling_of_a_key_sets_its_property(key: str, value: object, name: str) -> None:
@@ -77,8 +82,13 @@ def test_properties_are_read_and_written() -> None:
     [
         ("writer.batch-sise", "1", "unknown configuration key 'writer.batch-sise'; did you mean 'writer.batch-size'?"),
         ("nonsense", "1", "unknown configuration key 'nonsense'"),
-        ("writer.batch-size", "2mb", "writer.batch-size must be a whole number, got '2mb'"),
-        ("writer.batch-size", True, "writer.batch-size must be a whole number, got True"),
+        ("writer.retries", "2mb", "writer.retries must be a whole number, got '2mb'"),
+        ("writer.batch-size", "2 miles", "writer.batch-size must be a number of bytes, or a text such as '2mb', got"),
+        ("writer.batch-size", "2s", "writer.batch-size must be a number of bytes, or a text such as '2mb', got '2s'"),
+        ("writer.batch-size", "9999gb", "writer.batch-size must be between 1 and 2147483647, got"),
+        ("writer.batch-size", True, "writer.batch-size must be a number of bytes, or a text such as '2mb', got True"),
+        ("request-timeout", "a while", "request-timeout must be a number of milliseconds, or a text such as '30s'"),
+        ("request-timeout", "-1", "request-timeout must be between 1 and 2147483647, got -1"),
         ("writer.batch-size", "0", "writer.batch-size must be between 1 and 2147483647, got 0"),
         ("writer.acks", "two", "writer.acks must be all, 1 or 0, got 'two'"),
         ("bucket.hash", "rust", "must be one of java, pyfluss, got 'rust'"),
