@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
+import fluss
 from tests.support.apache_fluss import USERS, jaas_config
 from tests.support.server_process import COMMAND, ServerProcess
 
@@ -100,6 +103,16 @@ def test_servers_tags_rebalances_and_leases(server: ServerProcess) -> None:
     assert lines(server, "cancel-rebalance") == []
     assert "'another' is not known" in refusal(server, "cancel-rebalance", "another")
     assert lines(server, "drop-kv-snapshot-lease", "nobody's") == []
+
+
+def test_cursors(server: ServerProcess) -> None:
+    with fluss.connect(server.addresses["FLUSS"]) as db:
+        db.create_table("events", pa.schema([("id", pa.int32())]), bucket_count=2)
+        offsets = {fluss.TableBucket(db.info("events").table_id, bucket): 10 + bucket for bucket in range(2)}
+        asyncio.run(db.connection.get_admin().move_cursor("fluss.events", "mailer", offsets))
+    assert lines(server, "get-cursor", "events", "mailer") == [["", "0", "10"], ["", "1", "11"]]
+    assert lines(server, "drop-cursor", "fluss.events", "mailer") == []
+    assert "has no cursor 'mailer'" in refusal(server, "get-cursor", "fluss.events", "mailer")
 
 
 def test_wrong_flags_end_with_two(server: ServerProcess) -> None:

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fluss.cli.client_flags import add_client_flags, client_settings, name_value_pairs
+from fluss.cli.client_flags import add_client_flags, client_settings, name_value_pairs, table_name
 from fluss.errors import FlussError
+from fluss.model.paths import TablePath
 
 if TYPE_CHECKING:
     from fluss.client.acls import Acl
@@ -197,6 +198,26 @@ async def _cancel_rebalance(admin: FlussAdmin, options: argparse.Namespace) -> R
     return []
 
 
+# Cursors
+
+
+def _cursor_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("table", metavar="DB.TABLE")
+    parser.add_argument("name", metavar="NAME", help="of the cursor, as in the option cursor of a streaming query")
+
+
+async def _get_cursor(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    found = await admin.get_cursor(TablePath(*table_name(options.table)), options.name)
+    if found is None:
+        raise FlussError(f"table {options.table} has no cursor {options.name!r}")
+    return [(*bucket[1:], offset) for bucket, offset in sorted(found.items(), key=str)]
+
+
+async def _drop_cursor(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
+    await admin.drop_cursor(TablePath(*table_name(options.table)), options.name)
+    return []
+
+
 async def _drop_lease(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
     await admin.drop_kv_snapshot_lease(options.lease_id)
     return []
@@ -231,6 +252,8 @@ _JOBS = {
         _rebalance_progress,
     ),
     "cancel-rebalance": Job("stop a rebalance; what it has moved stays there", _rebalance_id_flag, _cancel_rebalance),
+    "get-cursor": Job("list how far a cursor is: partition, bucket, next offset", _cursor_flags, _get_cursor),
+    "drop-cursor": Job("forget a cursor", _cursor_flags, _drop_cursor),
     "drop-kv-snapshot-lease": Job(
         "let the server delete snapshots that a reader leased and never gave back",
         lambda parser: parser.add_argument("lease_id", metavar="ID"),

@@ -18,6 +18,7 @@ from fluss.client.admin_calls import (
 )
 from fluss.client.awaitable import AwaitsToItself
 from fluss.client.cluster_calls import ClusterCalls, acls_of, acls_to_drop, goals_of, server_ids_of, tag_of
+from fluss.client.cursors import Cursor
 from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
 from fluss.client.descriptors import TableDescriptor
 from fluss.client.rebalancing import RebalanceProgress
@@ -30,6 +31,7 @@ from fluss.client.values import (
     OffsetType,
     PartitionInfo,
     ServerNode,
+    TableBucket,
     as_table_path,
     resolve_offset_spec,
 )
@@ -216,6 +218,31 @@ class FlussAdmin(AwaitsToItself):
             raise FlussError(f"partition_name is a text such as 'US', got {partition_name!r}")
         call = self._calls.list_offsets(as_table_path(table_path), partition_name, _buckets(bucket_ids), spec)
         return await self._session.awaitable(call)
+
+    # ---- cursors ----
+
+    async def move_cursor(self, table_path: Path, name: str, offsets: Mapping[TableBucket, int]) -> None:
+        """Let the server keep under a name how far a reader is: the next offset of every bucket.
+
+        Needs permission to write the table, since to the server these are offsets of a producer. A cursor that is not
+        moved for a year is forgotten.
+        """
+        cursor = await self._cursor(table_path, name)
+        await self._session.awaitable(cursor.move(offsets))
+
+    async def get_cursor(self, table_path: Path, name: str) -> dict[TableBucket, int] | None:
+        """The offsets of a cursor, for `scanner.subscribe_buckets` and the like; None if there is no such one."""
+        cursor = await self._cursor(table_path, name)
+        return await self._session.awaitable(cursor.load())
+
+    async def drop_cursor(self, table_path: Path, name: str) -> None:
+        """Forget a cursor; fine if there is no such one."""
+        cursor = await self._cursor(table_path, name)
+        await self._session.awaitable(cursor.drop())
+
+    async def _cursor(self, table_path: Path, name: str) -> Cursor:
+        info = await self.get_table_info(table_path)
+        return Cursor(self._session.cluster, info.table_id, name)
 
     # ---- lake and cluster ----
 

@@ -7,6 +7,8 @@ import re
 from fluss.errors import ErrorCode, FlussError
 
 MAX_NAME_LENGTH_CHARACTERS = 200
+# With the id of a table around it, it is the id of a producer.
+MAX_CURSOR_NAME_CHARACTERS = 160
 INTERNAL_NAME_PREFIX = "__"
 PARTITION_NAME_SEPARATOR = "$"
 DEFAULT_DATABASE = "fluss"
@@ -55,6 +57,15 @@ def check_partition_value(key: str, value: str, *, internal_prefix_allowed: bool
 def check_producer_id(producer_id: str) -> None:
     """Raise code 63 unless `producer_id` may name a producer."""
     _check("producer id", producer_id, ErrorCode.INVALID_PRODUCER_ID_EXCEPTION, internal_prefix_allowed=True)
+
+
+def check_cursor_name(name: str) -> None:
+    """Raise FlussError unless `name` may name a cursor."""
+    if not isinstance(name, str):
+        raise FlussError(f"a cursor is named by a text, got {name!r}")
+    _check("cursor name", name, ErrorCode.CLIENT_ERROR, internal_prefix_allowed=True)
+    if len(name) > MAX_CURSOR_NAME_CHARACTERS:
+        raise FlussError(f"cursor name {name!r} is not allowed: more than {MAX_CURSOR_NAME_CHARACTERS} characters")
 
 
 def _check(what: str, name: str, code: ErrorCode, internal_prefix_allowed: bool = False) -> None:

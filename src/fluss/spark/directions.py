@@ -51,6 +51,7 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
     "maxRowsPerTrigger": _STREAMING_READS,
     "maxBytesPerTrigger": _STREAMING_READS,
     "failOnDataLoss": _STREAMING_READS,
+    "cursor": _STREAMING_READS,
     "checkpointLocation": _STREAMING_WRITES,  # this and the next are for Spark
     "queryName": _STREAMING_WRITES,
     "rowKindColumn": _WRITES,

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from fluss.config import Config
 from fluss.errors import FlussError
+from fluss.model.names import check_cursor_name
 from fluss.model.paths import TablePath
 from fluss.spark.directions import OPTIONS, Direction, check_direction
 from fluss.spark.java_classes import DECLARED_SCHEMA_OPTION, OWN_SCAN_OPTION
@@ -86,6 +87,8 @@ class StreamOptions:
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
+    cursor: str | None = None
+    """Under which name the server keeps how far the query is."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,7 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
             max_rows_per_trigger=given.take(_whole(1), "maxRowsPerTrigger"),
             max_bytes_per_trigger=given.take(_whole(1), "maxBytesPerTrigger"),
             fail_on_data_loss=given.take(_switch, "failOnDataLoss") is not False,
+            cursor=given.take(_cursor, "cursor"),
         ),
         write=_write(given),
     )
@@ -357,6 +361,14 @@ def _whole(minimum: int) -> Callable[[str, str], int]:
         return int(text)
 
     return parse
+
+
+def _cursor(name: str, value: str) -> str:
+    try:
+        check_cursor_name(value.strip())
+    except FlussError as error:
+        raise FlussError(f"option {name}: {error.message}") from None
+    return value.strip()
 
 
 def _switch(name: str, value: str) -> bool:

@@ -28,6 +28,7 @@ from fluss.spark.connecting import OpenTable
 from fluss.spark.options import FlussOptions
 from fluss.spark.read.schema_check import check_schema
 from fluss.spark.stream.advance import TableView, advance, find_losses, first_end, lag, receded_to, waiting_rows
+from fluss.spark.stream.cursor import QueryCursor
 from fluss.spark.stream.data_loss import Loss, LossPolicy
 from fluss.spark.stream.lake_start import SnapshotFiles, lake_start
 from fluss.spark.stream.limits import Limits
@@ -75,9 +76,13 @@ class StreamPlanner:
         self._row_bytes_at = float("-inf")
         self._turn = 0
         self._lake = SnapshotFiles(self._watch)
+        name = options.stream.cursor
+        self._cursor = None if name is None else QueryCursor(name, str(options.table), self._watch)
 
     def close(self) -> None:
         """Give the connection back."""
+        if self._cursor is not None:
+            self._cursor.close()
         self._watch.close()
 
     # ---- what Spark asks ----
@@ -87,6 +92,9 @@ class StreamPlanner:
 
         def find() -> StreamOffsets:
             has_primary_key = self._opened().info.has_primary_key()
+            at_cursor = None if self._cursor is None else self._cursor.start()
+            if at_cursor is not None:
+                return at_cursor
             in_lake = lake_start(self._options, self._watch)
             if in_lake is not None:
                 return in_lake
@@ -108,6 +116,8 @@ class StreamPlanner:
     def next_end(self, start_json: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
         """The end of the next batch after `start_json`, which itself means that there is none."""
         start = StreamOffsets.from_json(start_json)
+        if self._cursor is not None:
+            self._cursor.reached(start, at_once=self._target is not None)
         must_wait = self._view is None or self._target is not None
         if must_wait:
             end = patiently(lambda: self._next_end(start, limits), self._patience_seconds)

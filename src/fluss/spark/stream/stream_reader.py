@@ -84,7 +84,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.planner.tasks(start, end)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: servers keep rows by time, not by who has read them."""
+        """Nothing: servers keep rows by time, not by who has read them. (A cursor moves with `latestOffset`.)"""
 
     def stop(self) -> None:
         """Give the connection back."""

@@ -1,0 +1,89 @@
+"""The cursor of a streaming query (option `cursor`): how far it has come, kept by the server under a name.
+
+The checkpoint stays what the query itself goes by. The cursor is for others: a query with a new checkpoint begins
+there, and everybody can look how far the query is. It shows what is read and written, since Spark asks for the next
+batch only then; it moves at most once a second, and only once the state and the files that a query began with are read.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+
+from fluss.client.cursors import Cursor
+from fluss.client.values import TableBucket
+from fluss.errors import FlussError
+from fluss.spark.stream.offsets import StreamOffsets
+from fluss.spark.stream.patience import is_outage
+from fluss.spark.stream.table_watch import ANSWER_SECONDS, TableWatch
+
+MOVE_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class QueryCursor:
+    """Used by the driver's one thread; blocks."""
+
+    def __init__(self, name: str, table: str, watch: TableWatch) -> None:
+        self._name = name
+        self._table = table
+        self._watch = watch
+        self._cursor: Cursor | None = None
+        self._waiting: StreamOffsets | None = None
+        self._moved_to: StreamOffsets | None = None
+        self._moved_at = float("-inf")
+
+    def start(self) -> StreamOffsets | None:
+        """Where a query without checkpoint begins; None if there is no such cursor yet.
+
+        Buckets that it does not know have come since, and are read from their beginning.
+        """
+        found = self._watch.opened.run(self._opened().load(), ANSWER_SECONDS)
+        if found is None:
+            return None
+        self._watch.look(now=True)
+        table_id = self._watch.table_id
+        positions = {
+            key: found.get(TableBucket.with_partition(table_id, *key), offset)
+            for key, offset in self._watch.earliest().items()
+        }
+        return StreamOffsets(table_id, positions, is_initial=True)
+
+    def reached(self, offsets: StreamOffsets, *, at_once: bool) -> None:
+        """Everything before these offsets is done. With `at_once` it is not waited for the next time of asking."""
+        if offsets.is_initial or offsets.unread_state or offsets.lake is not None:
+            return
+        place = replace(offsets, behind=frozenset(), begin=None, since_ms=None)
+        if place != self._moved_to:
+            self._waiting = place
+        if at_once or time.monotonic() - self._moved_at >= MOVE_SECONDS:
+            self._move()
+
+    def close(self) -> None:
+        """Move it to the last place, if the server can be asked."""
+        try:
+            self._move()
+        except FlussError as error:
+            logger.warning("cursor %s of %s stays behind: %s", self._name, self._table, error)
+
+    def _move(self) -> None:
+        place = self._waiting
+        if place is None:
+            return
+        buckets = {TableBucket.with_partition(place.table_id, *key): at for key, at in place.positions.items()}
+        self._moved_at = time.monotonic()
+        try:
+            self._watch.opened.run(self._opened().move(buckets), ANSWER_SECONDS)
+        except FlussError as error:
+            if not is_outage(error):
+                raise
+            return  # the next place will do
+        self._moved_to, self._waiting = place, None
+
+    def _opened(self) -> Cursor:
+        if self._cursor is None:
+            opened = self._watch.opened
+            self._cursor = Cursor(opened.session.cluster, opened.info.table_id, self._name)
+        return self._cursor
