@@ -333,6 +333,15 @@ _ORDERED_PAIRS: tuple[tuple[_Option[int], _Option[int]], ...] = (
 )
 
 
+def option_key(key: str) -> str:
+    """The one key of an option, whatever its spelling.
+
+    >>> option_key("client.writer.batch-timeout")
+    'writer.batch-timeout-ms'
+    """
+    return _option_of(key).key
+
+
 def _option_of(key: object) -> _Option[Any]:
     if not isinstance(key, str):
         _fail(f"a configuration key must be a text, got {key!r}")

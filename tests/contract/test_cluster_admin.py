@@ -98,12 +98,15 @@ def test_permissions_are_given_and_taken_all_or_none(server: RestartableServer, 
             return True
 
         await eventually(may_give, "the permission of alice has arrived")
-        assert await alice.drop_acls(principal=of_mine.principal) == [of_mine]
+        assert await alice.drop_acls(principal=of_mine.principal, resource=of_mine.resource) == [of_mine]
         await is_refused(alice.create_acls([of_mine, of_other]), other)
         await until_listed(root, set(), principal=of_mine.principal)
         await root.create_acls([of_mine, of_other])
         await until_listed(root, {of_mine, of_other}, principal=of_mine.principal)
-        await is_refused(alice.drop_acls(principal=of_mine.principal), other)
+        # Apache Fluss asks for permission on what others have, too, and names the first that comes.
+        await is_refused(
+            alice.drop_acls(principal=of_mine.principal), "authorization" if server.target.is_apache else other
+        )
         await until_listed(root, {of_mine, of_other}, principal=of_mine.principal)
 
     with (
@@ -131,7 +134,7 @@ def test_server_tags(admin: FlussAdmin) -> None:
     assert code_of(admin.add_server_tag([77], other)) == ErrorCode.SERVER_NOT_EXIST_EXCEPTION
 
 
-def test_a_tablet_server_that_is_to_go_gets_no_table(admin: FlussAdmin, target: Target, table_name: str) -> None:
+def test_tables_need_tablet_servers_that_stay(admin: FlussAdmin, target: Target, table_name: str) -> None:
     schema = fluss.Schema(pa.schema([("id", pa.int32())]))
     table = admin.create_table(f"fluss.{table_name}", fluss.TableDescriptor(schema))
     servers = range(target.tablet_count)

@@ -217,3 +217,22 @@ def test_the_same_in_aio(connection: FlussConnection, target: Target, table_name
     asyncio.run(body())
     assert look_up(connection, path, (1,)) == {"id": 1, "name": "c", "age": 1, "score": 1.0}
     assert look_up(connection, path, (2,)) is None
+
+
+def test_an_empty_text_as_key_of_an_iceberg_table(connection: FlussConnection, target: Target, table_name: str) -> None:
+    """Its key has no bytes. Our server says so at once; a batch that looked damaged would be sent again for ever."""
+
+    async def body() -> None:
+        properties = {"table.datalake.format": "iceberg"}
+        table = await create(
+            connection, table_name, pa.schema([("id", pa.string()), ("v", pa.int32())]), properties=properties
+        )
+        writer = table.new_upsert().create_writer()
+        writing = writer.upsert({"id": "", "v": 1}).wait()
+        if target.is_apache:
+            await writing
+        else:
+            with pytest.raises(FlussError, match="an empty text cannot be the primary key"):
+                await writing
+
+    asyncio.run(body())

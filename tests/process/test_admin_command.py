@@ -107,10 +107,11 @@ def test_servers_tags_rebalances_and_leases(server: ServerProcess) -> None:
 
 def test_cursors(server: ServerProcess) -> None:
     with fluss.connect(server.addresses["FLUSS"]) as db:
-        db.create_table("events", pa.schema([("id", pa.int32())]), bucket_count=2)
-        offsets = {fluss.TableBucket(db.info("events").table_id, bucket): 10 + bucket for bucket in range(2)}
+        db.create_table("events", pa.schema([("id", pa.int32())]), bucket_count=12)
+        offsets = {fluss.TableBucket(db.info("events").table_id, bucket): 10 + bucket for bucket in range(12)}
         asyncio.run(db.connection.get_admin().move_cursor("fluss.events", "mailer", offsets))
-    assert lines(server, "get-cursor", "events", "mailer") == [["", "0", "10"], ["", "1", "11"]]
+    listed = lines(server, "get-cursor", "events", "mailer")
+    assert listed == [["", str(bucket), str(10 + bucket)] for bucket in range(12)]
     assert lines(server, "drop-cursor", "fluss.events", "mailer") == []
     assert "has no cursor 'mailer'" in refusal(server, "get-cursor", "fluss.events", "mailer")
 

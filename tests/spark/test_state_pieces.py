@@ -149,4 +149,7 @@ def test_spark_reads_pieces(spark: SparkSession, place: Place) -> None:
     found = [row.asDict() for row in frame.orderBy("id").collect()]
     assert found == versions(range(ROWS), 1)
     place.db.upsert(path, versions(range(10), 2))
-    assert frame.where("version = 2").count() == 10, "the next query of the frame is of another moment"
+    assert frame.where("version = 2").count() == 10, "another query of the frame is of another moment"
+    assert sum(row.version == 2 for row in frame.collect()) == 10
+    place.db.upsert(path, versions(range(10), 3))
+    assert sum(row.version == 2 for row in frame.collect()) == 10, "Spark keeps the plan of the very same query"

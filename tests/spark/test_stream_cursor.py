@@ -108,6 +108,19 @@ def test_a_server_that_is_away_while_the_cursor_should_move() -> None:
             assert sum((kept(tables) or {}).values()) == 5
 
 
+def test_a_table_that_was_made_anew_is_said() -> None:
+    for tables in new_database(running_target("standalone")):
+        tables.create()
+        tables.append(0, 5)
+        with tables.reading(CURSOR) as query:
+            query.all_rows()
+            checkpoint = query.offset
+        tables.db.drop_table(tables.path())
+        tables.create()
+        with tables.reading(CURSOR, start=checkpoint) as query, pytest.raises(FlussError, match="created again"):
+            query.next_rows()
+
+
 def test_names_that_cannot_be() -> None:
     for tables in new_database(running_target("standalone")):
         tables.create()

@@ -180,11 +180,7 @@ async def _rebalance_progress(admin: FlussAdmin, options: argparse.Namespace) ->
         return []
     print(f"fluss admin: {progress}", file=sys.stderr)
     return [
-        (
-            *bucket,
-            move.status,
-            *(",".join(map(str, replicas)) for replicas in (move.original_replicas, move.new_replicas)),
-        )
+        (*bucket, move.status, _ids(move.original_replicas), _ids(move.new_replicas))
         for bucket, move in progress.moves.items()
     ]
 
@@ -210,7 +206,7 @@ async def _get_cursor(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
     found = await admin.get_cursor(TablePath(*table_name(options.table)), options.name)
     if found is None:
         raise FlussError(f"table {options.table} has no cursor {options.name!r}")
-    return [(*bucket[1:], offset) for bucket, offset in sorted(found.items(), key=str)]
+    return [(*bucket[1:], found[bucket]) for bucket in sorted(found, key=lambda each: (each[1] or 0, each[2]))]
 
 
 async def _drop_cursor(admin: FlussAdmin, options: argparse.Namespace) -> Rows:

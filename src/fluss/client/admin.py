@@ -312,7 +312,7 @@ class FlussAdmin(AwaitsToItself):
     # ---- where buckets are ----
 
     async def add_server_tag(self, server_ids: int | Iterable[int], tag: str) -> None:
-        """Say that tablet servers are to go: `permanent_offline` (they get no new buckets) or `temporary_offline`.
+        """Say that tablet servers are to go: `permanent_offline` (no new buckets, on a cluster) or `temporary_offline`.
 
         Code 58 for a server that is not there, 59 for one with another tag.
         """

@@ -116,7 +116,7 @@ def goals_of(goals: Iterable[str]) -> list[RebalanceGoal]:
 
 
 def _raise_failed(verb: str, results: Sequence[Any]) -> None:
-    """Servers do what they may, so the error says what was done and what was not."""
+    """Servers that we know do all or nothing; the protocol lets others do a part, and then the error says which."""
     failed = [result for result in results if result.error_code]
     if failed:
         reasons = "; ".join(f"{Acl.from_message(result.acl)}: {result.error_message}" for result in failed)

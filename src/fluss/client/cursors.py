@@ -77,8 +77,11 @@ class Cursor:
 
     async def drop(self) -> None:
         """Forget it; fine if there is none."""
-        for number in range(2):
+        await self.load()
+        older = self._older or 0
+        for number in (older, 1 - older):  # the one that counts goes last
             await self._delete(number)
+        self._older = None
 
     async def _read(self, number: int) -> _Entry | None:
         request = pb.GetProducerOffsetsRequest(producer_id=self._id(number))

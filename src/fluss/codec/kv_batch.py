@@ -120,6 +120,10 @@ def read_kv_header(buffer: ReadableBuffer) -> KvHeader:
     return header
 
 
+class EmptyKeyError(CorruptBatch):
+    """A record whose key has no bytes, which stores keep for something else."""
+
+
 def check_kv_crc(buffer: ReadableBuffer, header: KvHeader) -> bool:
     """True when the checksum of the batch is right."""
     return crc32c(buffer, _CRC_START, header.size) == header.crc
@@ -158,7 +162,7 @@ def _decode_one_by_one(body: memoryview, header: KvHeader) -> KvRecords:
         record = body[position : position + length]
         key_length, key_start = read_length(record, 0)
         if not key_length:
-            raise CorruptRowError(f"the key of record {index} is empty")
+            raise EmptyKeyError(f"the key of record {index} is empty")
         row_start = key_start + key_length
         keys.append(bytes(record[key_start:row_start]))
         values.append(prefix + bytes(record[row_start:]) if row_start < length else None)
@@ -178,6 +182,8 @@ def _decode_columns(body: memoryview, header: KvHeader) -> KvRecords:
     wrong = (key_lengths == 0) | (row_starts > ends)
     if wrong.any():
         index = int(np.flatnonzero(wrong)[0])
+        if not key_lengths[index]:
+            raise EmptyKeyError(f"the key of record {index} is empty")
         raise CorruptRowError(f"the key of record {index} has {int(key_lengths[index])} bytes")
     keys = gather(source, key_starts, key_lengths)
     # The keys are out, so the two bytes in front of each row (the end of its key) can take the schema id: the value is

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
 
-from fluss.config import Config
+from fluss.config import Config, option_key
 from fluss.errors import FlussError
 from fluss.model.names import check_cursor_name
 from fluss.model.paths import TablePath
@@ -227,12 +227,17 @@ def _client(given: _Given) -> ClientOptions:
     servers = given.take(_text, *ADDRESS_OPTIONS)
     if servers is None:
         raise FlussError("format 'fluss' needs the address of a server: .option('bootstrap.servers', 'host:9123')")
-    settings = sorted(
-        (key, value)
-        for key, value in given.values.items()
-        if key.startswith(CLIENT_PREFIX) and key != "client.bootstrap.servers"
-    )
-    client = ClientOptions(servers, tuple(settings))
+    settings: dict[str, tuple[str, str]] = {}
+    for key, value in sorted(given.values.items()):
+        if not key.startswith(CLIENT_PREFIX) or key == "client.bootstrap.servers":
+            continue
+        earlier = settings.setdefault(option_key(key), (key, value))
+        if earlier[0] == key or (key not in given.said and earlier[0] in given.said):
+            continue
+        if earlier[1] != value and (key in given.said) == (earlier[0] in given.said):
+            raise FlussError(f"options {earlier[0]} and {key} mean the same thing but differ: give only one of them")
+        settings[option_key(key)] = (key, value)  # what this query says wins over the session
+    client = ClientOptions(servers, tuple(sorted(settings.values())))
     client.config().validate()  # names the option and its allowed values
     return client
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fluss.codec import kv_batch
 from fluss.codec.changelog import ChangelogCodec
 from fluss.codec.compression import NO_COMPRESSION
-from fluss.codec.kv_batch import KvHeader, KvRecords, decode_kv_batch, encode_kv_batch
+from fluss.codec.kv_batch import EmptyKeyError, KvHeader, KvRecords, decode_kv_batch, encode_kv_batch
 from fluss.codec.kv_values import ValueReader
 from fluss.codec.log_batch import CorruptBatch
 from fluss.codec.row_columns import RowFormat
@@ -44,7 +44,7 @@ def decoded(batch: bytes, column_wise: bool) -> KvRecords | None:
     decode = kv_batch._decode_columns if column_wise else kv_batch._decode_one_by_one
     try:
         return decode(body, header)
-    except CorruptRowError:
+    except (CorruptRowError, EmptyKeyError):
         return None
 
 

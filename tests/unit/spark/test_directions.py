@@ -18,8 +18,8 @@ SCHEMA = StructType([StructField("id", LongType())])
 @pytest.mark.parametrize(
     ("direction", "refused"),
     [
-        ("batch reads", {"maxRowsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss", "checkpointLocation", "queryName",
-                         "rowKindColumn", "delivery", "transaction", "transactionBatch"}),
+        ("batch reads", {"maxRowsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss", "cursor", "checkpointLocation",
+                         "queryName", "rowKindColumn", "delivery", "transaction", "transactionBatch"}),
         ("streaming reads", {"limit", "end", "scan.incremental.start.timestamp", "scan.incremental.end.timestamp",
                              "scan.maxBytesPerPartition", "read.optimized", "read_optimized", "snapshot_id", "as_of",
                              "checkpointLocation", "queryName", "rowKindColumn", "delivery", "transaction",
@@ -28,13 +28,13 @@ SCHEMA = StructType([StructField("id", LongType())])
                           "scan.startup.timestamp", "scan.incremental.start.timestamp",
                           "scan.incremental.end.timestamp", "scan.maxRecordsPerPartition", "scan.maxBytesPerPartition",
                           "read.optimized", "read_optimized", "union", "snapshot_id", "as_of", "maxRowsPerTrigger",
-                          "maxBytesPerTrigger", "failOnDataLoss", "checkpointLocation", "queryName"}),
+                          "maxBytesPerTrigger", "failOnDataLoss", "cursor", "checkpointLocation", "queryName"}),
         ("streaming writes", {"limit", "mode", "timeZone", "start", "starting", "end", "scan.startup.mode",
                               "scan.startup.timestamp", "scan.incremental.start.timestamp",
                               "scan.incremental.end.timestamp", "scan.maxRecordsPerPartition",
                               "scan.maxBytesPerPartition", "read.optimized", "read_optimized", "union", "snapshot_id",
-                              "as_of", "maxRowsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss", "transaction",
-                              "transactionBatch"}),
+                              "as_of", "maxRowsPerTrigger", "maxBytesPerTrigger", "failOnDataLoss", "cursor",
+                              "transaction", "transactionBatch"}),
     ],
 )  # fmt: skip
 def test_what_each_direction_refuses(direction: Direction, refused: set[str]) -> None:

@@ -91,6 +91,10 @@ def test_a_password_is_not_shown() -> None:
         ({"timeZone": "Mars", "start": "timestamp:2026-08-01"}, r"option timeZone must be a time zone"),
         ({"table": "a.b.c"}, r"option table must be 'database.table' or 'table', got 'a.b.c'"),
         ({"client.writer.akks": "all"}, r"akks"),
+        (
+            {"client.writer.batch-timeout": "1s", "client.writer.batch-timeout-ms": "5"},
+            r"client.writer.batch-timeout and client.writer.batch-timeout-ms mean the same thing but differ",
+        ),
         ({"client.writer.acks": "5"}, r"writer.acks must be all, 1 or 0"),
         ({"bootstrap.servers": "nowhere"}, r"bootstrap.servers must be host:port"),
         ({"delivery": "never"}, r"option delivery must be one of exactly-once, at-least-once, got 'never'"),
@@ -137,3 +141,10 @@ def test_options_of_the_session_are_defaults(monkeypatch: pytest.MonkeyPatch) ->
     options = parse_options({"table": "t"})
     assert (options.client.bootstrap_servers, options.stream.max_rows_per_trigger) == ("other:1", 3)
     assert parsed(maxRowsPerTrigger="4").stream.max_rows_per_trigger == 4
+
+
+def test_another_spelling_of_an_option_of_the_client_wins_over_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    for session, query in (("batch-timeout-ms", "batch-timeout"), ("batch-timeout", "batch-timeout-ms")):
+        monkeypatch.setenv(SESSION_OPTIONS_VARIABLE, f'{{"client.writer.{session}": "5"}}')
+        assert parsed().client.config().writer_batch_timeout_ms == 5
+        assert parsed(**{f"client.writer.{query}": "7"}).client.config().writer_batch_timeout_ms == 7

@@ -51,7 +51,7 @@ from fluss.model.paths import ChangeType
 
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 1.0
-# A server that is asked for more scans than it allows at a time is there: the others will come to an end.
+# Pieces of a bucket may be more than the scans that a server allows at a time: those before will come to an end.
 BUSY_PATIENCE_SECONDS = 600.0
 # Changes that are collected before equal keys are thrown out.
 MAX_UNMERGED_ROWS = 200_000
@@ -113,7 +113,8 @@ class BucketState:
                 if error.error_code not in RETRIED_CODES or self._session.is_closed:
                     raise
                 is_busy = error.error_code == ErrorCode.TOO_MANY_SCANNERS
-                patience = max(self._patience_seconds, BUSY_PATIENCE_SECONDS if is_busy else 0.0)
+                waits_for_others = is_busy and self._key_range != ALL_KEYS
+                patience = BUSY_PATIENCE_SECONDS if waits_for_others else self._patience_seconds
                 if time.monotonic() - last_progress >= patience:
                     raise
                 if not is_busy:

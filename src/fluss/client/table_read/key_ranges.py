@@ -6,7 +6,7 @@ Only this project's server can, and can scan a range (docs/formats/protocol.md).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -57,10 +57,11 @@ async def split_buckets(
     cluster: Cluster, table: ClientTable, buckets: Iterable[TableBucket], piece_bytes: int, piece_rows: int | None
 ) -> dict[TableBucket, BucketPieces]:
     """Buckets whose server cannot tell, or not now, are left out."""
+    asked = list(buckets)
+    leaders = await _unless_refused(cluster.leader(bucket, table.path) for bucket in asked)
     groups: dict[int, tuple[RpcConnection, list[TableBucket]]] = {}
-    for bucket in buckets:
-        connection = await cluster.leader(bucket, table.path)
-        if connection.supports(ApiKey.SPLIT_KV):
+    for bucket, connection in zip(asked, leaders, strict=True):
+        if connection is not None and connection.supports(ApiKey.SPLIT_KV):
             groups.setdefault(id(connection), (connection, []))[1].append(bucket)
     calls = []
     for connection, group in groups.values():
@@ -69,14 +70,19 @@ async def split_buckets(
             request.buckets_req.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
         calls.append(connection.call(ApiKey.SPLIT_KV, request))
     found = {}
-    for answer in await asyncio.gather(*calls, return_exceptions=True):
-        if isinstance(answer, FlussError):
-            continue  # the scan of the whole bucket will say it, or find that it has passed
-        if isinstance(answer, BaseException):
-            raise answer
-        for each in answer.buckets_resp:
+    for answer in await _unless_refused(calls):
+        for each in () if answer is None else answer.buckets_resp:
             if not each.error_code:
                 partition_id = each.partition_id if each.HasField("partition_id") else None
                 bucket = TableBucket.with_partition(table.table_id, partition_id, each.bucket_id)
                 found[bucket] = BucketPieces(each.log_offset, list(each.first_keys))
     return found
+
+
+async def _unless_refused(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """All answers; None for an error, which the scan of the whole bucket will say, or find that it has passed."""
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, FlussError):
+            raise answer
+    return [None if isinstance(answer, FlussError) else answer for answer in answers]

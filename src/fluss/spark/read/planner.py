@@ -104,7 +104,7 @@ class Planner:
 
     @property
     def _may_cut_states(self) -> bool:
-        """Pieces are of the moment of planning: not for a plan that is used again later, nor for another moment."""
+        """Pieces are of the moment of planning: not for a reader that later queries get too, nor for another moment."""
         read = self._options.read
         return self._options.own_scan and not (read.read_optimized or has_range(read))
 

@@ -12,8 +12,10 @@ from typing import Any
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.predicates import Predicate
 from fluss.client.table_read.bucket_state import BucketState, fold_range
+from fluss.client.table_read.key_ranges import ALL_KEYS
 from fluss.client.table_read.selection import Selection
 from fluss.client.values import TableBucket
+from fluss.errors import ErrorCode, FlussError
 from fluss.spark.connecting import OpenTable
 from fluss.spark.read.plan import StateSplit, WindowSplit
 
@@ -29,18 +31,30 @@ def read_state(
     """The rows of a bucket; only these columns have values."""
     bucket = TableBucket.with_partition(opened.info.table_id, split.partition_id, split.bucket_id)
     table = opened.table._table
-    return iter(
-        BucketState(
-            opened.session,
-            table,
-            bucket,
-            split.offset,
-            patience_seconds=patience_seconds,
-            snapshot_will_do=snapshot_will_do,
-            wanted=[table.schema.position(name) for name in columns],
-            key_range=split.key_range,
-        )
+    state = BucketState(
+        opened.session,
+        table,
+        bucket,
+        split.offset,
+        patience_seconds=patience_seconds,
+        snapshot_will_do=snapshot_will_do,
+        wanted=[table.schema.position(name) for name in columns],
+        key_range=split.key_range,
     )
+    return iter(state) if split.key_range == ALL_KEYS else _piece(state, bucket)
+
+
+def _piece(state: BucketState, bucket: TableBucket) -> Iterator[Any]:
+    try:
+        yield from state
+    except FlussError as error:
+        if error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
+            raise
+        raise FlussError(
+            f"{bucket} was planned at offset {state.offset}, and changes since then have expired, so that moment "
+            "cannot be shown any more: make the DataFrame anew",
+            error.error_code,
+        ) from error
 
 
 def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) -> Iterator[Any]:

@@ -53,7 +53,8 @@ class QueryCursor:
 
     def reached(self, offsets: StreamOffsets, *, at_once: bool) -> None:
         """Everything before these offsets is done. With `at_once` it is not waited for the next time of asking."""
-        if offsets.is_initial or offsets.unread_state or offsets.lake is not None:
+        is_underway = offsets.is_initial or offsets.unread_state or offsets.lake is not None
+        if is_underway or offsets.table_id != self._watch.table_id:  # a table that was made anew is an error elsewhere
             return
         place = replace(offsets, behind=frozenset(), begin=None, since_ms=None)
         if place != self._moved_to:
@@ -73,13 +74,14 @@ class QueryCursor:
         if place is None:
             return
         buckets = {TableBucket.with_partition(place.table_id, *key): at for key, at in place.positions.items()}
-        self._moved_at = time.monotonic()
         try:
             self._watch.opened.run(self._opened().move(buckets), ANSWER_SECONDS)
         except FlussError as error:
             if not is_outage(error):
                 raise
             return  # the next place will do
+        finally:
+            self._moved_at = time.monotonic()
         self._moved_to, self._waiting = place, None
 
     def _opened(self) -> Cursor:

@@ -21,7 +21,7 @@ _TELLING_SHARE = 0.5
 class KeySample:
     """Every n-th key of a store, n growing with the number of keys, so that a sample never is large."""
 
-    MAX_KEYS = 2048
+    MAX_KEYS = 1024
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []

@@ -20,8 +20,10 @@ from fluss.server.tablet.local_bucket import LocalBucket
 
 MAX_PIECES = 1024
 MAX_REMEMBERED_SAMPLES = 256
-# Up to this size keys are sampled: a second or two of a tablet's time, and not again for the next readers.
-SAMPLED_BYTES = 512 * 1024 * 1024
+# Up to this size keys are sampled: two or three seconds of a tablet's time, and not again for the next readers.
+SAMPLED_BYTES = 256 * 1024 * 1024
+# For all buckets of a request. Those whose turn does not come are not cut; the next request may find them sampled.
+SAMPLING_SECONDS = 3.0
 # A sample is of use until this share of the rows may be others.
 _STALE_SHARE = 0.25
 
@@ -52,15 +54,18 @@ class SplitKvApi:
         await self._reads.settled(asked)
         self._reads.check_table(context, request.table_id, checks_version=False)
         response = pb.SplitKvResponse()
+        until = asyncio.get_running_loop().time() + SAMPLING_SECONDS
         for bucket in asked:
             answer = response.buckets_resp.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
             try:
-                await self._split(bucket, request, answer)
+                await self._split(bucket, request, answer, until)
             except FlussError as error:
                 answer.error_code, answer.error_message = error.error_code, error.message
         return response
 
-    async def _split(self, bucket: TableBucket, request: pb.SplitKvRequest, answer: pb.PbSplitKvRespForBucket) -> None:
+    async def _split(
+        self, bucket: TableBucket, request: pb.SplitKvRequest, answer: pb.PbSplitKvRespForBucket, until: float
+    ) -> None:
         local, store = self._reads.store(bucket)
         pieces = -(-store.stored_bytes // request.piece_bytes)
         if request.HasField("piece_rows"):  # an unknown number of rows is negative
@@ -70,14 +75,19 @@ class SplitKvApi:
             is_large = store.stored_bytes > SAMPLED_BYTES
             cuts = cuts_between_files(store.files(), pieces) if is_large else None
             if cuts is None:
-                cuts = (await self._sample(bucket, local, store)).cuts(pieces)
+                sample = self._known_sample(bucket, store)
+                if sample is None and asyncio.get_running_loop().time() < until:
+                    sample = await self._sample(bucket, local, store)
+                cuts = [] if sample is None else sample.cuts(pieces)
             answer.first_keys.extend(cuts)
         answer.log_offset = store.applied_offset
 
-    async def _sample(self, bucket: TableBucket, local: LocalBucket, store: KvStore) -> KeySample:
+    def _known_sample(self, bucket: TableBucket, store: KvStore) -> KeySample | None:
         known = self._samples.get(bucket)
-        if known is not None and store.applied_offset - known.offset <= _STALE_SHARE * known.rows:
-            return known.sample
+        is_fresh = known is not None and store.applied_offset - known.offset <= _STALE_SHARE * known.rows
+        return known.sample if known is not None and is_fresh else None
+
+    async def _sample(self, bucket: TableBucket, local: LocalBucket, store: KvStore) -> KeySample:
         sample, rows = KeySample(), 0
         cursor = RowCursor(local, store)
         offset = cursor.applied_offset

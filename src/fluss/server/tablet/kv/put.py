@@ -12,7 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from fluss.codec.kv_batch import KvRecords, check_kv_crc, decode_kv_batch, read_kv_header
+from fluss.codec.kv_batch import EmptyKeyError, KvRecords, check_kv_crc, decode_kv_batch, read_kv_header
 from fluss.codec.log_batch import CorruptBatch
 from fluss.codec.row_values import CorruptRowError, RowValueError
 from fluss.errors import ErrorCode, FlussError
@@ -207,5 +207,9 @@ def _records(write: BucketWrite) -> KvRecords:
         if not check_kv_crc(write.records, header):
             raise CorruptBatch("wrong checksum of the key-value batch")
         return decode_kv_batch(write.records, header=header)
+    except EmptyKeyError as error:
+        # Not a damaged batch, which a client would send again and again.
+        text = f"{write.local.name}: {error}: in a table with keys for Iceberg an empty text cannot be the primary key"
+        raise FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR) from error
     except CorruptBatch as error:
         raise FlussError(f"{write.local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error

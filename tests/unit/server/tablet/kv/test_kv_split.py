@@ -142,3 +142,17 @@ async def test_buckets_that_cannot_be_cut(tmp_path: Path, monkeypatch: pytest.Mo
         assert answer.error_code, "the table went away while its keys were looked at"
         assert not answer.first_keys
         assert not local.waiters
+
+
+@in_event_loop
+async def test_no_time_left_to_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with TabletHarness(tmp_path) as tablet:
+        table = KvTable.create(tablet)
+        await table.upsert(*ROWS)
+        monkeypatch.setattr(kv_split, "SAMPLING_SECONDS", 0.0)
+        assert list((await split(table, piece_rows=200)).first_keys) == []
+        monkeypatch.setattr(kv_split, "SAMPLING_SECONDS", 3.0)
+        cuts = list((await split(table, piece_rows=200)).first_keys)
+        assert len(cuts) == 4
+        monkeypatch.setattr(kv_split, "SAMPLING_SECONDS", 0.0)
+        assert list((await split(table, piece_rows=200)).first_keys) == cuts, "the sample is remembered"
