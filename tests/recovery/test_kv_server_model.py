@@ -23,7 +23,7 @@ from tests.support.kv_reader import read_changes, replay
 from tests.support.peers import free_ports
 from tests.support.server_process import ServerProcess, wait_until
 
-EXAMPLES, STEPS = 8, 20
+EXAMPLES, STEPS = 6, 20
 WAIT_SECONDS = 60.0
 BUCKETS = 2
 CHILDREN = ("coordinator", "tablet-0", "tablet-1")

@@ -37,6 +37,7 @@ if _TYPE_CHECKING:
         table_exists,
         table_info,
     )
+    from fluss.spark.lookup_join import lookup_join
     from fluss.spark.maintenance import maintain
     from fluss.spark.procedures import (
         get_cluster_configs,
@@ -69,6 +70,7 @@ __all__ = [
     "list_databases",
     "list_partitions",
     "list_tables",
+    "lookup_join",
     "maintain",
     "reset_cluster_configs",
     "server_nodes",
@@ -99,6 +101,7 @@ _HOMES = {
         "table_exists",
         "table_info",
     ),
+    "fluss.spark.lookup_join": ("lookup_join",),
     "fluss.spark.maintenance": ("maintain",),
     "fluss.spark.procedures": (
         "get_cluster_configs",
