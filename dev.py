@@ -52,6 +52,7 @@ IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "
 SPARK42_NAMES = ["session", "catalog", "catalog_partitions", "own_scans", "count", "batch_read", "batch_read_log"]
 SPARK42_NAMES += ["attach", "connect", "batch_write", "stream_read", "stream_reader", "stream_write"]
 SPARK42_NAMES += ["stream_write_staged", "types", "ddl", "lake_spark", "java_paths", "stored_batches"]
+SPARK42_NAMES += ["state_pieces", "stream_cursor", "lookup_join"]
 SPARK42_TESTS = [f"tests/spark/test_{name}.py" for name in SPARK42_NAMES]
 CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 
