@@ -13,25 +13,18 @@ import pytest
 
 import fluss
 from fluss.cli.main import main
-from tests.support.apache_fluss import USERS, jaas_config
+from tests.support.apache_fluss import USERS
 from tests.support.peers import free_ports
 from tests.support.server_process import COMMAND, ServerProcess, wait_until
+from tests.support.targets import TWO_LISTENERS
 from tests.support.tiering import LakeTable, person
 
 DEADLINE_SECONDS = 60.0
-SERVER = {
-    "bind.listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
-    "internal.listener.name": "FLUSS",
-    "security.protocol.map": "CLIENT:sasl",
-    "security.sasl.enabled.mechanisms": "plain",
-    "security.sasl.plain.jaas.config": jaas_config(),
-    "super.users": "User:admin",
-}
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server") / "data", bind=None, config=SERVER) as server:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "data", bind=None, config=TWO_LISTENERS) as server:
         yield server
 
 

@@ -11,19 +11,12 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.apache_fluss import USERS, jaas_config
+from tests.support.apache_fluss import USERS
 from tests.support.server_process import COMMAND, ServerProcess
+from tests.support.targets import TWO_LISTENERS
 
 DEADLINE_SECONDS = 60.0
-SERVER = {
-    "bind.listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
-    "internal.listener.name": "FLUSS",
-    "security.protocol.map": "CLIENT:sasl",
-    "security.sasl.enabled.mechanisms": "plain",
-    "security.sasl.plain.jaas.config": jaas_config(),
-    "super.users": "User:admin",
-    "authorizer.enabled": "true",
-}
+SERVER = {**TWO_LISTENERS, "authorizer.enabled": "true"}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ from tests.support.server_process import ServerProcess
 TARGET_NAMES = ("embedded", "standalone", "apache")
 STANDALONE_TABLETS = 2
 
-_OPTIONS = {
+# A plaintext listener FLUSS, on which everything is allowed, and a listener CLIENT that wants a login.
+TWO_LISTENERS = {
     "bind.listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
     "internal.listener.name": "FLUSS",
     "security.protocol.map": "CLIENT:sasl",
@@ -70,11 +71,11 @@ def _start(name: str) -> Target | str:
     """The target, or the reason why there is none."""
     directory = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix=f"fluss-{name}-")))
     if name == "embedded":
-        cluster = _running.enter_context(fluss.embedded(directory / "data", config=_OPTIONS))
+        cluster = _running.enter_context(fluss.embedded(directory / "data", config=TWO_LISTENERS))
         return Target(name, cluster.bootstrap_servers, cluster.listener_address("CLIENT"), 1)
     if name == "standalone":
         server = _running.enter_context(
-            ServerProcess(directory / "data", bind=None, tablets=STANDALONE_TABLETS, config=_OPTIONS)
+            ServerProcess(directory / "data", bind=None, tablets=STANDALONE_TABLETS, config=TWO_LISTENERS)
         )
         return Target(name, server.addresses["FLUSS"], server.addresses["CLIENT"], STANDALONE_TABLETS)
     try:
