@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from dev import SPARK42_TESTS, with_spark42
+from dev import SPARK42_TESTS
 from fluss.server.config_options import OPTIONS
 from tests.tidy.repository import PACKAGE, ROOT, files, name
+from tools.environment import with_spark42
 from tools.generate_configuration import PATH as CONFIGURATION_DOCUMENT
 from tools.generate_configuration import render
 
