@@ -7,13 +7,16 @@ encoded piece follows. At most `max_in_flight` batches are unanswered.
 Numbering: `sequence` counts from 0 per bucket and writer id (on the wire modulo 2**31). When a batch must be sent
 again, the bucket falls silent until everything in flight is answered; then the unanswered ones go out again in their
 order, with their old numbers, so that the server recognises what it has. If a batch before them was given up, they
-move up to close the gap; if the writer id was dropped, they start at 0 under the new one. A batch that may have been
-written is never renumbered: it fails instead, because the server could not recognise it and would write it twice.
+move up to close the gap; after a reset they start at 0. A reset drops the writer id as well: the server has seen these
+numbers under the old one, would take new batches for repetitions and acknowledge what it does not write. A batch that
+may have been written is never renumbered: it fails instead, because the server could not recognise it and would write
+it twice.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -81,6 +84,7 @@ class BucketQueue:
         batch_bytes: int,
         batch_timeout_seconds: float,
         max_in_flight: int,
+        drop_writer_id: Callable[[int], None],
     ) -> None:
         table = encoder.table
         self.path = table.path
@@ -100,6 +104,7 @@ class BucketQueue:
         self._batch_bytes = batch_bytes
         self._timeout = batch_timeout_seconds
         self._max_in_flight = max_in_flight
+        self._drop_writer_id = drop_writer_id
         self._waiting: deque[Piece] = deque()
         self._waiting_bytes = 0
         self._waiting_encoded = 0  # pieces of these that are encoded already
@@ -231,7 +236,12 @@ class BucketQueue:
         self._is_silent = True
 
     def reset(self) -> None:
-        """The writer id is of no use any more for this bucket, or the bucket is a new one."""
+        """Number from 0 again, under another writer id: what became of the numbers so far is not known here.
+
+        There is no other way to begin again, so that none can forget to drop the id.
+        """
+        if self.writer_id is not None:
+            self._drop_writer_id(self.writer_id)
         self._is_reset = True
         self._is_silent = True
 

@@ -106,6 +106,7 @@ class Sender:
             batch_bytes=config.writer_batch_size,
             batch_timeout_seconds=config.writer_batch_timeout_ms / 1000,
             max_in_flight=config.writer_max_inflight_requests_per_bucket,
+            drop_writer_id=self._writer_ids.drop,
         )
 
     def _now(self) -> float:
@@ -286,7 +287,6 @@ class Sender:
         if code in STALE_METADATA_CODES and queue.bucket is not None:
             self.cluster.invalidate(queue.bucket)
         if reaction in (Reaction.RESET, Reaction.FAIL_AND_RESET):
-            self._writer_ids.drop(batch.writer_id)
             queue.reset()
         if reaction in (Reaction.RETRY, Reaction.RESET, Reaction.ASK_LATER):
             batch.resets += reaction is not Reaction.RETRY

@@ -38,8 +38,18 @@ def encoder(max_batch_bytes: int = 10**6) -> TableEncoder:
     return TableEncoder(table(), max_batch_bytes)
 
 
-def queue(of: TableEncoder, batch_bytes: int = 1000, partition: str | None = None) -> BucketQueue:
-    return BucketQueue(of, partition, 0, batch_bytes=batch_bytes, batch_timeout_seconds=0.1, max_in_flight=5)
+def queue(
+    of: TableEncoder, batch_bytes: int = 1000, partition: str | None = None, dropped: list[int] | None = None
+) -> BucketQueue:
+    return BucketQueue(
+        of,
+        partition,
+        0,
+        batch_bytes=batch_bytes,
+        batch_timeout_seconds=0.1,
+        max_in_flight=5,
+        drop_writer_id=([] if dropped is None else dropped).append,
+    )
 
 
 def piece(of: TableEncoder, rows: int = 1, *, encoded: bool = False) -> Piece:
@@ -242,3 +252,20 @@ def test_unknown_formats_are_refused() -> None:
     with pytest.raises(FlussError, match="compression"):
         TableEncoder(table(properties={"table.log.arrow.compression.type": "brotli"}), 10)
     assert NO_SEQUENCE < 0
+
+
+def test_who_begins_again_drops_the_writer_id() -> None:
+    """Under the old one the server would take the first new batches for repetitions of what it has."""
+    of = encoder()
+    dropped: list[int] = []
+    bucket = queue(of, dropped=dropped)
+    bucket.add(piece(of, encoded=True), 0.0)
+    bucket.done(sent(bucket))
+    bucket.add(piece(of, encoded=True), 0.0)
+    bucket.retry(sent(bucket), 0.0)
+    bucket.take_everything()
+    assert dropped == [9]
+    bucket.speak_again()
+    bucket.add(piece(of), 0.0)
+    bucket.take_everything()
+    assert dropped == [9], "what was never numbered leaves no doubt"

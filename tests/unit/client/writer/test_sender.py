@@ -337,6 +337,28 @@ def test_a_bucket_without_leader_is_tried_again_or_fails() -> None:
     run(body)
 
 
+def test_what_comes_after_a_batch_that_was_given_up_is_not_taken_for_a_repetition() -> None:
+    async def body(cluster: FakeCluster, sender: Sender) -> None:
+        first = write(sender)
+        request = await cluster.next()
+        assert request.numbers == [(0, 100, 0)]
+        request.answer()
+        await settled(first)
+        second = write(sender)
+        cluster.leader_error = FlussError("login refused", ErrorCode.AUTHENTICATE_EXCEPTION)
+        (await cluster.next()).lose()
+        with pytest.raises(FlussError, match="login refused"):
+            await settled(second)
+        cluster.leader_error = None
+        third = write(sender)
+        request = await cluster.next()
+        assert request.numbers == [(0, 101, 0)], "sequence 0 of writer 100 is the first row"
+        request.answer()
+        await settled(third)
+
+    run(body)
+
+
 def test_closing_waits_a_bounded_time_and_tells_what_was_not_written() -> None:
     async def body(cluster: FakeCluster, sender: Sender) -> None:
         chunk = write(sender)
