@@ -1,0 +1,116 @@
+"""A pytest plug-in: which tests run when. Every test is in one lane, and each lane runs with those before it.
+
+    fast   unit, tidy, codec, the contract on the embedded server: while one works
+    gate   every feature once, on our own server: what every landing passes
+    all    also Apache Fluss, clusters, Connect, other Sparks, many rounds of kills: before an issue is resolved
+    soak   hours
+
+A mark on a test, class or module (`@pytest.mark.all`) decides; otherwise what runs on Apache Fluss is in `all`, and the
+rest is where `FOLDERS` says. `python3 dev.py test [--fast | --all]` chooses by these marks.
+
+Tests share servers and sessions by file, so those of a file stay in one process; those on Apache Fluss stay together
+whatever their file, so that there is one such cluster. Spark comes first and the many short ones last, so that every
+process has work until the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+LANES = ("fast", "gate", "all", "soak")
+FOLDERS = {
+    "unit": "fast",
+    "tidy": "fast",
+    "contract": "gate",
+    "bench": "gate",
+    "compat": "gate",
+    "docs": "gate",
+    "fuzz": "gate",
+    "golden": "gate",
+    "integration": "gate",
+    "lake": "gate",
+    "process": "gate",
+    "recovery": "gate",
+    "spark": "gate",
+}
+# The longest come first. Spark's must: Java calls back into Python through a server of py4j that uses `select`, which
+# knows no descriptors above 1023, and later in a run a process has more (tests that play power cuts abandon files).
+ORDER = ("spark", "recovery", "docs", "compat", "lake", "process", "contract", "integration")
+
+SEED_VARIABLE = "FLUSS_TEST_SEED"
+LANE_VARIABLE = "FLUSS_TEST_LANE"
+
+
+def seed() -> int:
+    """The seed of this run: the same in all of its processes, said after a failure, given again to repeat it."""
+    return int(os.environ[SEED_VARIABLE])
+
+
+def rounds(*, gate: int, all_lanes: int, share_of_soak: float = 1.0) -> int:
+    """How often a test of faults tries: in the gate once for every kind, more in `all`, what the soak asks for there."""
+    wanted = os.environ.get("FLUSS_KILL_ROUNDS")
+    if wanted is not None:
+        return max(gate, int(int(wanted) * share_of_soak))
+    return all_lanes if os.environ.get(LANE_VARIABLE) == "all" else gate
+
+
+def is_on_apache(nodeid: str) -> bool:
+    """Whether a test runs on Apache Fluss, by its name: all processes of a run must see it alike."""
+    return "[apache" in nodeid or "-apache" in nodeid
+
+
+def lane_of(item: pytest.Item) -> str:
+    """The lane of a test; the last one if several claim it."""
+    claims = [lane for lane in LANES if item.get_closest_marker(lane) is not None]
+    if is_on_apache(item.nodeid):
+        claims.append("all")
+    if not claims:
+        folder = _folder(item.nodeid)
+        if folder not in FOLDERS:
+            raise pytest.UsageError(f"{item.nodeid} is in no lane: name its folder in {__name__}, or mark it")
+        on_embedded = folder == "contract" and "embedded" in item.nodeid.partition("[")[2]
+        claims = ["fast" if on_embedded else FOLDERS[folder]]
+    return max(claims, key=LANES.index)
+
+
+def group_of(nodeid: str) -> str:
+    """Tests of a group run in one process."""
+    return "Apache Fluss" if is_on_apache(nodeid) else nodeid.partition("::")[0]
+
+
+def _folder(nodeid: str) -> str:
+    parts = nodeid.partition("::")[0].split("/")
+    return parts[1] if len(parts) > 2 else ""
+
+
+def _place(item: pytest.Item) -> int:
+    folder = _folder(item.nodeid)
+    return ORDER.index(folder) if folder in ORDER else len(ORDER)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that hands out tests draws the seed; the others inherit it."""
+    os.environ.setdefault(SEED_VARIABLE, str(random.randrange(2**32)))
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put every test into its lane, and in order."""
+    for item in items:
+        item.add_marker(lane_of(item))
+    items.sort(key=_place)  # stable: all else stays in order
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """As `--dist loadfile`, with groups instead of files."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadGroups(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return LoadGroups(config, log)
