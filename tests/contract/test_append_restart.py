@@ -17,7 +17,7 @@ from fluss.client import cluster
 from fluss.client.writer import row_buffer
 from tests.support.log_reader import read_rows, read_table
 from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 BUCKETS = 3
 ROWS = 30_000

@@ -15,9 +15,8 @@ from fluss.client.table_read.snapshot_plan import KvSnapshot, SnapshotLease, lat
 from fluss.client.values import TableBucket
 from tests.support.kv_tables import KvTable, user
 from tests.support.restartable import RestartableServer
-from tests.support.server_process import wait_until
 from tests.support.targets import Target
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, wait_until
 
 SNAPSHOT_DEADLINE_SECONDS = 60.0
 

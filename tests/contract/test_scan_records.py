@@ -16,8 +16,8 @@ import pytest
 import fluss
 from fluss import ChangeType, FlussConnection, FlussError, col
 from tests.support.scan_tables import WAIT_MS, ScanTable, poll_ids, rows_of
-from tests.support.server_process import wait_until
 from tests.support.targets import Target
+from tests.support.waiting import wait_until
 
 UTC = dt.timezone.utc
 TYPES: dict[str, tuple[pa.DataType, Any]] = {

@@ -23,7 +23,7 @@ from fluss.client.table_read.snapshot_plan import MAX_PLANS, KvSnapshot, Snapsho
 from fluss.client.values import TableBucket
 from tests.support.kv_tables import KvTable, user
 from tests.support.restartable import RestartableServer
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 FIRST = [user(number) for number in range(300)]
 EXPIRING = {"table.log.ttl": "1s", "table.log.tiered.local-segments": "1"}

@@ -15,9 +15,10 @@ import fluss
 from fluss.cli.main import main
 from tests.support.apache_fluss import USERS
 from tests.support.peers import free_ports
-from tests.support.server_process import COMMAND, ServerProcess, wait_until
+from tests.support.server_process import COMMAND, ServerProcess
 from tests.support.targets import TWO_LISTENERS
 from tests.support.tiering import LakeTable, person
+from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 60.0
 

@@ -17,9 +17,9 @@ from fluss.lake.tables.opening import lake_of
 from fluss.lake.tiering.heartbeats import Heartbeats
 from fluss.lake.tiering.local import LocalRunner
 from fluss.lake.tiering.rounds import RoundReport, TableRound
-from tests.support.server_process import wait_until
 from tests.support.tier_worker import run_to_death
 from tests.support.tiering import OPTIONS, PEOPLE, REGIONAL, LakeTable, Watching, person, tierer
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

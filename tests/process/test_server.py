@@ -21,7 +21,8 @@ from fluss.cli.server import ENOUGH_OPEN_FILES
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol.api_keys import ApiKey
 from tests.support.log_workload import create_table, leaders
-from tests.support.server_process import ServerFailedError, ServerProcess, run_command, wait_until
+from tests.support.server_process import ServerFailedError, ServerProcess, run_command
+from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 SASL_YAML = """\

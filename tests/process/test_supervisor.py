@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from fluss.server.supervisor import SAME_STOP_REQUEST_SECONDS
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 from tests.tidy.repository import ROOT
 
 PLUGINS = ["-p", "tests.support.time_limits", "-p", "tests.support.dead_workers", "-p", "no:cacheprovider"]

@@ -21,7 +21,8 @@ import fluss
 from fluss import DataTypes
 from tests.support.kv_reader import read_changes, replay
 from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 
 EXAMPLES, STEPS = 6, 20
 WAIT_SECONDS = 60.0

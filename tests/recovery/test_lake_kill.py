@@ -25,7 +25,8 @@ import fluss
 from fluss.client.lake_calls import KEEP_ALL_SNAPSHOTS, TieringCalls, TieringTable
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket, TablePath
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 
 ROUNDS = max(3, int(os.environ.get("FLUSS_KILL_ROUNDS", "50")) // 15)
 LAKE = {"table.datalake.enabled": "true"}

@@ -22,8 +22,9 @@ from pathlib import Path
 import fluss
 from tests.support.lake_model import LakeModel
 from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
 from tests.support.tier_worker import start_service
+from tests.support.waiting import wait_until
 
 ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS") or 30)
 KINDS = ("tierer", "tierer", "step", "step", "step", "step", "part of the server", "server")

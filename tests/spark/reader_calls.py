@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 import fluss
 from fluss.spark.source import FlussDataSource
 from fluss.spark.stream.tasks import StreamTask
-from tests.support.server_process import wait_until
 from tests.support.targets import Target
+from tests.support.waiting import wait_until
 
 Row = tuple[Any, ...]
 Offset = dict[str, Any]

@@ -15,8 +15,9 @@ from fluss.client.table_read.snapshot_plan import latest_snapshots
 from fluss.errors import ErrorCode, FlussError
 from tests.spark.read_here import Place, new_place
 from tests.support.restartable import ALL_LOCAL, RestartableServer, restartable_server
-from tests.support.server_process import START_DEADLINE_SECONDS, wait_until
+from tests.support.server_process import START_DEADLINE_SECONDS
 from tests.support.targets import running_target
+from tests.support.waiting import wait_until
 
 WIDE = "x" * 1_000
 # More than a reader keeps ready, so that it must ask the server again after the first batches.

@@ -26,8 +26,8 @@ from fluss.spark.write.markers import BATCH_MS, Markers
 from fluss.spark.write.messages import TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.task import abort, commit, run_task
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
+from tests.support.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 DEADLINE_SECONDS = 30.0

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from fluss.errors import FlussError
 from fluss.spark.write.whole_input import spark_stream, whole
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 
 class Notes(DataSourceArrowWriter):

@@ -19,7 +19,7 @@ from fluss.spark import connecting
 from fluss.spark.stream import planner, table_watch
 from tests.spark.reader_calls import ReaderTables, new_database
 from tests.support.restartable import RestartableServer, restartable_server
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 SHORT_LIVED: dict[str, Any] = {"bucket_count": 1, "bucket_keys": None, "properties": {"table.log.ttl": "1 s"}}
 

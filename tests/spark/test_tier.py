@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 import fluss
 import fluss.spark
 from fluss.errors import ErrorCode, FlussError
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
 from tests.support.tiering import OPTIONS, REGIONAL, LakeTable, Watching, person
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

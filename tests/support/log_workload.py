@@ -23,13 +23,14 @@ from fluss.codec.log_batch import check_crc, iter_batches
 from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from tests.support.waiting import patience
 from tests.support.wire import WireClient
 
 SCHEMA = pa.schema([("writer", pa.int64()), ("counter", pa.int64()), ("padding", pa.string())])
 MAX_IN_FLIGHT = 5
 ROWS_PER_BATCH = 20
 RETRY_PAUSE_SECONDS = 0.02
-CONNECTION_TIMEOUT_SECONDS = 10.0
+CONNECTION_TIMEOUT_SECONDS = patience(60.0)
 _RETRIABLE = frozenset({1, 3, 10, 12, 14, 21, 25, 26, 44})
 
 

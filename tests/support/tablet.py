@@ -125,11 +125,3 @@ class TabletHarness:
 
 async def _settle(answer: Any) -> Any:
     return await answer if asyncio.iscoroutine(answer) else answer
-
-
-async def eventually(condition: Callable[[], object], what: str) -> None:
-    """Let the loop run until the condition holds."""
-    deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, f"still not so after {DEADLINE_SECONDS} s: {what}"
-        await asyncio.sleep(0.002)

@@ -11,7 +11,7 @@ import pytest
 from fluss.client import io_thread
 from fluss.client.io_thread import IoThread
 from fluss.errors import ErrorCode, FlussError
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 20.0
 

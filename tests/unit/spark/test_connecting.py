@@ -14,8 +14,8 @@ from fluss.client.admin_calls import AdminCalls
 from fluss.spark import connecting
 from fluss.spark.connecting import lease, open_table
 from fluss.spark.options import ClientOptions, parse_options
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
