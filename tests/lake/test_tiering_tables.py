@@ -273,7 +273,7 @@ def expire_beginning(db: fluss.Database, table: LakeTable, write: Any) -> None:
         write()
         return min(offsets(table, fluss.OffsetSpec.earliest()).values()) > 0
 
-    wait_until(has_expired, "the beginning of the log is gone", 60)
+    wait_until(has_expired, "the beginning of the log is gone")
 
 
 @pytest.mark.parametrize("tiered_before", [False, True], ids=["first time", "later"])

@@ -26,6 +26,7 @@ from tests.spark.cluster_job import ATTEMPTED_ROWS, ATTEMPTED_TASKS, FAILING, RO
 from tests.support.spark_cluster import SparkCluster
 from tests.support.targets import Target, running_target
 from tests.support.time_limits import TEST_LIMIT_SECONDS
+from tests.support.waiting import patience
 
 REPOSITORY = Path(__file__).parents[2]
 # A little less than a test may take at all, so that a failure shows what Spark said.
@@ -97,7 +98,7 @@ class DriverProgram:
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(60)
+            self._process.wait(patience(60))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

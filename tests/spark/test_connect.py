@@ -94,7 +94,7 @@ def test_the_session_of_a_connect_server_that_runs(tables: Tables, tmp_path: Pat
         for key in [key for key in client if key.startswith("PYSPARK_")]:
             del client[key]
         program = [sys.executable, "-c", {client!r}]
-        done = subprocess.run(program, env=client, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(program, env=client, capture_output=True, text=True, timeout=patience(90))
         assert done.returncode == 0, done.stderr[-3000:]
         print(done.stdout.strip().splitlines()[-1])
         spark.stop()

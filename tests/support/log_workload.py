@@ -114,10 +114,10 @@ class Survivor(threading.Thread):
     def finish(self, deadline_seconds: float = 60.0) -> None:
         """Stop, wait for the end, raise what went wrong."""
         self.stopping.set()
-        self.join(deadline_seconds)
+        self.join(patience(deadline_seconds))
         if self.error is not None:
             raise self.error
-        assert not self.is_alive(), f"{self.name} did not end within {deadline_seconds:.0f} s"
+        assert not self.is_alive(), f"{self.name} did not end within {patience(deadline_seconds):.0f} s"
 
 
 class Writer(Survivor):

@@ -17,8 +17,9 @@ from fluss.server.storage.files import FileSystem
 from fluss.server.tablet.service import TabletService
 from tests.support.coordinator import CoordinatorHarness, table_document
 from tests.support.log_cluster import COLUMNS
+from tests.support.waiting import patience
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = patience(60.0)
 
 
 class HeldFiles(FileSystem):
