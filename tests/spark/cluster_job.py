@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROWS = 60_000
 WRITE_TASKS = 4
 ROWS_PER_BATCH = ROWS // 2
-QUERY_SECONDS = patience(240)
+QUERY_SECONDS = int(patience(240))
 ATTEMPTED_ROWS = 60_000
 ATTEMPTED_TASKS = 3
 FAILING, SLOW = 1, 2
@@ -87,6 +87,10 @@ def pipeline(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
     write(spark, job)
     stream(spark, job)
     found = {table: read_back(spark, job, table) for table in (job["source"], *job["sinks"])}
+    # Spark tells its own store of executors what they do a moment later, on a busy machine much later.
+    wait_until(
+        lambda: len(busy_hosts(spark)) == job["hosts"], "every executor had tasks", seen=lambda: busy_hosts(spark)
+    )
     return {**found, "hosts": busy_hosts(spark)}
 
 

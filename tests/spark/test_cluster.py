@@ -149,7 +149,8 @@ def test_a_pipeline_on_a_cluster(target: Target, driver: DriverProgram, tmp_path
         db.create_table(keys, SCHEMA, primary_keys=["id"], bucket_count=4)
         sinks = {copy: str(tmp_path / "copy"), keys: str(tmp_path / "keys")}
         options = {"bootstrap.servers": target.bootstrap_servers}
-        answer = driver.run({"job": "pipeline", "options": options, "source": source, "sinks": sinks})
+        job = {"job": "pipeline", "options": options, "source": source, "sinks": sinks, "hosts": len(HOSTS)}
+        answer = driver.run(job)
         for table in (source, copy, keys):
             assert (answer[table]["rows"], answer[table]["ids"]) == (ROWS, sum(range(ROWS))), table
         assert answer["hosts"] == sorted(HOSTS), "one executor did nothing"
