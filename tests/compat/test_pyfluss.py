@@ -28,9 +28,10 @@ from tests.support.pyfluss_environment import (
     PyflussWorker,
     pyfluss_python,
 )
+from tests.support.waiting import patience
 
 APACHE = os.environ.get("FLUSS_COMPAT_APACHE", "some")
-OWN_SERVER_TIMEOUT_SECONDS = 150.0
+OWN_SERVER_TIMEOUT_SECONDS = patience(150.0)
 
 Server = tuple[str, str]
 """Target and kind of server; a case with a server of its own names itself as the kind."""

@@ -11,6 +11,7 @@ from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store import Applied, KvStore
 from tests.support.apache_fluss import library
 from tests.support.peers import PeerMissingError
+from tests.support.waiting import patience
 
 ROWS = 5_000
 READER = """
@@ -46,7 +47,7 @@ def test_the_rocksdb_of_apache_fluss_reads_them(tmp_path: Path) -> None:
     source = tmp_path / "ReadStore.java"
     source.write_text(READER)
     command = ["java", "-cp", f"{jars}/*", str(source), str(tmp_path / "db"), str(ROWS)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
     if "jdk.compiler" in answer.stderr:
         pytest.skip("the Java here cannot run a source file: a JDK is needed, not a runtime alone")
     assert answer.stdout.strip() == "all rows are there", answer.stderr

@@ -12,11 +12,12 @@ import pytest
 import fluss
 from tests.support.peers import PeerMissingError
 from tests.support.pyfluss_environment import pyfluss_python
+from tests.support.waiting import patience
 
 PATH = fluss.TablePath("fluss", "shared")
 # With tail bytes below and above 0x80, which pyfluss hashes like Java and not.
 NUMBERS = [0, 1, 127, 128, 300, 1000, 65_535, -1, -128, *range(200, 230)]
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(60.0)
 
 WRITE_AND_LOOK_UP = """
 import asyncio, os, sys, fluss

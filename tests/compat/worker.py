@@ -15,6 +15,7 @@ import traceback
 from typing import Any
 
 from tests.compat.cases.kit import Context, registered
+from tests.support.waiting import patience
 
 _waiting_answers: dict[int, asyncio.Future[None]] = {}
 
@@ -44,7 +45,7 @@ async def _run(message: dict[str, Any], places: asyncio.Semaphore) -> None:
             try:
                 await asyncio.wait_for(body(context), message["timeout"])
             finally:
-                await asyncio.wait_for(context.close(), 20)
+                await asyncio.wait_for(context.close(), patience(60))
         except asyncio.TimeoutError:
             error = f"no result after {message['timeout']} s\n{traceback.format_exc()}"
         except BaseException:

@@ -19,10 +19,11 @@ from fluss.codec.keys import KeyEncoding, encode_key
 from fluss.model.types import StringType
 from tests.support.log_reader import read_batches, read_rows, read_table
 from tests.support.targets import Target
+from tests.support.waiting import patience
 
 UTC = datetime.timezone.utc
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float32())])
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = patience(60.0)
 
 
 async def create(connection: FlussConnection, name: str, schema: Any = SCHEMA, **options: Any) -> FlussTable:

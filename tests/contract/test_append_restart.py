@@ -17,7 +17,7 @@ from fluss.client import cluster
 from fluss.client.writer import row_buffer
 from tests.support.log_reader import read_rows, read_table
 from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
-from tests.support.server_process import wait_until
+from tests.support.waiting import patience, wait_until
 
 BUCKETS = 3
 ROWS = 30_000
@@ -68,16 +68,16 @@ def test_rows_survive_kills_in_the_middle(disturbance: Disturbance, table_name: 
                 if left == 0 and 0 < step <= kills:
                     reached[step - 1].set()  # the kill comes while rows go on being written
                     if step == 2:
-                        handle.wait().result(60)
-                        resumed[step - 1].wait(60)
+                        handle.wait().result(patience(60))
+                        resumed[step - 1].wait(patience(60))
 
         writing = ThreadPoolExecutor(1).submit(write)
         for kill in range(kills):
-            assert reached[kill].wait(60)
+            assert reached[kill].wait(patience(60))
             disturbance.happens(kill)
             resumed[kill].set()
-        writing.result(60)
-        writer.flush().result(60)
+        writing.result(patience(60))
+        writer.flush().result(patience(60))
         check_complete(connection, path, {0: ROWS})
 
 
@@ -115,10 +115,10 @@ def test_a_stopped_server_is_reported_when_retries_end(
         writer = table.new_append().create_writer()
         wait_until(lambda: is_acknowledged(writer, 0), "the first row is written")
         server.goes_away()
-        with monkeypatch.context() as patience:
-            patience.setattr(cluster, "LEADER_WAIT_SECONDS", 0.1)
+        with monkeypatch.context() as impatience:
+            impatience.setattr(cluster, "LEADER_WAIT_SECONDS", 0.1)
             with pytest.raises(fluss.FlussError) as caught:
-                writer.append((0, 1)).wait().result(60)
+                writer.append((0, 1)).wait().result(patience(60))
         assert caught.value.error_code == fluss.ErrorCode.NETWORK_EXCEPTION
         server.comes_back()
         wait_until(lambda: is_acknowledged(writer, 2), "rows are written again", 90)
@@ -129,7 +129,7 @@ def test_a_stopped_server_is_reported_when_retries_end(
 def is_acknowledged(writer: fluss.AppendWriter, number: int) -> bool:
     """Write a row. Apache Fluss may be without a leader for longer than a writer with one retry bears."""
     try:
-        writer.append((0, number)).wait().result(60)
+        writer.append((0, number)).wait().result(patience(60))
     except fluss.FlussError:
         return False
     return True
@@ -157,7 +157,7 @@ def test_a_server_that_does_not_come_back_is_said_once(
         wait_until(said, "the user hears of it")
         monkeypatch.setattr(row_buffer, "SILENT_SECONDS", 600.0)  # from the next acknowledgement on
         server.comes_back()
-        writer.flush().result(60)
+        writer.flush().result(patience(60))
         assert len(said()) == 1, said()
         assert "not acknowledged" in said()[0]
         check_complete(connection, table.table_path, {0: 200})

@@ -15,11 +15,8 @@ from fluss.client.table_read.snapshot_plan import KvSnapshot, SnapshotLease, lat
 from fluss.client.values import TableBucket
 from tests.support.kv_tables import KvTable, user
 from tests.support.restartable import RestartableServer
-from tests.support.server_process import wait_until
 from tests.support.targets import Target
-from tests.support.waiting import eventually
-
-SNAPSHOT_DEADLINE_SECONDS = 60.0
+from tests.support.waiting import eventually, wait_until
 
 
 def code_of(coroutine: Coroutine[Any, Any, object]) -> int:
@@ -181,7 +178,7 @@ def test_snapshots_of_a_dropped_lease_may_go(server: RestartableServer, table_na
             return session.run(latest_snapshots(session.cluster, inner, [bucket])).get(bucket)
 
         def wait_for_another(than: KvSnapshot | None) -> None:
-            wait_until(lambda: newest() not in (None, than), "a newer snapshot", SNAPSHOT_DEADLINE_SECONDS)
+            wait_until(lambda: newest() not in (None, than), "a newer snapshot")
 
         def drop(lease_id: str) -> None:
             asyncio.run(connection.get_admin().drop_kv_snapshot_lease(lease_id))
@@ -209,7 +206,7 @@ def test_snapshots_of_a_dropped_lease_may_go(server: RestartableServer, table_na
         drop(reader_that_died._id)
         drop("there is no such lease")
         if not server.target.is_apache:  # which leases it again although newer ones have come
-            wait_until(lambda: has_gone(first), "the snapshot has gone", SNAPSHOT_DEADLINE_SECONDS)
+            wait_until(lambda: has_gone(first), "the snapshot has gone")
 
 
 def test_wrong_values_are_refused_before_anything_is_sent(admin: FlussAdmin) -> None:

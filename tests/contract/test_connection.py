@@ -14,8 +14,8 @@ import pytest
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError
 from fluss.client.awaitable import Closing
-from tests.support.server_process import wait_until
 from tests.support.targets import Target
+from tests.support.waiting import wait_until
 
 SHORT_CONNECTIONS = 2000
 

@@ -18,6 +18,7 @@ from fluss.client import facade, facade_parts
 from tests.support.apache_fluss import USERS
 from tests.support.kv_reader import read_changes, replay
 from tests.support.targets import Target
+from tests.support.waiting import patience
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 
@@ -164,8 +165,8 @@ def test_following_finds_new_partitions(
         first = waiting.submit(next, followed)
         database.create_partition(table_name, {"name": name})
         database.append(table_name, {"id": number, "name": name})
-        assert first.result(30).batch.to_pylist() == [{"id": number}]
-    waiting.submit(followed.close).result(30)  # type: ignore[attr-defined]
+        assert first.result(patience(60)).batch.to_pylist() == [{"id": number}]
+    waiting.submit(followed.close).result(patience(60))  # type: ignore[attr-defined]
 
 
 def test_a_column_that_another_program_added(target: Target, database: fluss.Database, table_name: str) -> None:
@@ -197,16 +198,16 @@ def test_opening_a_table_does_not_hold_up_others(
     def slow(table: Any) -> Any:
         if str(table).endswith("_slow"):
             begun.set()
-            assert may_go_on.wait(30)
+            assert may_go_on.wait(patience(60))
         return opened(table)
 
     monkeypatch.setattr(database, "_open", slow)
     with ThreadPoolExecutor(1) as other:
         writing = other.submit(database.append, f"{table_name}_slow", {"id": 1})
-        assert begun.wait(30)
+        assert begun.wait(patience(60))
         database.append(table_name, {"id": 2})
         may_go_on.set()
-        writing.result(30)
+        writing.result(patience(60))
 
 
 def test_pickles_point_to_the_address(database: fluss.Database) -> None:

@@ -19,8 +19,7 @@ from fluss.protocol.api_keys import ApiKey
 from tests.support.kv_tables import KvTable, user
 from tests.support.restartable import RestartableServer
 from tests.support.scan_tables import ScanTable, rows_of
-from tests.support.server_process import wait_until
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, wait_until
 from tests.support.wire import WireClient
 
 ANY, TABLE, ALLOW = 1, 4, 2

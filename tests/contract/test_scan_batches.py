@@ -16,6 +16,7 @@ import fluss
 from fluss import ErrorCode, FlussConnection, FlussError, col
 from tests.support.scan_tables import ROWS, WAIT_MS, ScanTable, rows_of
 from tests.support.targets import Target
+from tests.support.waiting import patience, wait_until
 
 
 @pytest.fixture
@@ -105,11 +106,9 @@ def test_from_a_time(table: ScanTable) -> None:
     with table.records() as records:
         records.subscribe_all()
         newest = max(record.timestamp for record in records.poll(WAIT_MS))
-    while time.time() * 1000 <= newest + 1:
-        time.sleep(0.001)
+    wait_until(lambda: time.time() * 1000 > newest + 1, "a later millisecond")
     middle = datetime.datetime.now(datetime.timezone.utc)
-    while time.time() <= middle.timestamp() + 0.002:
-        time.sleep(0.001)
+    wait_until(lambda: time.time() > middle.timestamp() + 0.002, "a later millisecond")
     table.write(rows_of(range(10, 20)))
     with table.batches() as scanner:
         scanner.from_timestamp(middle)
@@ -273,7 +272,7 @@ def test_closing_the_connection_ends_a_waiting_poll(target: Target, table_name: 
     thread = threading.Thread(target=wait)
     thread.start()
     connection.close()
-    thread.join(20)
+    thread.join(patience(60))
     assert not thread.is_alive()
     assert "closed" in errors[0].message
 

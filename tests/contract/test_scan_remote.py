@@ -18,7 +18,7 @@ from fluss import FlussError, col
 from fluss.client.scanner import ready_queue, remote_files, remote_reader
 from tests.support.restartable import KINDS, RestartableServer, restartable_server
 from tests.support.scan_tables import WAIT_MS, ScanTable, rows_of
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 ROWS_PER_WRITE = 200
 WRITES = 30

@@ -23,11 +23,10 @@ from fluss.client.table_read.snapshot_plan import MAX_PLANS, KvSnapshot, Snapsho
 from fluss.client.values import TableBucket
 from tests.support.kv_tables import KvTable, user
 from tests.support.restartable import RestartableServer
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 FIRST = [user(number) for number in range(300)]
 EXPIRING = {"table.log.ttl": "1s", "table.log.tiered.local-segments": "1"}
-DEADLINE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -85,7 +84,7 @@ def _earliest(table: KvTable) -> list[int]:
 
 def _wait_for_snapshots(table: KvTable) -> None:
     count = len(_buckets(table))
-    wait_until(lambda: len(_snapshots(table)) == count, "a snapshot of every bucket", DEADLINE_SECONDS)
+    wait_until(lambda: len(_snapshots(table)) == count, "a snapshot of every bucket")
 
 
 def test_a_snapshot_and_what_came_after_it(connection: FlussConnection, name: str, read: list[Any]) -> None:
@@ -136,7 +135,7 @@ def test_a_changelog_whose_beginning_has_expired(connection: FlussConnection, na
         table.write([{**user(key, "x" * 200), "score": float(number)} for key in range(150)])
         return min(_earliest(table)) > 0
 
-    wait_until(has_expired, "the beginning of the changelog is gone", DEADLINE_SECONDS)
+    wait_until(has_expired, "the beginning of the changelog is gone")
     last = float(next(numbers) - 1)
     assert {(row["id"], row["score"]) for row in table.rows()} == {(key, last) for key in range(150)}
     assert read
@@ -160,9 +159,9 @@ def test_a_bucket_as_of_an_offset(
 
     table.write(FIRST[:200])
     _wait_for_snapshots(table)
-    wait_until(lambda: _snapshots(table)[bucket].log_offset == 200, "a snapshot of all rows", DEADLINE_SECONDS)
+    wait_until(lambda: _snapshots(table)[bucket].log_offset == 200, "a snapshot of all rows")
     table.write([user(5, "five"), user(250)], deleted=[{"id": 7}])
-    wait_until(lambda: _snapshots(table)[bucket].log_offset == 204, "a snapshot of all changes", DEADLINE_SECONDS)
+    wait_until(lambda: _snapshots(table)[bucket].log_offset == 204, "a snapshot of all changes")
     table.write([user(5, "six")], deleted=[{"id": 250}])
     second = [user(n, "five" if n == 5 else None) for n in [*range(7), *range(8, 200), 250]]
     assert rows_at(200) == FIRST[:200]

@@ -16,9 +16,10 @@ from fluss.codec.bucketing import fluss_bucket
 from fluss.codec.keys import KeyEncoding, encode_key
 from fluss.model.types import IntType
 from tests.support.kv_reader import look_up, read_changes, replay
+from tests.support.waiting import patience
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("age", pa.int64()), ("score", pa.float64())])
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = patience(60.0)
 
 
 async def create(

@@ -19,11 +19,12 @@ from fluss import DataTypes
 from fluss.server.tablet.kv.auto_increment import NUMBERS_PER_RESERVATION
 from tests.support.kv_reader import look_up, read_changes, replay
 from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
+from tests.support.waiting import patience
 
 BUCKETS = 3
 WRITES = 24_000
 KEYS = 2_000
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = patience(60.0)
 Model = dict[tuple[Any, ...], dict[str, Any]]
 
 

@@ -23,11 +23,12 @@ import pytest
 
 import fluss
 from tests.support.targets import Target
+from tests.support.waiting import patience
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("FLUSS_DOCUMENTS") or CHECKOUT.parent / "shared" / "seeds")
 DOCUMENTED_ADDRESS = "127.0.0.1:9123"
-BLOCK_DEADLINE_SECONDS = 60.0
+BLOCK_DEADLINE_SECONDS = patience(120.0)
 
 
 @dataclass(frozen=True)

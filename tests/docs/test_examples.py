@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from tests.docs.documents import CHECKOUT
+from tests.support.waiting import patience
 
-EXAMPLE_SECONDS = 280
+EXAMPLE_SECONDS = patience(280)
 PNG_START = b"\x89PNG\r\n\x1a\n"
 
 

@@ -10,9 +10,10 @@ import fluss
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS, Block, python_blocks
 from tests.support.server_process import ServerProcess, run_command
 from tests.support.targets import Target
+from tests.support.waiting import patience
 
 EXPECTED = "{'name': ['Ada', 'Bob', 'Cy'], 'score': [4.5, 1.5, 9.0]}"
-PROGRAM_SECONDS = 60
+PROGRAM_SECONDS = patience(120)
 
 
 def blocks_under(heading: str) -> list[Block]:

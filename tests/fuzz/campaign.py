@@ -15,12 +15,13 @@ import psutil
 from fluss.errors import FlussError
 from fluss.protocol.frames import LENGTH_BYTES, TYPE_ERROR, TYPE_SUCCESS, read_length
 from tests.fuzz.frame_maker import FrameMaker
+from tests.support.waiting import patience
 
 FRAMES_PER_BURST = 200
 LAST_WORDS_CHANCE = 0.3
 # How much of the campaign passes before memory is first looked at: caches and pools are full by then.
 WARM_UP_SHARE = 0.1
-ANSWER_TIMEOUT_SECONDS = 60.0
+ANSWER_TIMEOUT_SECONDS = patience(60.0)
 WITNESS_PAUSE_SECONDS = 0.02
 
 

@@ -22,7 +22,6 @@ FRAMES = int(os.environ.get("FLUSS_FUZZ_FRAMES", "50000"))
 ATTACKERS = 4
 MAX_GROWTH_BYTES = 48 * 1024 * 1024
 MAX_LOG_BYTES = 200_000
-MAX_WITNESS_SECONDS = 10.0
 
 
 def _attack(tmp_path: Path, frame_count: int) -> None:
@@ -48,7 +47,6 @@ def _attack(tmp_path: Path, frame_count: int) -> None:
     assert outcome.witness_errors == []
     assert outcome.witness_calls > 0
     assert outcome.successes > frame_count // 100
-    assert outcome.slowest_witness_seconds < MAX_WITNESS_SECONDS
     assert (outcome.unanswered_bursts, outcome.closed_by_server) == (0, 0)
     assert outcome.growth_bytes < MAX_GROWTH_BYTES
     assert log_path.stat().st_size < MAX_LOG_BYTES

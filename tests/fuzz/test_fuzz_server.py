@@ -25,7 +25,6 @@ from tests.support.wire import WireClient
 FRAMES = int(os.environ.get("FLUSS_FUZZ_FRAMES", "50000"))
 MAX_GROWTH_BYTES = 256 * 1024 * 1024
 MAX_LOG_BYTES = 500_000
-MAX_WITNESS_SECONDS = 20.0
 LOG_KEYS = [ApiKey.PRODUCE_LOG, ApiKey.FETCH_LOG, ApiKey.LIST_OFFSETS, ApiKey.LIMIT_SCAN]
 STAGED_KEYS = [ApiKey.STAGE_LOG, ApiKey.PREPARE_STAGED, ApiKey.APPLY_STAGED, ApiKey.ABORT_STAGED]
 KV_KEYS = [
@@ -155,7 +154,6 @@ def _attack(tmp_path: Path, frame_count: int) -> None:
         assert outcome.witness_errors == []
         assert outcome.witness_calls > 0
         assert outcome.successes > frame_count // 100
-        assert outcome.slowest_witness_seconds < MAX_WITNESS_SECONDS
         assert (outcome.unanswered_bursts, outcome.closed_by_server) == (0, 0)
         assert outcome.growth_bytes < MAX_GROWTH_BYTES
         assert log_bytes < MAX_LOG_BYTES

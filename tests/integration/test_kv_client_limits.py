@@ -15,6 +15,7 @@ from fluss.client.table_read import kv_scan
 from fluss.model.paths import TableBucket
 from fluss.server.tablet.kv import bucket_answers
 from tests.support.kv_tables import KvTable
+from tests.support.waiting import patience
 
 TEXTS = pa.schema([("id", pa.int32()), ("text", pa.string())])
 ROWS = [{"id": number, "text": f"{number:04}" * 250} for number in range(200)]
@@ -70,7 +71,7 @@ def test_many_reads_of_a_table_at_a_time(table: KvTable, monkeypatch: pytest.Mon
         most = max(most, running[bucket])
         if most == kv_scan.MAX_SCANS_PER_BUCKET:
             enough.set()
-        await asyncio.wait_for(enough.wait(), 30)  # the first ones wait for each other
+        await asyncio.wait_for(enough.wait(), patience(60))  # the first ones wait for each other
         try:
             return await scan(self, connection, bucket, limit)
         except FlussError as error:

@@ -14,7 +14,7 @@ import fluss
 from fluss.client.table_read import current
 from tests.support.kv_tables import KvTable, user
 from tests.support.object_store import ObjectStore
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 ROOT = "s3://bucket/fluss"
 

@@ -13,8 +13,9 @@ from tests.support.kv_snapshots import SNAPSHOTS_ON, copy_files, registered
 from tests.support.kv_tablet import KvTable
 from tests.support.peers import PeerMissingError
 from tests.support.tablet import TabletHarness
+from tests.support.waiting import patience
 
-JAVA_DEADLINE_SECONDS = 120.0
+JAVA_DEADLINE_SECONDS = patience(120.0)
 PROGRAM = """
 import java.util.HexFormat;
 import org.rocksdb.*;

@@ -30,7 +30,8 @@ from tests.support.kv_snapshots import (
     snapshot_items,
 )
 from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness, eventually
+from tests.support.tablet import TabletHarness
+from tests.support.waiting import eventually
 
 Body = Callable[[TabletHarness, KvTable], Awaitable[None]]
 

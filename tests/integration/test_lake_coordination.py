@@ -12,8 +12,9 @@ import fluss
 from fluss.client.lake_calls import FinishedTable, TieringCalls, TieringTable
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
 from tests.support.tiering import REGIONAL, LakeTable, by_id, person
+from tests.support.waiting import wait_until
 
 CONFIG = {
     "lake.tiering.check-interval": "100 ms",

@@ -6,15 +6,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.tablet import fetch
+from fluss.server.tablet.fetch_reader import FetchAnswer, look
 from tests.support.log_cluster import LogCluster, arrow_batch, ids_of
+from tests.support.waiting import patience
 from tests.support.wire import WireClient
 
-LONG_WAIT_MS = 15_000
+# Longer than any test, and far longer than a client waits for an answer: who is answered was woken.
+LONG_WAIT_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +49,11 @@ def test_an_append_wakes_a_waiting_fetch_at_once(cluster: LogCluster) -> None:
     table = cluster.create_table("wake", bucket_count=2)
     cluster.tablet.produce(table, 0, arrow_batch([0]))
     with cluster.another_client() as reader:
-        delays = []
         for number in range(1, 20):
             waiting = park(reader, fetch_request(table, number))
-            started = time.monotonic()
             cluster.tablet.produce(table, 0, arrow_batch([number]))
             found = reader.receive(waiting).tables_resp[0].buckets_resp[0]
-            delays.append(time.monotonic() - started)
             assert ids_of(found.records) == [number]
-        assert sorted(delays)[len(delays) // 2] < 1.0
         waiting = park(reader, fetch_request(table, 0, buckets=(1,)))
         cluster.tablet.produce(table, 1, arrow_batch([5]))
         assert ids_of(reader.receive(waiting).tables_resp[0].buckets_resp[0].records) == [5]
@@ -62,10 +63,8 @@ def test_a_fetch_without_min_bytes_never_waits(cluster: LogCluster) -> None:
     table = cluster.create_table("no_min")
     request = fetch_request(table)
     request.ClearField("min_bytes")
-    started = time.monotonic()
     found = cluster.tablet.call(ApiKey.FETCH_LOG, request).tables_resp[0].buckets_resp[0]
     assert found.HasField("records")
-    assert time.monotonic() - started < LONG_WAIT_MS / 2000
 
 
 def test_the_wait_ends_with_an_empty_answer(cluster: LogCluster) -> None:
@@ -79,7 +78,7 @@ def test_the_wait_ends_with_an_empty_answer(cluster: LogCluster) -> None:
     default_wait.ClearField("max_wait_ms")
     started = time.monotonic()
     cluster.tablet.call(ApiKey.FETCH_LOG, default_wait)
-    assert 0.09 <= time.monotonic() - started < LONG_WAIT_MS / 2000
+    assert time.monotonic() - started >= 0.09
 
 
 def test_min_bytes_are_waited_for(cluster: LogCluster) -> None:
@@ -102,26 +101,33 @@ def test_a_wait_for_more_bytes_than_a_segment_holds_ends_with_the_segment(tmp_pa
         table = cluster.create_table("rolled")
         with cluster.another_client() as reader:
             waiting = park(reader, fetch_request(table, min_bytes=1 << 19))
-            started = time.monotonic()
             for _ in range(4):
                 cluster.tablet.produce(table, 0, batch)
             found = reader.receive(waiting).tables_resp[0].buckets_resp[0]
-            assert time.monotonic() - started < LONG_WAIT_MS / 2000
             assert ids_of(found.records) == [1, 1, 1]
 
 
-def test_thousands_that_wait_for_more_do_not_slow_writers_down(cluster: LogCluster) -> None:
+def test_thousands_that_wait_for_more_do_not_slow_writers_down(
+    cluster: LogCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An append costs a waiting fetch nothing as long as it cannot be enough: it does not look at the log."""
+    looks = []
+
+    def counted_look(*arguments: Any, **more: Any) -> FetchAnswer:
+        looks.append(arguments)
+        return look(*arguments, **more)
+
     table = cluster.create_table("patient")
     readers = [cluster.another_client() for _ in range(10)]
     try:
         for reader in readers:
             for _ in range(200):
-                reader.send(ApiKey.FETCH_LOG, fetch_request(table, min_bytes=1 << 19, wait_ms=4 * LONG_WAIT_MS))
+                reader.send(ApiKey.FETCH_LOG, fetch_request(table, min_bytes=1 << 19, wait_ms=LONG_WAIT_MS))
             reader.api_versions()
-        started = time.monotonic()
+        monkeypatch.setattr(fetch, "look", counted_look)
         for number in range(50):
             cluster.tablet.produce(table, 0, arrow_batch([number]))
-        assert time.monotonic() - started < LONG_WAIT_MS / 1000
+        assert looks == []
         cluster.drop_table("patient")
         assert readers[0].receive(0).tables_resp[0].buckets_resp[0].error_code == 21
     finally:
@@ -140,12 +146,10 @@ def test_quiet_errors_wait_with_the_others_and_loud_ones_do_not(cluster: LogClus
         assert second.error_code == 21
         request = fetch_request(table, offset=1)
         request.tables_req[0].buckets_req.add(bucket_id=0, fetch_offset=99, max_fetch_bytes=10)
-        started = time.monotonic()
         found = reader.call(ApiKey.FETCH_LOG, request).tables_resp[0].buckets_resp
         assert [item.error_code for item in found] == [0, 19]
         only_unknown = fetch_request(table, buckets=(7,))
         assert reader.call(ApiKey.FETCH_LOG, only_unknown).tables_resp[0].buckets_resp[0].error_code == 21
-        assert time.monotonic() - started < LONG_WAIT_MS / 2000
 
 
 def test_a_drop_ends_the_wait(cluster: LogCluster) -> None:
@@ -153,10 +157,8 @@ def test_a_drop_ends_the_wait(cluster: LogCluster) -> None:
     cluster.tablet.produce(table, 0, arrow_batch([1]))
     with cluster.another_client() as reader:
         waiting = park(reader, fetch_request(table, offset=1))
-        started = time.monotonic()
         cluster.drop_table("dropped")
         assert reader.receive(waiting).tables_resp[0].buckets_resp[0].error_code == 21
-        assert time.monotonic() - started < LONG_WAIT_MS / 2000
     assert cluster.tablet.produce(table, 0, arrow_batch([1])).error_code == 21
     assert cluster.tablet.fetch(table, 0, 0).error_code == 21
 
@@ -211,6 +213,6 @@ def test_readers_and_writers_together_lose_nothing(cluster: LogCluster) -> None:
     thread.start()
     for number in range(total):
         cluster.tablet.produce(table, 0, arrow_batch([number]))
-    thread.join(30)
+    thread.join(patience(60))
     assert not thread.is_alive()
     assert seen == list(range(total))

@@ -6,7 +6,6 @@ Apache Fluss is like that for a moment after a table was made. Here the answers 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from fluss.protocol.api_keys import ApiKey
 from tests.support.scan_tables import ScanTable, rows_of
 
 # Longer than a fixed number of attempts in quick succession would take.
-UNAWARE_SECONDS = 2.0
+UNAWARE_CALLS = 6
 NOT_LEADER = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -50,17 +49,15 @@ def refuse(answer: Any) -> Any:
 
 @pytest.fixture
 def unaware(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """From the first such call on, leaders do not know for a while that they lead; the calls that were refused."""
+    """Leaders do not know at first that they lead; the calls that were refused."""
     refused: list[int] = []
     call = RpcConnection.call
-    first: list[float] = []
 
     def call_unaware(self: RpcConnection, api_key: int, *arguments: Any, **more: Any) -> Any:
         answering = call(self, api_key, *arguments, **more)
         if api_key not in (ApiKey.LIST_OFFSETS, ApiKey.LIMIT_SCAN):
             return answering
-        first.append(time.monotonic())
-        if time.monotonic() - first[0] > UNAWARE_SECONDS:
+        if len(refused) == UNAWARE_CALLS:
             return answering
         refused.append(api_key)
 
@@ -76,19 +73,19 @@ def unaware(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_offsets_are_waited_for(table: ScanTable, unaware: list[int]) -> None:
     ends = asyncio.run(_ends(table))
     assert sum(ends.values()) == 20
-    assert len(unaware) > 3
+    assert len(unaware) == UNAWARE_CALLS
 
 
 def test_a_bounded_read_is_waited_for(table: ScanTable, unaware: list[int]) -> None:
     assert sorted(table.read().column("id").to_pylist()) == list(range(20))
-    assert len(unaware) > 3
+    assert len(unaware) == UNAWARE_CALLS
 
 
 def test_a_limited_scan_is_waited_for(table: ScanTable, unaware: list[int]) -> None:
     limited = table.table.new_scan().limit(5)
     found = [limited.create_bucket_batch_scanner(table.bucket(number)).to_arrow().num_rows for number in range(2)]
     assert found == [5, 5]
-    assert len(unaware) > 3
+    assert len(unaware) == UNAWARE_CALLS
 
 
 def test_the_wait_ends_with_the_time_of_a_request(address: str, table: ScanTable, unaware: list[int]) -> None:

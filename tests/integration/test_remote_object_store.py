@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.log_cluster import LogCluster, arrow_batch, ids_of, wait_for
+from tests.support.log_cluster import LogCluster, arrow_batch, ids_of
 from tests.support.object_store import ObjectStore
+from tests.support.waiting import wait_until
 
 ROOT = "s3://bucket/fluss"
 
@@ -58,7 +59,7 @@ def local_segments(cluster: LogCluster) -> int:
 def test_segments_go_to_the_store_and_clients_get_their_address(cluster: LogCluster, store: ObjectStore) -> None:
     table = cluster.create_table("t")
     fill(cluster, table, 20)
-    wait_for(lambda: local_segments(cluster) == 2, "two local segments left")
+    wait_until(lambda: local_segments(cluster) == 2, "two local segments left")
     info = cluster.tablet.fetch(table, 0, 0).remote_log_fetch_info
     directory = f"{ROOT}/log/fluss/t-{table}/0"
     assert info.remote_log_tablet_dir == directory
@@ -69,8 +70,8 @@ def test_segments_go_to_the_store_and_clients_get_their_address(cluster: LogClus
     ids += ids_of(cluster.tablet.fetch(table, 0, len(ids)).records)
     assert ids[:50] == list(range(50))
     cluster.drop_table("t")
-    wait_for(lambda: not segments(store), "a dropped table leaves the store")
-    wait_for(lambda: local_segments(cluster) == 0, "and the disk")
+    wait_until(lambda: not segments(store), "a dropped table leaves the store")
+    wait_until(lambda: local_segments(cluster) == 0, "and the disk")
 
 
 def test_a_store_that_is_away_costs_only_disk_space(
@@ -79,19 +80,19 @@ def test_a_store_that_is_away_costs_only_disk_space(
     store.is_down = True
     table = cluster.create_table("t")
     fill(cluster, table, 20)
-    wait_for(lambda: "will be tried again" in caplog.text, "the failure is reported")
+    wait_until(lambda: "will be tried again" in caplog.text, "the failure is reported")
     assert caplog.text.count("remote log of bucket 0") == 1
     assert not segments(store)
     assert ids_of(cluster.tablet.fetch(table, 0, 0).records)
     store.is_down = False
-    wait_for(lambda: local_segments(cluster) == 2, "uploads go on when the store is back")
+    wait_until(lambda: local_segments(cluster) == 2, "uploads go on when the store is back")
     assert cluster.tablet.fetch(table, 0, 0).HasField("remote_log_fetch_info")
 
 
 def test_a_drop_while_the_store_is_away_is_finished_later(cluster: LogCluster, store: ObjectStore) -> None:
     table = cluster.create_table("t")
     fill(cluster, table, 20)
-    wait_for(lambda: local_segments(cluster) == 2, "two local segments left")
+    wait_until(lambda: local_segments(cluster) == 2, "two local segments left")
     store.is_down = True
     cluster.drop_table("t")
     assert cluster.tablet.fetch(table, 0, 0).error_code == 21
@@ -99,5 +100,5 @@ def test_a_drop_while_the_store_is_away_is_finished_later(cluster: LogCluster, s
     assert segments(store)
     store.is_down = False
     cluster.start()
-    wait_for(lambda: not segments(store), "the search for left-over files deletes the objects")
-    wait_for(lambda: local_segments(cluster) == 0, "and the directory")
+    wait_until(lambda: not segments(store), "the search for left-over files deletes the objects")
+    wait_until(lambda: local_segments(cluster) == 0, "and the directory")

@@ -11,7 +11,8 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.log_cluster import LogCluster, arrow_batch, ids_of, path_of, wait_for
+from tests.support.log_cluster import LogCluster, arrow_batch, ids_of, path_of
+from tests.support.waiting import wait_until
 
 BATCH_ROWS = 10
 SEGMENT_BYTES = 8 * 1024
@@ -91,7 +92,7 @@ def read_all(cluster: LogCluster, table: int, end: int, read_preference: int = 0
 def test_old_data_is_read_from_remote_storage(cluster: LogCluster) -> None:
     table = cluster.create_table("tiered")
     end = fill(cluster, table, 60)
-    wait_for(lambda: len(local_segments(cluster, "tiered", table)) == 2, "two local segments left")
+    wait_until(lambda: len(local_segments(cluster, "tiered", table)) == 2, "two local segments left")
     info = cluster.tablet.fetch(table, 0, 25, min_bytes=1, max_wait_ms=10_000).remote_log_fetch_info
     assert info.remote_log_tablet_dir == str(remote_directory(cluster, "tiered", table))
     assert info.HasField("first_start_pos")
@@ -114,7 +115,7 @@ def test_remote_first_answers_remote_although_the_data_is_local(cluster: LogClus
         found = cluster.tablet.call(ApiKey.FETCH_LOG, request).tables_resp[0].buckets_resp[0]
         return bool(found.HasField("remote_log_fetch_info"))
 
-    wait_for(is_remote, "a segment was uploaded")
+    wait_until(is_remote, "a segment was uploaded")
     assert cluster.tablet.fetch(table, 0, 0).HasField("records")
     assert read_all(cluster, table, end, read_preference=1) == list(range(end))
 
@@ -126,21 +127,21 @@ def test_offsets_by_timestamp_reach_into_remote_segments(cluster: LogCluster) ->
     assert cluster.offsets(table, 2, -1).error_code == -1
     end = fill(cluster, table, 40)
     assert cluster.offsets(table, 2, 1).offset == 0
-    wait_for(lambda: len(local_segments(cluster, "times", table)) == 2, "two local segments left")
+    wait_until(lambda: len(local_segments(cluster, "times", table)) == 2, "two local segments left")
     first = cluster.tablet.fetch(table, 0, 0).remote_log_fetch_info.remote_log_segments
     stamp = first[1].max_timestamp
     found = cluster.offsets(table, 2, stamp).offset
     assert found < first[1].remote_log_end_offset
     assert cluster.offsets(table, 2, 1).offset == 0
     now = int(time.time() * 1000)
-    wait_for(lambda: cluster.offsets(table, 2, int(time.time() * 1000) - 1).offset == end, "newer than all")
+    wait_until(lambda: cluster.offsets(table, 2, int(time.time() * 1000) - 1).offset == end, "newer than all")
     assert cluster.offsets(table, 2, now + 3_600_000).error_code == 38
 
 
 def test_everything_survives_a_restart(cluster: LogCluster) -> None:
     table = cluster.create_table("restart")
     end = fill(cluster, table, 40)
-    wait_for(lambda: len(local_segments(cluster, "restart", table)) == 2, "two local segments left")
+    wait_until(lambda: len(local_segments(cluster, "restart", table)) == 2, "two local segments left")
     cluster.restart()
     assert cluster.latest(table) == end
     assert cluster.earliest(table) == 0
@@ -152,7 +153,7 @@ def test_everything_survives_a_restart(cluster: LogCluster) -> None:
 def test_a_moved_data_directory_finds_its_remote_segments(cluster: LogCluster) -> None:
     table = cluster.create_table("moved")
     end = fill(cluster, table, 30)
-    wait_for(lambda: len(local_segments(cluster, "moved", table)) == 2, "two local segments left")
+    wait_until(lambda: len(local_segments(cluster, "moved", table)) == 2, "two local segments left")
     cluster.stop()
     new_place = cluster.directory.parent / "elsewhere"
     cluster.directory.rename(new_place)
@@ -164,13 +165,13 @@ def test_a_moved_data_directory_finds_its_remote_segments(cluster: LogCluster) -
 def test_expired_segments_leave_both_ends(cluster: LogCluster) -> None:
     table = cluster.create_table("short_lived", {"table.log.ttl": "1 s"})
     end = fill(cluster, table, 40)
-    wait_for(lambda: cluster.earliest(table) > end - 100, "old segments expired")
+    wait_until(lambda: cluster.earliest(table) > end - 100, "old segments expired")
     start = cluster.earliest(table)
     assert cluster.tablet.fetch(table, 0, 0).error_code == 19
     assert ids_of(cluster.tablet.fetch(table, 0, start).records)[0] == start
     directory = remote_directory(cluster, "short_lived", table)
-    wait_for(lambda: not found(directory, "*/*.log"), "remote files are gone")
-    wait_for(lambda: len(found(directory, "metadata/*")) <= 1, "old manifests are gone")
+    wait_until(lambda: not found(directory, "*/*.log"), "remote files are gone")
+    wait_until(lambda: len(found(directory, "metadata/*")) <= 1, "old manifests are gone")
     assert cluster.latest(table) == end
 
 
@@ -180,8 +181,8 @@ def test_retention_without_remote_storage(tmp_path: Path) -> None:
         forever = cluster.create_table("forever", {"table.log.ttl": "0 s"})
         end = fill(cluster, table, 40)
         fill(cluster, forever, 40)
-        wait_for(lambda: cluster.earliest(table) > 0, "old segments are gone")
-        wait_for(lambda: len(local_segments(cluster, "local_only", table)) == 1, "only the active one stays")
+        wait_until(lambda: cluster.earliest(table) > 0, "old segments are gone")
+        wait_until(lambda: len(local_segments(cluster, "local_only", table)) == 1, "only the active one stays")
         assert cluster.tablet.fetch(table, 0, 0).error_code == 19
         assert cluster.latest(table) == end
         assert cluster.earliest(forever) == 0
@@ -193,12 +194,12 @@ def test_tiering_can_be_switched_off_and_on_again(cluster: LogCluster) -> None:
     fill(cluster, table, 20)
     cluster.restart(remote_log_task_interval_ms=0)
     end = fill(cluster, table, 40)
-    wait_for(lambda: len(local_segments(cluster, "switched", table)) == 1, "only the active segment is left")
+    wait_until(lambda: len(local_segments(cluster, "switched", table)) == 1, "only the active segment is left")
     directory = remote_directory(cluster, "switched", table)
-    wait_for(lambda: not found(directory, "*/*.log"), "remote segments expire without tiering too")
+    wait_until(lambda: not found(directory, "*/*.log"), "remote segments expire without tiering too")
     cluster.restart(remote_log_task_interval_ms=20, log_retention_check_interval_ms=3_600_000)
     end = fill(cluster, table, 40)
-    wait_for(lambda: found(directory, "*/*.log"), "uploads go on")
+    wait_until(lambda: found(directory, "*/*.log"), "uploads go on")
     assert cluster.latest(table) == end
 
 
@@ -207,9 +208,9 @@ def test_a_dropped_table_leaves_nothing_behind(cluster: LogCluster) -> None:
     fill(cluster, table, 40)
     remote = remote_directory(cluster, "to_drop", table)
     local = cluster.directory / "data" / "fluss" / f"to_drop-{table}"
-    wait_for(lambda: found(remote, "*/*.log"), "something was uploaded")
+    wait_until(lambda: found(remote, "*/*.log"), "something was uploaded")
     cluster.drop_table("to_drop")
-    wait_for(lambda: not remote.parent.exists() and not local.exists(), "all files are gone")
+    wait_until(lambda: not remote.parent.exists() and not local.exists(), "all files are gone")
 
 
 def test_left_over_files_of_dropped_tables_do_not_block_a_start(cluster: LogCluster) -> None:
@@ -217,7 +218,7 @@ def test_left_over_files_of_dropped_tables_do_not_block_a_start(cluster: LogClus
     end = fill(cluster, kept, 3)
     gone = cluster.create_table("gone")
     fill(cluster, gone, 40)
-    wait_for(lambda: len(local_segments(cluster, "gone", gone)) == 2, "two local segments left")
+    wait_until(lambda: len(local_segments(cluster, "gone", gone)) == 2, "two local segments left")
     local = cluster.directory / "data" / "fluss" / f"gone-{gone}"
     saved = cluster.directory.parent / "saved"
     cluster.stop()
@@ -230,8 +231,8 @@ def test_left_over_files_of_dropped_tables_do_not_block_a_start(cluster: LogClus
     (cluster.directory / "data" / "not-a-table-99999").mkdir()
     cluster.start()
     assert ids_of(cluster.tablet.fetch(kept, 0, 0).records) == list(range(end))
-    wait_for(lambda: not local.exists(), "left-over files are removed")
-    wait_for(lambda: not remote_directory(cluster, "gone", gone).exists(), "and their remote objects")
+    wait_until(lambda: not local.exists(), "left-over files are removed")
+    wait_until(lambda: not remote_directory(cluster, "gone", gone).exists(), "and their remote objects")
     assert (cluster.directory / "data" / "fluss" / "junk").exists()
 
 
@@ -253,7 +254,7 @@ def test_dropped_partitions(cluster: LogCluster) -> None:
     assert cluster.tablet.fetch(table, 0, 0, partition_id=partitions["a"]).error_code == 21
     assert ids_of(cluster.tablet.fetch(table, 0, 0, partition_id=partitions["b"]).records) == [1]
     directory = cluster.directory / "data" / "fluss" / f"parts-{table}"
-    wait_for(lambda: [path.name for path in directory.iterdir()] == [f"b-p{partitions['b']}"], "one directory left")
+    wait_until(lambda: [path.name for path in directory.iterdir()] == [f"b-p{partitions['b']}"], "one directory left")
 
 
 def test_a_broken_bucket_answers_26_and_nothing_else_suffers(cluster: LogCluster) -> None:

@@ -23,6 +23,7 @@ from tests.lake.test_readers import all_types, by_key, check_all_see, outside
 from tests.lake.test_rounds import FAR_FUTURE_MS, bucket
 from tests.support.lake_tables import COMMITTED, PEOPLE, TABLE_ID, Tierer, made, people, spec_of
 from tests.support.lake_upkeep import ROUNDS, Registry, keyed_table, log_table, upkeep
+from tests.support.waiting import patience
 
 
 def test_small_files_of_a_log_table_become_one_per_bucket(lake: IcebergFormat) -> None:
@@ -276,7 +277,7 @@ def test_tiering_and_upkeep_at_the_same_time_lose_nothing(lake: IcebergFormat) -
         reports = []
         while not rounds_done.is_set():
             reports.append(maintain_if_due(tierer.table, TABLE_ID, {}, registry=Registry()))
-        added = tiering.result(60)
+        added = tiering.result(patience(60))
     # On a busy machine rounds may have been faster every time: then it is done when they are over.
     reports.append(maintain_if_due(tierer.table, TABLE_ID, {}, registry=Registry()))
     assert [report.errors for report in reports] == [()] * len(reports)

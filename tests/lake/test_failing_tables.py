@@ -18,8 +18,8 @@ from fluss.lake.tiering import failing, service
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.model.paths import TablePath
 from tests.lake.test_tiering_service import SOON, has_rows, serving
-from tests.support.server_process import wait_until
 from tests.support.tiering import LAKE, OPTIONS, PEOPLE, LakeTable, Watching, person, tierer
+from tests.support.waiting import wait_until
 
 WITH_UPKEEP = replace(OPTIONS, maintenance=True)
 

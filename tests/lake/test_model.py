@@ -16,6 +16,7 @@ from fluss.model.schema import Column
 from fluss.model.types import StringType
 from tests.lake.test_readers import by_key, check_all_see
 from tests.support.lake_tables import PEOPLE, TABLE_ID, Tierer, made, people, spec_of
+from tests.support.waiting import patience
 
 BUCKETS = 2
 KEYS = 30
@@ -103,7 +104,7 @@ def test_columns_are_added_while_a_tierer_commits(lake: IcebergFormat) -> None:
         tiering = pool.submit(tier)
         for number in range(5):
             lake.add_columns(spec.path, [Column(f"c{number}", StringType())])
-        tiering.result(60)
+        tiering.result(patience(60))
     table = Tierer(lake, spec)
     assert by_key(table.rows()) == people(0, 10)
     names = [field.name for field in lake.catalog.load_table(("db", spec.path.table_name)).schema().fields]

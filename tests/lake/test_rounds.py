@@ -28,6 +28,7 @@ from fluss.lake.tables.iceberg.tables import IcebergFormat, identifier
 from fluss.model.paths import TableBucket
 from tests.lake.test_readers import by_key, check_all_see, outside
 from tests.support.lake_tables import PEOPLE, TABLE_ID, Tierer, made, people, spec_of
+from tests.support.waiting import patience
 
 FAR_FUTURE_MS = 10**14
 
@@ -122,7 +123,7 @@ def test_of_many_committers_at_once_one_wins(lake: IcebergFormat) -> None:
     together = threading.Barrier(len(tierers))
 
     def commit(tierer: Tierer, message: CommitMessage) -> int:
-        together.wait(60)
+        together.wait(patience(60))
         try:
             tierer.commit(message)
         except FlussError as error:
@@ -197,7 +198,9 @@ os.kill(os.getpid(), 9)
 """
     root = Path(str(lake.catalog.properties["warehouse"]).removeprefix("file://")).parents[1]
     argument = pickle.dumps((root, tierer.spec)).hex()
-    died = subprocess.run([sys.executable, "-c", script, argument], capture_output=True, text=True, timeout=120)
+    died = subprocess.run(
+        [sys.executable, "-c", script, argument], capture_output=True, text=True, timeout=patience(120)
+    )
     assert died.returncode == -9, died.stderr
     lost = died.stdout.strip()
     check_all_see(lake, tierer, people(0, 2))

@@ -15,11 +15,12 @@ import fluss
 from fluss.cli.main import main
 from tests.support.apache_fluss import USERS
 from tests.support.peers import free_ports
-from tests.support.server_process import COMMAND, ServerProcess, wait_until
+from tests.support.server_process import COMMAND, ServerProcess
 from tests.support.targets import TWO_LISTENERS
 from tests.support.tiering import LakeTable, person
+from tests.support.waiting import patience, wait_until
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(120.0)
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +70,9 @@ def test_a_service_ends_with_the_signal(server: ServerProcess, db: fluss.Databas
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen([*COMMAND, "tier", *arguments], stderr=log, text=True)
         try:
-            wait_until(lambda: len(table.lake_rows()) == 5, "rows are in the lake", DEADLINE_SECONDS)
+            wait_until(lambda: len(table.lake_rows()) == 5, "rows are in the lake")
             db.append(table.name, [person(5)])
-            wait_until(lambda: len(table.lake_rows()) == 6, "the next row is, too", DEADLINE_SECONDS)
+            wait_until(lambda: len(table.lake_rows()) == 6, "the next row is, too")
             process.send_signal(signal.SIGTERM)
             assert process.wait(DEADLINE_SECONDS) == 0
         finally:

@@ -17,9 +17,9 @@ from fluss.lake.tables.opening import lake_of
 from fluss.lake.tiering.heartbeats import Heartbeats
 from fluss.lake.tiering.local import LocalRunner
 from fluss.lake.tiering.rounds import RoundReport, TableRound
-from tests.support.server_process import wait_until
 from tests.support.tier_worker import run_to_death
 from tests.support.tiering import OPTIONS, PEOPLE, REGIONAL, LakeTable, Watching, person, tierer
+from tests.support.waiting import patience, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_of_two_tierers_at_once_one_wins_and_the_other_leaves_nothing(db: fluss.
     def meeting() -> Watching:
         """Waits for the other one in its first round."""
         first = iter([True])
-        return Watching({"prepared": lambda path: next(first, False) and together.wait(30)})
+        return Watching({"prepared": lambda path: next(first, False) and together.wait(patience(60))})
 
     watchers = [meeting(), meeting()]
     with ThreadPoolExecutor(2) as pool:

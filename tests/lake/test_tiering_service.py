@@ -19,8 +19,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tiering.progress import Progress
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.service import TieringService
-from tests.support.server_process import wait_until
 from tests.support.tiering import OPTIONS, PEOPLE, LakeTable, Watching, person, tierer
+from tests.support.waiting import patience, wait_until
 
 SOON = {"table.datalake.freshness": "100 ms"}
 
@@ -41,7 +41,7 @@ def serving(service: TieringService, every_seconds: float = 0.05) -> Iterator[No
         yield
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(patience(60))
         assert not thread.is_alive(), "it does not end"
 
 

@@ -16,8 +16,8 @@ from fluss import DataTypes
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tiering import log_reading
 from tests.spark.all_types import CASES, arrow_rows
-from tests.support.server_process import wait_until
 from tests.support.tiering import LAKE, OPTIONS, PEOPLE, REGIONAL, LakeTable, Rows, Watching, by_id, person
+from tests.support.waiting import wait_until
 
 # Small segments that expire quickly where a table says so.
 SERVER = {
@@ -273,7 +273,7 @@ def expire_beginning(db: fluss.Database, table: LakeTable, write: Any) -> None:
         write()
         return min(offsets(table, fluss.OffsetSpec.earliest()).values()) > 0
 
-    wait_until(has_expired, "the beginning of the log is gone", 60)
+    wait_until(has_expired, "the beginning of the log is gone")
 
 
 @pytest.mark.parametrize("tiered_before", [False, True], ids=["first time", "later"])

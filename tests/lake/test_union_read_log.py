@@ -30,6 +30,7 @@ from tests.support.union_reads import (
     planned,
     rows_of,
 )
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -325,11 +326,12 @@ def test_rows_that_expired_before_they_were_tiered(db: fluss.Database) -> None:
     db.append(table.name, people(0, 10))
     table.tier()
     db.alter_table(table.name, set_properties={"table.datalake.enabled": "false"})
-    deadline = time.monotonic() + 30
-    while earliest(table) <= 10:
-        assert time.monotonic() < deadline
+
+    def is_expired() -> bool:
         db.append(table.name, people(10, 60, name="x" * 60))
-        time.sleep(0.05)
+        return bool(earliest(table) > 10)
+
+    wait_until(is_expired, "the rows that were not tiered expire", seen=lambda: earliest(table))
     db.alter_table(table.name, set_properties={"table.datalake.enabled": "true"})
     for read in (lambda: rows_of(table), lambda: db.scan(table.name)):
         with pytest.raises(FlussError, match="expired before they were tiered") as caught:

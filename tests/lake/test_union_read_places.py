@@ -12,9 +12,9 @@ from fluss import col
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tiering.options import TieringOptions
 from tests.support.object_store import ObjectStore
-from tests.support.server_process import wait_until
 from tests.support.tiering import PEOPLE, REGIONAL, LakeTable, Rows, person
 from tests.support.union_reads import check_reads, ordered, planned, read_plan, rows_of
+from tests.support.waiting import wait_until
 
 SECRETS = {"s3.access-key-id": "key", "s3.secret-access-key": "secret of the store"}
 DAYS = ("20200101", "20200102")

@@ -11,6 +11,7 @@ import pytest
 import fluss
 from tests.support.tiering import REGIONAL, LakeTable, person
 from tests.support.union_reads import EXPIRING, SERVER, drop_partition, expire
+from tests.support.waiting import patience
 
 # A module that is None in `sys.modules` cannot be imported, as if it were not installed.
 PROGRAM = """
@@ -41,7 +42,7 @@ def said(table: LakeTable, *expressions: str) -> list[str]:
     """What a program without pyiceberg prints for expressions about `db` and the name `table`."""
     address = table.db.connection._session.config.bootstrap_servers
     command = [sys.executable, "-c", PROGRAM, address, table.name, *expressions]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

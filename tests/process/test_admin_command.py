@@ -14,8 +14,9 @@ import fluss
 from tests.support.apache_fluss import USERS
 from tests.support.server_process import COMMAND, ServerProcess
 from tests.support.targets import TWO_LISTENERS
+from tests.support.waiting import patience
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = patience(120.0)
 SERVER = {**TWO_LISTENERS, "authorizer.enabled": "true"}
 
 

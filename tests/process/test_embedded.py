@@ -12,6 +12,7 @@ import pytest
 
 import fluss
 from tests.support.log_workload import create_table, leaders
+from tests.support.waiting import patience
 from tests.support.wire import WireClient
 
 
@@ -92,7 +93,7 @@ def test_it_runs_beside_an_event_loop_of_the_program(tmp_path: Path) -> None:
 
 def test_a_program_that_forgets_to_close_still_ends(tmp_path: Path) -> None:
     program = f"import fluss; cluster = fluss.embedded({str(tmp_path)!r}); print(cluster.bootstrap_servers)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(120))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     fluss.embedded(tmp_path).close()
@@ -106,7 +107,7 @@ def test_it_runs_on_plain_asyncio_too(tmp_path: Path) -> None:
         f"with fluss.embedded({str(tmp_path)!r}) as cluster:\n"
         "    print(type(cluster._loop).__module__, create_table(cluster.bootstrap_servers, 't', 1) >= 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(120))
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("asyncio")
     assert done.stdout.strip().endswith("True")

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import fluss
 from tests.support.server_process import run_command
+from tests.support.waiting import patience
 
 
 def python(program: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(path)} if path else None
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=patience(120), env=environment
+    )
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

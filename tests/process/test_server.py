@@ -21,7 +21,8 @@ from fluss.cli.server import ENOUGH_OPEN_FILES
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol.api_keys import ApiKey
 from tests.support.log_workload import create_table, leaders
-from tests.support.server_process import ServerFailedError, ServerProcess, run_command, wait_until
+from tests.support.server_process import ServerFailedError, ServerProcess, run_command
+from tests.support.waiting import patience, wait_until
 from tests.support.wire import WireClient
 
 SASL_YAML = """\
@@ -150,7 +151,7 @@ def test_a_clean_stop_is_quick_and_ends_all_processes_even_with_clients_connecte
             client.api_versions()
             other.send_bytes(b"\x00\x00")  # a frame that will never be finished
             server.process.send_signal(signal.SIGINT)
-            assert server.process.wait(15) == 0
+            assert server.process.wait(patience(60)) == 0
         assert not any(child.is_running() for child in children)
         assert "killed" not in server.log_text()
 
@@ -248,7 +249,7 @@ def test_requests_in_flight_are_served_by_the_successor_of_a_killed_tablet(serve
     for client in clients:
         client.start()
     for client in clients:
-        client.join(30)
+        client.join(patience(60))
     assert results == [True] * 20
 
 

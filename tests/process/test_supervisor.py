@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from fluss.server.supervisor import SAME_STOP_REQUEST_SECONDS
-from tests.support.server_process import wait_until
+from tests.support.waiting import patience, wait_until
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def test_one_ready_line_then_a_clean_stop(tmp_path: Path) -> None:
     with scripted("serve", tmp_path) as process:
         read_ready(process)
         process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=patience(120))
         assert process.returncode == 0
         assert output == ""
         assert "killed" not in errors
@@ -60,7 +60,7 @@ def test_an_interrupt_to_the_whole_group_is_a_clean_stop_too(tmp_path: Path) -> 
         for child in psutil.Process(process.pid).children():
             child.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=patience(120))
         assert process.returncode == 0
         assert "started again" not in errors
 
@@ -72,7 +72,7 @@ def test_a_killed_child_is_started_again_and_the_ready_line_is_not_repeated(tmp_
             os.kill(starts(tmp_path, "b")[-1], signal.SIGKILL)
             wait_until(functools.partial(has_starts, tmp_path, killed + 1), "the child is back")
         process.send_signal(signal.SIGTERM)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=patience(120))
         assert output == ""
         assert errors.count("was killed by signal 9 (SIGKILL); it is started again") == 3
     assert len(starts(tmp_path, "a")) == 1
@@ -80,7 +80,7 @@ def test_a_killed_child_is_started_again_and_the_ready_line_is_not_repeated(tmp_
 
 def test_a_child_that_never_serves_ends_the_server_after_the_limit(tmp_path: Path) -> None:
     with scripted("crash", tmp_path) as process:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=patience(120))
         assert process.returncode == 1
         assert "it died 10 times before it could serve, so the server stops" in errors
     assert max(len(starts(tmp_path, role)) for role in "ab") == 10
@@ -88,7 +88,7 @@ def test_a_child_that_never_serves_ends_the_server_after_the_limit(tmp_path: Pat
 
 def test_a_child_that_cannot_start_ends_the_server_at_once(tmp_path: Path) -> None:
     with scripted("refuse", tmp_path) as process:
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=patience(120))
         assert process.returncode == 1
         assert "cannot start, see the line above; the server stops" in errors
     assert len(starts(tmp_path, "a")) <= 1
@@ -98,7 +98,7 @@ def test_children_that_ignore_the_stop_are_killed_after_the_deadline(tmp_path: P
     with scripted("stubborn", tmp_path) as process:
         read_ready(process)
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=patience(120))
         assert process.returncode == 0
         assert "a, b did not stop in time and will be killed" in errors
     assert not any(psutil.pid_exists(starts(tmp_path, role)[0]) for role in "ab")
@@ -114,7 +114,7 @@ def test_signals_that_come_together_are_one_request_and_a_later_one_is_impatienc
         wait_until(lambda: time.monotonic() >= second_request_at, "the signals are no longer the same request")
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=patience(120))
     assert process.returncode == 0
     assert "a, b did not stop in time and will be killed" in errors
 
@@ -125,5 +125,5 @@ def test_the_death_of_the_supervisor_ends_its_children(tmp_path: Path) -> None:
         children = psutil.Process(process.pid).children()
         assert len(children) == 2
         process.kill()
-        _, alive = psutil.wait_procs(children, timeout=20)
+        _, alive = psutil.wait_procs(children, timeout=patience(120))
         assert alive == []

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.server_process import wait_until
+from tests.support.waiting import patience, wait_until
 from tests.tidy.repository import ROOT
 
 PLUGINS = ["-p", "tests.support.time_limits", "-p", "tests.support.dead_workers", "-p", "no:cacheprovider"]
-RUN_SECONDS = 200
+RUN_SECONDS = patience(200)
 
 
 def run_tests(folder: Path, code: str, *arguments: str, limit_seconds: float) -> str:
@@ -103,4 +103,4 @@ def test_a_process_that_dies_costs_one_test_and_leaves_nothing(tmp_path: Path, w
     assert "1 failed, 3 passed, 1 error" in printed
     assert "an earlier process died in this test" in printed
     (child,) = (int(line) for line in (tmp_path / "children").read_text().split())
-    wait_until(lambda: not psutil.pid_exists(child), "the child of the dead process is killed", 60)
+    wait_until(lambda: not psutil.pid_exists(child), "the child of the dead process is killed")

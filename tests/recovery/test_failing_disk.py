@@ -16,6 +16,7 @@ from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.options import LogOptions
 from tests.support.bucket_logs import LogBench, batch_of, read_all
 from tests.support.faulty_files import FaultyFiles, NoSyncFiles
+from tests.support.waiting import patience
 
 
 def _bench(directory: Path, options: LogOptions | None = None) -> tuple[LogBench, FaultyFiles]:
@@ -111,7 +112,7 @@ class FullOnce(NoSyncFiles):
         if self.armed:
             self.armed = False
             self.is_writing.set()
-            self.may_fail.wait(20)
+            self.may_fail.wait(patience(60))
             raise OSError(errno.ENOSPC, "full")
         return super().pwritev(descriptor, buffers, position)
 
@@ -124,7 +125,7 @@ def test_appends_accepted_before_the_failure_was_known_are_not_written(tmp_path:
     bench.append_and_wait(log, batch_of(1))
     files.armed = True
     failed = [bench.append(log, batch_of(1))]
-    assert files.is_writing.wait(20)
+    assert files.is_writing.wait(patience(60))
     failed += [bench.append(log, batch_of(1)) for _ in range(5)]
     files.may_fail.set()
     assert _outcomes(bench, failed) == [70] * 6

@@ -20,7 +20,8 @@ from fluss.protocol.api_keys import ApiKey
 from tests.support.coordinator import table_document
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
 from tests.support.log_workload import create_table, leaders, table_json
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 DISK_BYTES = 32 * 1024 * 1024

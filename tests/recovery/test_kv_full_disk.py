@@ -23,8 +23,9 @@ from tests.support.faulty_files import FaultyFiles
 from tests.support.kv_tablet import KvTable, replayed
 from tests.support.kv_workload import SCHEMA, create_table
 from tests.support.log_workload import leaders
-from tests.support.server_process import ServerProcess, wait_until
-from tests.support.tablet import TabletHarness, eventually
+from tests.support.server_process import ServerProcess
+from tests.support.tablet import TabletHarness
+from tests.support.waiting import eventually, wait_until
 from tests.support.wire import WireClient
 
 __all__ = ["disk"]

@@ -23,7 +23,8 @@ from tests.support.kv_workload import (
     leader,
 )
 from tests.support.log_workload import CONNECTION_TIMEOUT_SECONDS, Survivor
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 KILLS = int(os.environ.get("FLUSS_KILL_ROUNDS", "52")) // 2

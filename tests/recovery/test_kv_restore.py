@@ -17,7 +17,8 @@ from fluss.server.tablet.local_bucket import BROKEN_RETRY_MS, BucketState
 from tests.recovery.test_full_disk import disk, fill
 from tests.support.kv_snapshots import SNAPSHOTS_ON, needed_files, registered, remote_files
 from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness, eventually
+from tests.support.tablet import TabletHarness
+from tests.support.waiting import eventually
 
 __all__ = ["disk"]
 ROWS = 200

@@ -21,10 +21,11 @@ import fluss
 from fluss import DataTypes
 from tests.support.kv_reader import read_changes, replay
 from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import patience, wait_until
 
 EXAMPLES, STEPS = 6, 20
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = patience(60.0)
 BUCKETS = 2
 CHILDREN = ("coordinator", "tablet-0", "tablet-1")
 REGIONS = ("eu", "us")

@@ -29,7 +29,8 @@ from tests.support.kv_workload import (
     rows_after,
 )
 from tests.support.log_workload import CONNECTION_TIMEOUT_SECONDS, leaders
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 ROUNDS = max(4, int(os.environ.get("FLUSS_KILL_ROUNDS", "50")) // 5)

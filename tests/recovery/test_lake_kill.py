@@ -25,7 +25,8 @@ import fluss
 from fluss.client.lake_calls import KEEP_ALL_SNAPSHOTS, TieringCalls, TieringTable
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket, TablePath
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import patience, wait_until
 
 ROUNDS = max(3, int(os.environ.get("FLUSS_KILL_ROUNDS", "50")) // 15)
 LAKE = {"table.datalake.enabled": "true"}
@@ -47,7 +48,7 @@ def name(request: pytest.FixtureRequest) -> str:
 @contextmanager
 def locked_catalog(server: ServerProcess) -> Iterator[None]:
     """Nobody can change the metadata meanwhile."""
-    connection = sqlite3.connect(server.data / "catalog.sqlite", timeout=10, isolation_level=None)
+    connection = sqlite3.connect(server.data / "catalog.sqlite", timeout=patience(120), isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -91,7 +92,7 @@ def killed_between(
             caller.start()
             wait_until(lake_is_done, "the lake is changed")
             server.kill()
-        caller.join(30)
+        caller.join(patience(60))
         assert not caller.is_alive()
     server.start()
 
@@ -184,7 +185,7 @@ def test_a_commit_that_was_never_answered_can_be_repeated(server: ServerProcess,
             caller.start()
             time.sleep(0.3)  # the coordinator waits for the catalog now, or will
             server.kill()
-        caller.join(30)
+        caller.join(patience(60))
         assert not caller.is_alive()
     server.start()
     with tiering(server) as calls:
@@ -276,7 +277,7 @@ def test_kills_while_snapshots_are_registered(server: ServerProcess, name: str) 
         wait_until(partial(service.is_beyond, known), "progress")
         time.sleep(generator.uniform(0.0, 0.2))  # the crash comes at a random moment; nothing waits for it
         server.kill()
-        service.join(30)
+        service.join(patience(60))
         assert service.error is None
         assert service.acknowledged > known
         server.start()

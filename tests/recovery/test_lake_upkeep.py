@@ -16,6 +16,7 @@ from tests.lake.test_readers import check_all_see
 from tests.lake.test_rounds import FAR_FUTURE_MS
 from tests.support.lake_tables import TABLE_ID, Tierer, local_lake, people
 from tests.support.lake_upkeep import keyed_table, log_table, upkeep
+from tests.support.waiting import patience
 
 ROUNDS = 3
 
@@ -101,7 +102,7 @@ def test_killed_at_every_step(lake: IcebergFormat, data: Path) -> None:
         tables[step] = tierer, rows, snapshot_ids(tierer)
     specs = {step: tierer.spec for step, (tierer, _, _) in tables.items()}
     command = [sys.executable, "-c", PARENT, pickle.dumps((data, specs)).hex()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
     assert done.stdout.splitlines() == [f"{step}: -9" for step in STEPS], done.stderr
     for step, (tierer, rows, ids) in tables.items():
         check_finished_by_the_next_run(lake, Tierer(lake, tierer.spec), rows, ids, step)

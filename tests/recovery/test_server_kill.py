@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.log_workload import Reader, Survivor, Writer, check_bucket, create_table, read_all
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 
 ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS", "50"))
 BUCKETS = 3

@@ -18,7 +18,8 @@ from fluss.client.staged import StagedAppender, StagedAttempt, commit_staged, la
 from fluss.client.staged_commit import Commit, StagedFile
 from fluss.model.paths import TableBucket
 from tests.recovery.test_full_disk import disk, fill
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 
 __all__ = ["disk"]
 QUERY = "query"

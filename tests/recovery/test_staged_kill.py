@@ -26,7 +26,8 @@ from fluss.client.staged import StagedAppender, StagedAttempt, abort_staged, com
 from fluss.client.staged_commit import Commit, StagedFile
 from fluss.model.paths import TableBucket
 from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
 
 ROUNDS = max(28, int(os.environ.get("FLUSS_KILL_ROUNDS", "28")))
 BUCKETS = 3

@@ -22,8 +22,9 @@ from pathlib import Path
 import fluss
 from tests.support.lake_model import LakeModel
 from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
 from tests.support.tier_worker import start_service
+from tests.support.waiting import patience, wait_until
 
 ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS") or 30)
 KINDS = ("tierer", "tierer", "step", "step", "step", "step", "part of the server", "server")
@@ -51,7 +52,7 @@ class Tierers:
         number, step = rng.randrange(2), rng.choice(STEPS)
         self._end(self.processes[number])
         doomed = start_service(self._address, step, rng.randint(1, 4))
-        doomed.join(DEADLINE_SECONDS)
+        doomed.join(patience(DEADLINE_SECONDS))
         doomed.kill()
         assert doomed.exitcode == -9, f"it did not reach the step {step!r}, exit code {doomed.exitcode}"
         self.processes[number] = start_service(self._address)
@@ -63,7 +64,7 @@ class Tierers:
 
     def _end(self, process: BaseProcess) -> None:
         process.kill()
-        process.join(DEADLINE_SECONDS)
+        process.join(patience(DEADLINE_SECONDS))
 
 
 def strike(kind: str, rng: random.Random, server: ServerProcess, tierers: Tierers) -> str:

@@ -23,11 +23,12 @@ import pyarrow as pa
 
 import fluss
 from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess, wait_until
-from tests.support.time_limits import TEST_LIMIT_SECONDS
+from tests.support.server_process import ServerProcess
+from tests.support.time_limits import BASE_LIMIT_SECONDS
+from tests.support.waiting import patience, wait_until
 
 # A little less than a test may take at all, so that a failure shows what Spark said.
-PROGRESS_SECONDS = 0.8 * TEST_LIMIT_SECONDS
+PROGRESS_SECONDS = 0.8 * BASE_LIMIT_SECONDS
 WRITER_PAUSE_SECONDS = 0.1
 ROWS_PER_APPEND = 50
 REPOSITORY = Path(__file__).parents[2]
@@ -218,7 +219,7 @@ class SparkProgram:
         for process in (self._process, self._spare):
             if process is not None and process.poll() is None:
                 self._kill(process)
-        _, alive = psutil.wait_procs(self._left, timeout=30)
+        _, alive = psutil.wait_procs(self._left, timeout=patience(120))
         for left in alive:
             left.kill()
 

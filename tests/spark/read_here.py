@@ -23,8 +23,8 @@ from fluss.spark.arrow import spark_arrow_schema
 from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
 from fluss.spark.read.plan import Task
 from fluss.spark.source import FlussDataSource
-from tests.support.server_process import wait_until
 from tests.support.targets import Target
+from tests.support.waiting import wait_until
 
 STORED_COLUMN = "__stored_batch"
 

@@ -21,8 +21,8 @@ from pyspark.sql.types import StructType
 import fluss
 from fluss.spark.source import FlussDataSource
 from fluss.spark.stream.tasks import StreamTask
-from tests.support.server_process import wait_until
 from tests.support.targets import Target
+from tests.support.waiting import DEADLINE_SECONDS, wait_until
 
 Row = tuple[Any, ...]
 Offset = dict[str, Any]
@@ -92,7 +92,7 @@ class ReaderCalls:
         """Of all batches until there is nothing new."""
         return [row for batch in self.batches() for row in batch]
 
-    def rows_within(self, count: int, deadline_seconds: float = 30.0) -> list[Row]:
+    def rows_within(self, count: int, deadline_seconds: float = DEADLINE_SECONDS) -> list[Row]:
         """Of all batches until there are so many; partitions are found after a moment only."""
         found: list[Row] = []
 

@@ -16,7 +16,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-STALL_SECONDS = 100.0
+from tests.support.waiting import patience
+
+STALL_SECONDS = patience(100.0)
 POLL_SECONDS = 0.03
 
 Row = tuple[Any, ...]

@@ -20,6 +20,7 @@ from fluss.spark.connecting import open_table
 from fluss.spark.options import parse_options
 from tests.spark.conftest import Tables
 from tests.support.restartable import restartable_server
+from tests.support.waiting import patience
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 UTC = datetime.timezone.utc
@@ -237,7 +238,7 @@ def test_a_job_outlives_a_restart_of_the_server(spark: SparkSession) -> None:
         reading.start()
         server.goes_away()
         server.comes_back()
-        reading.join(120)
+        reading.join(patience(120))
         assert [tuple(row) for row in found] == [(rows, rows * (rows - 1) // 2)]
 
 

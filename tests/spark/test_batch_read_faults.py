@@ -15,8 +15,9 @@ from fluss.client.table_read.snapshot_plan import latest_snapshots
 from fluss.errors import ErrorCode, FlussError
 from tests.spark.read_here import Place, new_place
 from tests.support.restartable import ALL_LOCAL, RestartableServer, restartable_server
-from tests.support.server_process import START_DEADLINE_SECONDS, wait_until
+from tests.support.server_process import START_DEADLINE_SECONDS
 from tests.support.targets import running_target
+from tests.support.waiting import wait_until
 
 WIDE = "x" * 1_000
 # More than a reader keeps ready, so that it must ask the server again after the first batches.
@@ -24,7 +25,8 @@ LOG_ROWS = 130_000
 KEYED_ROWS = 25_000
 LOG = pa.schema([("id", pa.int64()), ("text", pa.string())])
 KEYED = fluss.Schema(pa.schema([("id", pa.int64()), ("version", pa.int32()), ("text", pa.string())]), ["id"])
-SOON_SECONDS = 20.0
+# Longer than any test: whoever waits for what was dropped, instead of being told, does not end.
+NEVER_GIVES_UP = {"scan.poll.timeout": 3_600_000}
 
 
 @pytest.fixture(params=["standalone", "apache"])
@@ -66,7 +68,7 @@ def read_with(batches: Iterator[Any], meanwhile: Callable[[], None], column: str
 def test_a_restart_in_the_middle_of_a_log(server: RestartableServer) -> None:
     with new_place(server.target) as place:
         path = log_table(place, LOG_ROWS)
-        reading = place.read(path, **{"scan.maxRecordsPerPartition": LOG_ROWS})
+        reading = place.read(path, **{"scan.maxRecordsPerPartition": LOG_ROWS, **NEVER_GIVES_UP})
         assert len(reading.tasks) == 1
         assert read_with(reading.batches(), lambda: restart(server)) == list(range(LOG_ROWS))
 
@@ -119,12 +121,10 @@ def test_a_table_that_is_dropped_in_the_middle(kind: str) -> None:
         else:
             path = place.create("keyed", KEYED, bucket_count=1)
             place.db.upsert(path, keyed_rows(range(KEYED_ROWS), 1))
-        reading = place.read(path, **{"scan.maxRecordsPerPartition": LOG_ROWS})
-        started = time.monotonic()
+        reading = place.read(path, **{"scan.maxRecordsPerPartition": LOG_ROWS, **NEVER_GIVES_UP})
         with pytest.raises(FlussError) as caught:
             read_with(reading.batches(), lambda: place.db.drop_table(path))
         assert caught.value.error_code == ErrorCode.TABLE_NOT_EXIST
-        assert time.monotonic() - started < SOON_SECONDS
         with pytest.raises(FlussError) as caught:
             reading.table()
         assert caught.value.error_code == ErrorCode.TABLE_NOT_EXIST
@@ -140,14 +140,12 @@ def test_a_partition_that_is_dropped_after_planning() -> None:
         for day in ("a", "b"):
             place.db.create_partition(path, {"day": day})
             place.db.append(path, [{"id": 1, "day": day}])
-        reading = place.read(path)
+        reading = place.read(path, **NEVER_GIVES_UP)
         admin = place.db.connection.get_admin()
         place.db._session.run(admin._calls.drop_partition(fluss.TablePath(*path.split(".")), {"day": "b"}, False))
-        started = time.monotonic()
         with pytest.raises(FlussError) as caught:
             reading.table()
         assert caught.value.error_code == ErrorCode.PARTITION_NOT_EXISTS
-        assert time.monotonic() - started < SOON_SECONDS
 
 
 def test_a_server_that_stays_away_is_waited_for_only_so_long() -> None:
@@ -159,7 +157,7 @@ def test_a_server_that_stays_away_is_waited_for_only_so_long() -> None:
         started = time.monotonic()
         with pytest.raises(FlussError, match=r"no rows for \d+ s"):
             read_with(reading.batches(), server.goes_away)
-        assert time.monotonic() - started < SOON_SECONDS
+        assert time.monotonic() - started >= 2
         with pytest.raises(FlussError, match=r"have not answered for \d+ s"):
             reading.table()
         server.comes_back()
@@ -177,7 +175,7 @@ def test_less_work_rather_than_the_newest_rows(server: RestartableServer) -> Non
             return session.run(latest_snapshots(session.cluster, table, [bucket]))
 
         if server.target.is_apache:
-            wait_until(find, "a snapshot", 60.0)
+            wait_until(find, "a snapshot")
         old = dict.fromkeys(range(100), 1)
         place.db.upsert(path, keyed_rows(range(50, 150), 2))
         newest = {number: 1 if number < 50 else 2 for number in range(150)}

@@ -15,8 +15,8 @@ from fluss.client.table_read import bucket_scan, key_fold
 from fluss.client.table_read.bucket_scan import MAX_ANSWERS_AHEAD, BucketScan
 from fluss.client.table_read.key_fold import SHARES, KeyFold
 from tests.spark.read_here import Place, new_place
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
+from tests.support.waiting import wait_until
 
 SCHEMA = fluss.Schema(pa.schema([("id", pa.int64()), ("text", pa.string())]), ["id"])
 KEYS = 5_000

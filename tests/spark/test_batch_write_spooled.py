@@ -26,11 +26,11 @@ from fluss.spark.write.markers import BATCH_MS, Markers
 from fluss.spark.write.messages import TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.task import abort, commit, run_task
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
+from tests.support.waiting import patience, wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = patience(60.0)
 
 
 @pytest.fixture(scope="module", params=["embedded", "apache"])
@@ -178,7 +178,8 @@ def test_an_append_that_outlasts_its_claim_is_not_done_twice(
     plan: WritePlan, added: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first attempt appends for longer than a claim lives; the second one comes when the claim would have ended."""
-    monkeypatch.setattr(claim, "CLAIM_MS", 6000)
+    monkeypatch.setattr(claim, "CLAIM_MS", int(patience(6000)))
+    monkeypatch.setattr(claim, "RENEWALS", 20)  # so a renewal may be late by nearly all of that time
     holding, go_on = threading.Event(), threading.Event()
     appends = []
 
@@ -193,7 +194,7 @@ def test_an_append_that_outlasts_its_claim_is_not_done_twice(
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(run_task, plan, identity, rows(0))
         assert holding.wait(DEADLINE_SECONDS)
-        ended = time.monotonic() + 6.6
+        ended = time.monotonic() + patience(6.6)
         second = pool.submit(run_task, plan, identity, rows(0))
         wait_until(lambda: len(appends) > 1 or time.monotonic() > ended, "the end of a claim that nobody renews")
         go_on.set()

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from fluss.errors import FlussError
 from fluss.spark.write.whole_input import spark_stream, whole
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 
 class Notes(DataSourceArrowWriter):
@@ -31,7 +31,10 @@ class Notes(DataSourceArrowWriter):
         except FlussError as error:
             end = error.message
         stream = "stream" if spark_stream() is not None else "nothing"
-        Path(self._path).write_text(f"{rows} rows, {stream}, {end}")
+        # Whole when it is there: after a failure nobody waits for this task, and the test may look at any moment.
+        unfinished = Path(f"{self._path}.unfinished")
+        unfinished.write_text(f"{rows} rows, {stream}, {end}")
+        unfinished.rename(self._path)
         return WriterCommitMessage()
 
 

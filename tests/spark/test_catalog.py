@@ -16,6 +16,7 @@ import fluss.spark
 from fluss import FlussError
 from tests.spark.conftest import Tables
 from tests.spark.stream_queries import ended
+from tests.support.waiting import patience
 
 NAME = "fl"
 SESSION_ADDRESS = "spark.sql.fluss.bootstrap.servers"
@@ -271,7 +272,9 @@ def test_registering_again_and_in_another_thread_changes_the_address(tables: Tab
     tables.create("t", pa.schema([("id", pa.int64())]))
     fluss.spark.catalog.register(tables.spark, "moved", "127.0.0.1:1")
     with ThreadPoolExecutor(1) as other:
-        other.submit(fluss.spark.catalog.register, tables.spark, "moved", tables.target.bootstrap_servers).result(100)
+        other.submit(fluss.spark.catalog.register, tables.spark, "moved", tables.target.bootstrap_servers).result(
+            patience(100)
+        )
     assert rows(tables.spark, f"SHOW TABLES IN moved.{tables.name}") == [(tables.name, "t", False)]
 
 

@@ -26,6 +26,7 @@ from tests.spark.cluster_job import ATTEMPTED_ROWS, ATTEMPTED_TASKS, FAILING, RO
 from tests.support.spark_cluster import SparkCluster
 from tests.support.targets import Target, running_target
 from tests.support.time_limits import TEST_LIMIT_SECONDS
+from tests.support.waiting import patience
 
 REPOSITORY = Path(__file__).parents[2]
 # A little less than a test may take at all, so that a failure shows what Spark said.
@@ -97,7 +98,7 @@ class DriverProgram:
         assert self._process.stdout is not None
         self._process.stdin.close()
         try:
-            self._process.wait(60)
+            self._process.wait(patience(60))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -148,7 +149,8 @@ def test_a_pipeline_on_a_cluster(target: Target, driver: DriverProgram, tmp_path
         db.create_table(keys, SCHEMA, primary_keys=["id"], bucket_count=4)
         sinks = {copy: str(tmp_path / "copy"), keys: str(tmp_path / "keys")}
         options = {"bootstrap.servers": target.bootstrap_servers}
-        answer = driver.run({"job": "pipeline", "options": options, "source": source, "sinks": sinks})
+        job = {"job": "pipeline", "options": options, "source": source, "sinks": sinks, "hosts": len(HOSTS)}
+        answer = driver.run(job)
         for table in (source, copy, keys):
             assert (answer[table]["rows"], answer[table]["ids"]) == (ROWS, sum(range(ROWS))), table
         assert answer["hosts"] == sorted(HOSTS), "one executor did nothing"

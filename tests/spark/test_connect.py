@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from tests.spark.conftest import Tables
 from tests.spark.test_session import run_script
+from tests.support.peers import free_ports
+from tests.support.waiting import patience
 
 
 def test_connect_reads_writes_and_attaches(tables: Tables, tmp_path: Path) -> None:
@@ -76,12 +78,10 @@ def test_the_session_of_a_connect_server_that_runs(tables: Tables, tmp_path: Pat
     client = textwrap.dedent(CLIENT).replace("SERVERS", repr(tables.target.bootstrap_servers))
     client = client.replace("TABLE", repr(tables.path("t")))
     script = f"""
-        import os, socket, subprocess, sys
+        import os, subprocess, sys
         import fluss.spark
 
-        with socket.socket() as chosen:
-            chosen.bind(("127.0.0.1", 0))
-            port = chosen.getsockname()[1]
+        port = {free_ports(1)[0]}
         spark = fluss.spark.session(master="local[1]", config={{
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
             "spark.connect.grpc.binding.port": port,
@@ -94,7 +94,7 @@ def test_the_session_of_a_connect_server_that_runs(tables: Tables, tmp_path: Pat
         for key in [key for key in client if key.startswith("PYSPARK_")]:
             del client[key]
         program = [sys.executable, "-c", {client!r}]
-        done = subprocess.run(program, env=client, capture_output=True, text=True, timeout=90)
+        done = subprocess.run(program, env=client, capture_output=True, text=True, timeout={patience(180)})
         assert done.returncode == 0, done.stderr[-3000:]
         print(done.stdout.strip().splitlines()[-1])
         spark.stop()

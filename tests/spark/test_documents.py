@@ -16,8 +16,8 @@ import fluss
 import fluss.spark
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS, python_blocks
 from tests.spark.stream_queries import ended
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
+from tests.support.waiting import wait_until
 
 SETTING = "spark.sql.fluss.bootstrap.servers"
 

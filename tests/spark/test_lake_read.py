@@ -16,9 +16,9 @@ import fluss
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.source import FlussDataSource
 from tests.spark.lake_reads import address, lake_server, planned_count, planned_read, read
-from tests.support.server_process import wait_until
 from tests.support.tiering import OPTIONS, REGIONAL, LakeTable, by_id, person
 from tests.support.union_reads import EXPIRING, drop_partition, expire
+from tests.support.waiting import wait_until
 
 BY_POSITION = replace(OPTIONS, position_deletes_from_bytes=0, position_deletes_max_share=1.0, max_deleted_share=10.0)
 

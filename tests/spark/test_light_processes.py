@@ -11,6 +11,7 @@ import sys
 import pyarrow as pa
 
 from tests.spark.read_here import Place
+from tests.support.waiting import patience
 
 PROGRAM = """
 import sys
@@ -33,5 +34,5 @@ def test_planning_and_reading_do_without_pandas(place: Place) -> None:
     path = place.create("t", pa.schema([("id", pa.int64()), ("name", pa.string())]), bucket_count=1)
     place.db.append(path, pa.table({"id": range(5_000), "name": [f"name {number}" for number in range(5_000)]}))
     arguments = [sys.executable, "-c", PROGRAM, place.target.bootstrap_servers, path]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=patience(120), check=False)
     assert done.stdout.split() == ["1", "1", "False"], done.stderr

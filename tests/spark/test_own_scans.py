@@ -13,6 +13,7 @@ from pyspark.sql.datasource import EqualTo, Filter
 from fluss.spark.java_classes import load_if_possible
 from fluss.spark.source import FlussDataSource
 from tests.spark.conftest import Tables
+from tests.support.waiting import patience
 
 ROWS = pa.table({"id": list(range(100)), "name": [f"n{number}" for number in range(100)], "even": [True, False] * 50})
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
@@ -75,7 +76,7 @@ def test_another_thread_has_the_same(frame: DataFrame, tables: Tables) -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    thread.join(120)
+    thread.join(patience(120))
     ((plan, numbers),) = found
     assert "name#" not in plan
     assert numbers == [100, 1, 100, 10, 101]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from tests.support.server_process import START_DEADLINE_SECONDS
 
 SCHEMA = pa.schema([("id", pa.int64())])
 AWAY_SECONDS = 2.0
-SOON_SECONDS = 60.0
 """For what takes a second on a machine with nothing else to do."""
 
 
@@ -64,12 +62,10 @@ def test_a_program_that_starts_while_the_server_is_away(
 
 
 def test_a_wrong_address_of_a_source(nobody: dict[str, str]) -> None:
-    started = time.monotonic()
     with pytest.raises(FlussError, match=r"not answered for 1 s: is the address right.*scan\.poll\.timeout") as caught:
         FlussDataSource(nobody).schema()
     assert nobody["bootstrap.servers"] in caught.value.message
     assert caught.value.error_code == ErrorCode.NETWORK_EXCEPTION
-    assert time.monotonic() - started < SOON_SECONDS
 
 
 def test_a_wrong_address_of_a_sink(tables: Tables, nobody: dict[str, str], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.spark.conftest import Tables, new_tables
 from tests.spark.stream_queries import Seen, run_to_end, running, wait_for_rows
 from tests.support.restartable import RestartableServer, restartable_server
+from tests.support.waiting import patience
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 KILLS = 2
@@ -21,7 +22,7 @@ ROWS_PER_APPEND = 50
 PAUSE_SECONDS = 0.02
 ROWS_AHEAD = 5_000
 """Of the writer before the query, so that a slow machine is not flooded."""
-LAST_WRITE_SECONDS = 100.0
+LAST_WRITE_SECONDS = patience(100.0)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fluss.spark import connecting
 from fluss.spark.stream import planner, table_watch
 from tests.spark.reader_calls import ReaderTables, new_database
 from tests.support.restartable import RestartableServer, restartable_server
-from tests.support.server_process import wait_until
+from tests.support.waiting import patience, wait_until
 
 SHORT_LIVED: dict[str, Any] = {"bucket_count": 1, "bucket_keys": None, "properties": {"table.log.ttl": "1 s"}}
 
@@ -155,7 +155,7 @@ def test_restarts_take_time_and_nothing_else(tables: ReaderTables, server: Resta
         wait_until(lambda: away or not asking.is_alive(), "the driver goes on without an answer")
         assert away[0] == query.offset
         server.comes_back()
-        asking.join(60)
+        asking.join(patience(60))
         assert sorted(row[0] for row in [*rows, *away[1]]) == sorted(
             row[0] for row in rows + query.rows(query.offset, end)
         )
@@ -198,7 +198,7 @@ def test_a_query_that_begins_while_servers_are_away_waits_for_them(
         waiting = threading.Thread(target=lambda: found.extend(query.next_rows()))
         waiting.start()
         server.comes_back()
-        waiting.join(60)
+        waiting.join(patience(60))
         assert sorted(row[0] for row in found) == list(range(5))
         assert query.offset != checkpoint
 

@@ -11,8 +11,8 @@ import pytest
 
 from fluss.errors import FlussError
 from tests.spark.reader_calls import ReaderCalls, ReaderTables, new_database
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
+from tests.support.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string()), ("day", pa.string())])
 

@@ -24,6 +24,7 @@ from tests.spark.reader_calls import ReaderTables
 from tests.spark.stream_queries import STALL_SECONDS, Seen, logged_offsets, run_to_end, running, wait_for_rows
 from tests.spark.test_stream_loss import SHORT_LIVED, earliest, fill_until_expired
 from tests.support.restartable import restartable_server
+from tests.support.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 ROW_TEXT = "x" * 100
@@ -48,13 +49,19 @@ def test_partitions_that_come_and_go_while_a_query_runs(tables: Tables, tmp_path
         add_partition(tables, "tue", 10)
         wait_for_rows(query, seen, 20)
         fluss.spark.drop_partition(tables.spark, path, {"day": "mon"}, options=tables.options())
-        count, deadline = 20, time.monotonic() + STALL_SECONDS
-        # Only when the partition has left the offsets does the query know of the drop.
-        while len(logged_offsets(tmp_path / "c")[-1]["partitions"]) > 1:
-            assert time.monotonic() < deadline, "the drop is not noticed"
+        count = 20
+
+        def is_noticed() -> bool:
+            """Only when the partition has left the offsets does the query know of the drop."""
+            nonlocal count
+            if len(logged_offsets(tmp_path / "c")[-1]["partitions"]) == 1:
+                return True
             tables.db.append(path, rows(count, 1, day="tue"))
             count += 1
             wait_for_rows(query, seen, count)
+            return False
+
+        wait_until(is_noticed, "the drop is noticed", STALL_SECONDS)
         tables.db.append(path, rows(count, 5, day="tue"))
         wait_for_rows(query, seen, count + 5)
     assert seen.column() == list(range(count + 5))

@@ -16,13 +16,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 import fluss
 from tests.spark.conftest import Tables
 from tests.spark.stream_queries import Seen, ended, logged_offsets, run_to_end, running, wait_for, wait_for_rows
+from tests.support.waiting import patience
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 BUCKETS = 3
 STEPS_PER_BATCH = 40
 """Of a writer beside a query, so that a slow machine is not flooded."""
 PAUSE_SECONDS = 0.02
-LAST_WRITE_SECONDS = 100.0
+LAST_WRITE_SECONDS = patience(100.0)
 
 
 def rows(first: int, count: int) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from fluss.spark.stream import task_read
 from fluss.spark.stream.planner import MAX_IDLE_PAUSE_SECONDS
 from tests.spark.reader_calls import ReaderTables, new_database
 from tests.support.targets import running_target
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(params=["standalone", "apache"])
@@ -111,8 +112,7 @@ def test_a_time_is_exact_though_the_clock_here_is_behind(tables: ReaderTables, m
 
 def _next_millisecond() -> None:
     now = time.time_ns() // 1_000_000
-    while time.time_ns() // 1_000_000 <= now + 1:
-        time.sleep(0.001)
+    wait_until(lambda: time.time_ns() // 1_000_000 > now + 1, "a later millisecond")
 
 
 def test_offsets_begin_where_they_say_and_other_buckets_at_their_beginning(tables: ReaderTables) -> None:

@@ -27,7 +27,7 @@ from fluss.spark.session_options import SESSION_OPTIONS_VARIABLE
 from fluss.spark.write.foreach_batch import STOPPED_TEXT
 from tests.spark.conftest import Tables
 from tests.spark.stream_queries import ended
-from tests.support.server_process import wait_until
+from tests.support.waiting import wait_until
 
 EVENTS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 SPARK_SCHEMA = "id bigint, name string"

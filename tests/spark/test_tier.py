@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 import fluss
 import fluss.spark
 from fluss.errors import ErrorCode, FlussError
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
 from tests.support.tiering import OPTIONS, REGIONAL, LakeTable, Watching, person
+from tests.support.waiting import patience, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +73,12 @@ def test_as_a_service_with_the_address_of_the_session(spark: SparkSession, db: f
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        wait_until(lambda: len(table.lake_rows()) == 5, "rows are in the lake", 60)
+        wait_until(lambda: len(table.lake_rows()) == 5, "rows are in the lake")
         db.append(table.name, [person(5)])
-        wait_until(lambda: len(table.lake_rows()) == 6, "the next one is, too", 60)
+        wait_until(lambda: len(table.lake_rows()) == 6, "the next one is, too")
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(patience(60))
         spark.conf.unset("spark.sql.fluss.bootstrap.servers")
     assert outcome == [[]], "it ended when it was told"
     table.check([person(n) for n in range(6)])

@@ -20,7 +20,8 @@ import fluss
 from tests.spark.killed_pipeline import kill_worker
 from tests.support.lake_model import LakeModel
 from tests.support.peers import free_ports
-from tests.support.server_process import COMMAND, ServerProcess, wait_until
+from tests.support.server_process import COMMAND, ServerProcess
+from tests.support.waiting import patience, wait_until
 
 KINDS = ("driver", "worker", "server")
 ROUNDS = max(len(KINDS), int(os.environ.get("FLUSS_KILL_ROUNDS") or 0) // 10)
@@ -60,7 +61,7 @@ class Driver:
         """Nothing of it is left afterwards."""
         if self._process.poll() is None:
             self.kill()
-        _, alive = psutil.wait_procs(self._left, timeout=30)
+        _, alive = psutil.wait_procs(self._left, timeout=patience(120))
         for process in alive:
             process.kill()
 

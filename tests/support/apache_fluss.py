@@ -26,10 +26,11 @@ import pytest
 
 from tests.support.peers import PeerMissingError, free_ports, make_once, run_fetch
 from tests.support.time_limits import TestHangsError
+from tests.support.waiting import patience
 
 VERSION = "0.9.1"
-START_TIMEOUT_SECONDS = 90.0
-STOP_TIMEOUT_SECONDS = 15.0
+START_TIMEOUT_SECONDS = patience(90.0)
+STOP_TIMEOUT_SECONDS = patience(15.0)
 USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 # A ceiling for the heaps when the cluster only serves tests; benchmarks run with the defaults of the Java machine.

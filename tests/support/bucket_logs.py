@@ -15,8 +15,9 @@ from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer, FlushMode
 from fluss.server.storage.log.options import LogOptions
+from tests.support.waiting import patience
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = patience(60.0)
 
 
 class TestLoop:

@@ -16,11 +16,12 @@ from pathlib import Path
 from tests.support.peers import free_ports
 from tests.support.server_process import LOOPBACK, ServerProcess
 from tests.support.targets import Target
+from tests.support.waiting import patience
 from tests.support.wire import WireClient
 
 RELAY_HOST = "127.0.0.2"
 CHUNK_BYTES = 1 << 16
-START_DEADLINE_SECONDS = 20.0
+START_DEADLINE_SECONDS = patience(60.0)
 
 
 class Relay:

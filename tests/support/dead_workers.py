@@ -23,9 +23,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.waiting import patience
+
 VARIABLE = "FLUSS_TEST_PROCESS"
 POLL_SECONDS = 0.5
-KILL_SECONDS = 20.0
+KILL_SECONDS = patience(60.0)
 REPOSITORY = Path(__file__).parents[2]
 
 _crashed_before: set[str] = set()

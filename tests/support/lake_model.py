@@ -23,6 +23,7 @@ from fluss.lake.tables.opening import lake_of
 from fluss.lake.tiering.planning import read_log_ends
 from fluss.model.paths import ChangeType
 from tests.support.tiering import LakeTable
+from tests.support.waiting import patience
 
 SCHEMA = pa.schema([pa.field("region", pa.string(), False), pa.field("id", pa.int64(), False), ("text", pa.string())])
 REGIONS = ("eu", "us")
@@ -188,7 +189,7 @@ class LakeModel:
     def end(self) -> None:
         """Everything that was begun is written when this returns."""
         self._ended.set()
-        self._thread.join(120)
+        self._thread.join(patience(120))
         assert not self._thread.is_alive(), "the last write does not end"
         if self._error is not None:
             raise self._error

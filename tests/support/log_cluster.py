@@ -5,8 +5,7 @@ Batches have the columns `id INT, name STRING`, uncompressed, so tests can say w
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,7 +22,6 @@ from fluss.server.embedded import EmbeddedCluster
 from tests.support.coordinator import int_column, table_document, text_column
 from tests.support.wire import WireClient
 
-DEADLINE_SECONDS = 20.0
 ARROW_SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 COLUMNS = (int_column("id"), text_column("name"))
 
@@ -47,14 +45,6 @@ def ids_of(records: bytes, schema: pa.Schema = ARROW_SCHEMA) -> list[int]:
         if rows is not None:
             found += rows.column(0).to_pylist()
     return found
-
-
-def wait_for(condition: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait until the condition holds; fails with `what` after the deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"still not so after {seconds} s: {what}"
-        time.sleep(0.005)
 
 
 class LogCluster:

@@ -19,8 +19,9 @@ from fluss.codec.row_log_batch import decode_row_batch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
+from tests.support.waiting import patience
 
-READ_DEADLINE_SECONDS = 60.0
+READ_DEADLINE_SECONDS = patience(120.0)
 MAX_FETCH_BYTES = 8 * 1024 * 1024
 # Apache Fluss tells a tablet server what it leads a moment after it has told everybody else.
 NOT_YET_LEADING = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION})

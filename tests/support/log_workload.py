@@ -23,13 +23,14 @@ from fluss.codec.log_batch import check_crc, iter_batches
 from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from tests.support.waiting import patience
 from tests.support.wire import WireClient
 
 SCHEMA = pa.schema([("writer", pa.int64()), ("counter", pa.int64()), ("padding", pa.string())])
 MAX_IN_FLIGHT = 5
 ROWS_PER_BATCH = 20
 RETRY_PAUSE_SECONDS = 0.02
-CONNECTION_TIMEOUT_SECONDS = 10.0
+CONNECTION_TIMEOUT_SECONDS = patience(60.0)
 _RETRIABLE = frozenset({1, 3, 10, 12, 14, 21, 25, 26, 44})
 
 
@@ -113,10 +114,10 @@ class Survivor(threading.Thread):
     def finish(self, deadline_seconds: float = 60.0) -> None:
         """Stop, wait for the end, raise what went wrong."""
         self.stopping.set()
-        self.join(deadline_seconds)
+        self.join(patience(deadline_seconds))
         if self.error is not None:
             raise self.error
-        assert not self.is_alive(), f"{self.name} did not end within {deadline_seconds:.0f} s"
+        assert not self.is_alive(), f"{self.name} did not end within {patience(deadline_seconds):.0f} s"
 
 
 class Writer(Survivor):

@@ -19,10 +19,11 @@ from fluss.server.network.limits import NetworkLimits
 from fluss.server.network.server import BoundListener, NetworkServer
 from fluss.server.network.service import Handler, Piece, ProduceRequest, RequestContext
 from fluss.server.security.sasl import Credentials
+from tests.support.waiting import patience
 from tests.support.wire import WireClient
 
 Result = TypeVar("Result")
-START_DEADLINE_SECONDS = 20.0
+START_DEADLINE_SECONDS = patience(60.0)
 
 
 class ToyService:
@@ -71,7 +72,7 @@ class ToyService:
         self.order.append(("database_exists", context.request_id))
         parked = asyncio.get_running_loop().create_future()
         self.parked.append(parked)
-        exists = await asyncio.wait_for(parked, 60)
+        exists = await asyncio.wait_for(parked, patience(60))
         return pb.DatabaseExistsResponse(exists=exists)
 
     def list_tables(self, context: RequestContext, request: pb.ListTablesRequest) -> pb.ListTablesResponse:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import random
 import socket
 import subprocess
@@ -19,6 +20,7 @@ PEERS = CHECKOUT / ".peers"
 FETCH_TIMEOUT_SECONDS = 300
 # Systems begin at 32768 (Linux) or 49152 when a program asks for any port; Spark Connect takes 15002.
 NEVER_HANDED_OUT = range(16_000, 32_000)
+PORT_SHARES = 32
 
 
 class PeerMissingError(Exception):
@@ -68,13 +70,22 @@ def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that are free now, all different, and that nobody gets without asking for them.
 
     Between this call and the start of a server, and while a server is restarted, they belong to nobody: a port that the
-    system hands out by itself could be another program's by then.
+    system hands out by itself could be another program's by then. The other processes of a test run draw from other
+    ports, since two of them would now and then find the same one free.
     """
+    own = _ports_of_this_process(os.environ.get("PYTEST_XDIST_WORKER", ""))
     found: list[int] = []
     while len(found) < count:
-        port = random.choice(NEVER_HANDED_OUT)
+        port = random.choice(own)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             if port not in found:
                 found.append(port)
     return found
+
+
+def _ports_of_this_process(worker: str) -> range:
+    """The share of a process of pytest-xdist (`gw0`, `gw1`, ...), or of a run in one process."""
+    digits = worker.removeprefix("gw")
+    share = (1 + int(digits)) % PORT_SHARES if digits.isdecimal() else 0
+    return NEVER_HANDED_OUT[share::PORT_SHARES]

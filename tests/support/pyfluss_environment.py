@@ -28,11 +28,12 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.peers import CHECKOUT, PeerMissingError, make_once, run_fetch
+from tests.support.waiting import patience
 
 PYFLUSS_VERSION = "1.0.0"
-CASE_TIMEOUT_SECONDS = 90.0
+CASE_TIMEOUT_SECONDS = patience(90.0)
 # The parent's patience beyond the case's own timeout: a worker that does not even report a timeout is stuck.
-REPORT_GRACE_SECONDS = 15.0
+REPORT_GRACE_SECONDS = patience(15.0)
 MAX_PARALLEL_CASES = 4
 
 

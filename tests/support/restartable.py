@@ -24,10 +24,11 @@ from tests.support.log_workload import create_table
 from tests.support.peers import PeerMissingError, free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.targets import Target
+from tests.support.waiting import patience
 from tests.support.wire import WireClient
 
 STANDALONE_TABLETS = 2
-SOUND_WITHIN_SECONDS = 15.0
+SOUND_WITHIN_SECONDS = patience(15.0)
 _SHARED_OPTIONS = {
     "log.segment.file-size": "16kb",
     "log.index.interval-size": "1kb",

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 import fluss
+from tests.support.waiting import patience
 
-WAIT_MS = 20_000
+WAIT_MS = int(patience(60_000))
 ONE_BATCH_AT_A_TIME = {"scanner.log.fetch.max-bytes": "1", "scanner.log.fetch.max-bytes-for-bucket": "1"}
 """An answer to a fetch has one batch; with a `MAX_READY_BYTES` of 1 hardly anything is read ahead."""
 ROWS = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())])

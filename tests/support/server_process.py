@@ -13,29 +13,20 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import psutil
 
 from tests.support.peers import free_ports
+from tests.support.waiting import patience, wait_until
 
-START_DEADLINE_SECONDS = 60.0
-STOP_DEADLINE_SECONDS = 40.0
-POLL_SECONDS = 0.01
+START_DEADLINE_SECONDS = patience(120.0)
+STOP_DEADLINE_SECONDS = patience(90.0)
 
 LOOPBACK = "127.0.0.1"
 COMMAND = (sys.executable, "-m", "fluss.cli.main")
-
-
-def wait_until(condition: Callable[[], object], what: str, deadline_seconds: float = 30.0) -> None:
-    """Wait for a condition to become true; AssertionError names it when it does not."""
-    deadline = time.monotonic() + deadline_seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {deadline_seconds} s: {what}"
-        time.sleep(POLL_SECONDS)
 
 
 class ServerFailedError(AssertionError):
@@ -72,11 +63,9 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start the command and wait for its ready line."""
-        started_at = time.monotonic()
         with self.log_path.open("ab") as log_file:
             self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log_file, text=True)
         self.ready_line = self._wait_ready()
-        self.ready_seconds = time.monotonic() - started_at
 
     def _wait_ready(self) -> str:
         stream = self.process.stdout
@@ -165,9 +154,9 @@ class ServerProcess:
             raise
 
 
-def run_command(arguments: Sequence[str], deadline_seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
+def run_command(arguments: Sequence[str], deadline_seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
     """Run a `fluss` command to its end."""
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=deadline_seconds)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=patience(deadline_seconds))
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from fluss.spark.environment import prepare_environment
+from tests.support.waiting import patience, wait_until
 
 START_DEADLINE_SECONDS = 240.0
-POLL_SECONDS = 0.05
-STOP_SECONDS = 10.0
+STOP_SECONDS = patience(30.0)
 SMALL_HEAP = "256m"
 
 
@@ -72,15 +71,17 @@ class SparkCluster:
         return log
 
     def _wait_for(self, log: Path, pattern: str) -> str:
-        deadline = time.monotonic() + START_DEADLINE_SECONDS
-        while True:
+        def found() -> re.Match[str] | None:
             text = log.read_text(errors="replace")
-            if found := re.search(pattern, text):
-                return found.group(1)
             ended = [process.pid for process in self._processes if process.poll() is not None]
             assert not ended, f"a process of the Spark cluster ended: {text}"
-            assert time.monotonic() < deadline, f"not in {log} within {START_DEADLINE_SECONDS} s: {pattern}\n{text}"
-            time.sleep(POLL_SECONDS)
+            return re.search(pattern, text)
+
+        match = wait_until(
+            found, f"{pattern} in {log}", START_DEADLINE_SECONDS, seen=lambda: log.read_text(errors="replace")
+        )
+        assert match is not None
+        return match.group(1)
 
     def stop(self) -> None:
         """End all processes."""

@@ -17,6 +17,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.network.service import ProduceRequest
 from tests.support.log_cluster import arrow_batch, ids_of
 from tests.support.tablet import TabletHarness
+from tests.support.waiting import patience
 
 QUERY = "query"
 TIMEOUT_MS = 10_000
@@ -168,7 +169,7 @@ async def staged(tablet: StagedTablet, table: int, writer_id: int, *rows: list[i
 
 
 async def _first_bucket(answer: Any) -> staged_pb.PbStageLogRespForBucket:
-    result: staged_pb.PbStageLogRespForBucket = (await asyncio.wait_for(answer, 20)).buckets_resp[0]
+    result: staged_pb.PbStageLogRespForBucket = (await asyncio.wait_for(answer, patience(60))).buckets_resp[0]
     return result
 
 

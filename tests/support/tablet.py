@@ -17,8 +17,9 @@ from fluss.server.storage.files import FileSystem
 from fluss.server.tablet.service import TabletService
 from tests.support.coordinator import CoordinatorHarness, table_document
 from tests.support.log_cluster import COLUMNS
+from tests.support.waiting import patience
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = patience(60.0)
 
 
 class HeldFiles(FileSystem):
@@ -125,11 +126,3 @@ class TabletHarness:
 
 async def _settle(answer: Any) -> Any:
     return await answer if asyncio.iscoroutine(answer) else answer
-
-
-async def eventually(condition: Callable[[], object], what: str) -> None:
-    """Let the loop run until the condition holds."""
-    deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, f"still not so after {DEADLINE_SECONDS} s: {what}"
-        await asyncio.sleep(0.002)

@@ -19,8 +19,9 @@ from multiprocessing.process import BaseProcess
 import fluss
 from fluss.model.paths import TablePath
 from tests.support.tiering import OPTIONS, Watching, tierer
+from tests.support.waiting import patience
 
-WORKER_SECONDS = 60.0
+WORKER_SECONDS = patience(120.0)
 EVERY_SECONDS = 0.1
 # Buckets are small here: with the usual thresholds every round would write them anew. With these, few changes hide old
 # rows by position deletes, and many do not.

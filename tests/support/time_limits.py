@@ -27,8 +27,11 @@ from typing import TextIO
 
 import pytest
 
+from tests.support.waiting import patience
+
 # Generous, since it is only there for tests that would never end.
-TEST_LIMIT_SECONDS = float(os.environ.get("FLUSS_TEST_LIMIT_SECONDS", "300"))
+BASE_LIMIT_SECONDS = float(os.environ.get("FLUSS_TEST_LIMIT_SECONDS", "300"))
+TEST_LIMIT_SECONDS = patience(BASE_LIMIT_SECONDS)
 STACKS_SECONDS = 0.5 * TEST_LIMIT_SECONDS
 LAST_RESORT_SECONDS = 1.5 * TEST_LIMIT_SECONDS
 REPEAT_SECONDS = 0.1 * TEST_LIMIT_SECONDS

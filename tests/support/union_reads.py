@@ -11,8 +11,8 @@ from fluss.client.scanner import Predicate
 from fluss.client.table_read.lake_options import LakeOptions
 from fluss.client.table_read.lake_plan import UnionPlan, plan_union
 from fluss.client.table_read.lake_read import read_union
-from tests.support.server_process import wait_until
 from tests.support.tiering import LakeTable, Rows
+from tests.support.waiting import wait_until
 
 # Small segments that expire quickly where a table says so.
 SERVER = {

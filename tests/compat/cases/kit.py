@@ -17,9 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.support.waiting import eventually, patience
+
 fluss: Any = importlib.import_module("fluss")
 
-POLL_DEADLINE_SECONDS = 30.0
+POLL_DEADLINE_SECONDS = patience(60.0)
 
 CaseBody = Callable[["Context"], Awaitable[None]]
 
@@ -124,20 +126,24 @@ class Context:
         """Apache Fluss elects leaders after the answer to CREATE_TABLE; readiness is when offsets can be listed."""
         admin = await self.admin()
         earliest = fluss.OffsetSpec.earliest()
-        deadline = time.monotonic() + POLL_DEADLINE_SECONDS
-        while True:
+        errors: list[str] = []
+
+        async def can_be_listed() -> bool:
             try:
                 ids = list(range(buckets))
                 if partition is None:
                     await admin.list_offsets(path, ids, earliest)
                 else:
                     await admin.list_partition_offsets(path, partition, ids, earliest)
-                return
             except fluss.FlussError as error:
+                errors.append(str(error))
                 transient = ("No leader found", "not ready", "not leader", "does not exist", "No route")
-                if time.monotonic() > deadline or not any(text in str(error) for text in transient):
+                if not any(text in errors[-1] for text in transient):
                     raise
-                await asyncio.sleep(0.05)
+                return False
+            return True
+
+        await eventually(can_be_listed, f"leaders of {path}", seen=lambda: errors[-1])
 
     async def create_partition(self, path: Any, buckets: int = 1, **spec: str) -> int:
         """Create a partition, wait for its leaders, return its id."""

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_batches, poll_records, raises
+from tests.support.waiting import eventually, patience
 
 ONE_KEY = pa.schema([("id", pa.int32()), ("region", pa.string()), ("value", pa.float64())])
 TWO_KEYS = pa.schema([("id", pa.int32()), ("dt", pa.string()), ("region", pa.string())])
@@ -200,7 +201,7 @@ async def rows_wait_for_their_partition(context: Context) -> None:
     done, _ = await asyncio.wait([flushed], timeout=0.5)
     assert not done
     partition = await context.create_partition(path, region="LATE")
-    await asyncio.wait_for(flushed, 15)
+    await asyncio.wait_for(flushed, patience(60))
     assert await admin.list_partition_offsets(path, "LATE", [0], fluss.OffsetSpec.latest()) == {0: 1}
     scanner = await (await context.table(path)).new_scan().create_log_scanner()
     scanner.subscribe_partition(partition, 0, fluss.EARLIEST_OFFSET)
@@ -218,10 +219,11 @@ async def automatic_partitions(context: Context) -> None:
     }
     path = await context.create(ONE_KEY, partition_keys=["region"], properties=properties)
     year = datetime.datetime.now(datetime.timezone.utc).year
-    deadline = time.monotonic() + 15
-    while await names(context, path) != [str(year), str(year + 1)]:
-        assert time.monotonic() < deadline, await names(context, path)
-        await asyncio.sleep(0.05)
+
+    async def are_there() -> bool:
+        return await names(context, path) == [str(year), str(year + 1)]
+
+    await eventually(are_there, "the partitions of this year and the next")
     await context.wait_for_leaders(path, 1, str(year))
     await context.append(path, [{"id": 1, "region": str(year)}])
     latest = fluss.OffsetSpec.latest()

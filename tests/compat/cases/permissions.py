@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -11,6 +9,7 @@ import pyarrow as pa
 
 from tests.compat.cases.cluster import SASL, connect
 from tests.compat.cases.kit import Context, case, fluss, poll_records, raises
+from tests.support.waiting import eventually
 
 T = TypeVar("T")
 
@@ -26,14 +25,21 @@ async def login(context: Context, user: str) -> Any:
 
 async def when_allowed(context: Context, call: Callable[[], Awaitable[T]]) -> T:
     """The peer hears of new permissions through ZooKeeper, a moment after it has answered; ours has them at once."""
-    deadline = time.monotonic() + 10
-    while True:
+    if not context.is_apache:
+        return await call()
+    results: list[T] = []
+
+    async def is_allowed() -> bool:
         try:
-            return await call()
-        except fluss.FlussError:
-            if not context.is_apache or time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.1)
+            results.append(await call())
+        except fluss.FlussError as error:
+            errors.append(error)
+            return False
+        return True
+
+    errors: list[Exception] = []
+    await eventually(is_allowed, "the call is allowed", seen=lambda: errors[-1])
+    return results[0]
 
 
 @case(server="guarded", peer=True)

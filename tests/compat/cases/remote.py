@@ -5,19 +5,17 @@ The server of these cases rolls a segment for every batch and uploads every seco
 
 from __future__ import annotations
 
-import asyncio
 import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_batches, poll_records
+from tests.support.waiting import eventually
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())])
 LOCAL_SEGMENTS = 2
-UPLOAD_DEADLINE_SECONDS = 30
 
 
 def segments(directory: str, table: str, table_id: int) -> list[Path]:
@@ -35,14 +33,18 @@ async def tiered_table(context: Context, batches: int, **descriptor: Any) -> Any
     for number in range(batches):
         await context.append(path, [{"id": number * 2, "name": f"n{number}", "score": 0.5}, {"id": number * 2 + 1}])
     table_id = (await context.table(path)).get_table_info().table_id
-    deadline = time.monotonic() + UPLOAD_DEADLINE_SECONDS
-    while True:
-        local = len(segments(context.settings["data_directory"], "t", table_id))
-        remote = len(segments(context.settings["remote_directory"], "t", table_id))
-        if local <= LOCAL_SEGMENTS + 1 and remote >= batches - LOCAL_SEGMENTS:
-            return path
-        assert time.monotonic() < deadline, f"{local} local and {remote} remote segments of {batches}"
-        await asyncio.sleep(0.1)
+
+    def counts() -> tuple[int, int]:
+        folders = (context.settings["data_directory"], context.settings["remote_directory"])
+        local, remote = (len(segments(folder, "t", table_id)) for folder in folders)
+        return local, remote
+
+    def is_tiered() -> bool:
+        local, remote = counts()
+        return local <= LOCAL_SEGMENTS + 1 and remote >= batches - LOCAL_SEGMENTS
+
+    await eventually(is_tiered, f"all but the newest of {batches} segments are remote only", seen=counts)
+    return path
 
 
 @case(server="remote", peer=True)
@@ -104,10 +106,10 @@ async def partitions_over_remote(context: Context) -> None:
         await context.append(path, [{"id": number, "name": "p"}])
     table = await context.table(path)
     table_id = table.get_table_info().table_id
-    deadline = time.monotonic() + UPLOAD_DEADLINE_SECONDS
-    while len(segments(context.settings["data_directory"], "t", table_id)) > LOCAL_SEGMENTS + 1:
-        assert time.monotonic() < deadline, "the segments of the partition were not uploaded"
-        await asyncio.sleep(0.1)
+    await eventually(
+        lambda: len(segments(context.settings["data_directory"], "t", table_id)) <= LOCAL_SEGMENTS + 1,
+        "the segments of the partition are uploaded",
+    )
     scanner = await table.new_scan().create_log_scanner()
     scanner.subscribe_partition(partition, 0, fluss.EARLIEST_OFFSET)
     assert [record.row["id"] for record in await poll_records(scanner, 6)] == list(range(6))
@@ -119,7 +121,7 @@ async def dropping_removes_remote_segments(context: Context) -> None:
     path = await tiered_table(context, 5)
     table_id = (await context.table(path)).get_table_info().table_id
     await (await context.admin()).drop_table(path)
-    deadline = time.monotonic() + UPLOAD_DEADLINE_SECONDS
-    while segments(context.settings["remote_directory"], "t", table_id):
-        assert time.monotonic() < deadline, "remote segments of a dropped table are still there"
-        await asyncio.sleep(0.1)
+    await eventually(
+        lambda: not segments(context.settings["remote_directory"], "t", table_id),
+        "the remote segments of the dropped table are gone",
+    )

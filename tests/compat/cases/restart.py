@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_records
+from tests.support.waiting import eventually, patience
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
-RECOVERY_SECONDS = 60
+RECOVERY_SECONDS = patience(60)
 
 
 @contextmanager
@@ -83,10 +84,7 @@ async def poll_and_check(context: Context, event: str) -> None:
 
     task = asyncio.ensure_future(poll())
     written = await write_around(context, path, event)
-    deadline = asyncio.get_running_loop().time() + RECOVERY_SECONDS
-    while len(seen) < written and not task.done():
-        assert asyncio.get_running_loop().time() < deadline, f"{len(seen)} of {written} rows polled"
-        await asyncio.sleep(0.05)
+    await eventually(lambda: len(seen) >= written or task.done(), f"{written} rows polled", seen=lambda: len(seen))
     stop.set()
     await task
     assert seen == list(range(written))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_batches, poll_records, raises
+from tests.support.waiting import eventually, patience
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 
@@ -158,9 +159,12 @@ async def poll_arrow(context: Context) -> None:
     assert nothing.schema.names == ["id", "name"]
     await context.append(path, rows(0, 5))
     ids: list[int] = []
-    deadline = time.monotonic() + 15
-    while len(ids) < 5 and time.monotonic() < deadline:
-        ids += (await scanner.poll_arrow(1000)).column("id").to_pylist()
+
+    async def has_all() -> bool:
+        ids.extend((await scanner.poll_arrow(1000)).column("id").to_pylist())
+        return len(ids) >= 5
+
+    await eventually(has_all, "five rows", seen=lambda: ids)
     assert ids == [0, 1, 2, 3, 4]
 
 
@@ -229,7 +233,7 @@ async def a_waiting_poll_is_woken(context: Context) -> None:
     await asyncio.sleep(0.2)
     assert not waiting.done()
     await context.append(path, rows(7, 8))
-    records = await asyncio.wait_for(waiting, 30)
+    records = await asyncio.wait_for(waiting, patience(60))
     assert records[0].row["id"] == 7
 
 

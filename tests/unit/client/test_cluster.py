@@ -21,6 +21,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.frames import error_frame
 from tests.support.scripted_server import CLOSE, ScriptedServer, success
+from tests.support.waiting import patience
 
 TABLE_JSON = (
     b'{"version":1,"schema":{"version":1,"columns":[{"name":"id","data_type":{"type":"INTEGER"},"id":0}],'
@@ -75,7 +76,7 @@ class Scene:
             await cluster.close()
 
         with self.server:
-            asyncio.run(asyncio.wait_for(main(), 20))
+            asyncio.run(asyncio.wait_for(main(), patience(60)))
 
     def asked(self, api_key: int) -> int:
         """How often an API was called."""

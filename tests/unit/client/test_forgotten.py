@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import fluss
+from tests.support.waiting import patience
 
-RUN_DEADLINE_SECONDS = 30
+RUN_DEADLINE_SECONDS = patience(120)
 
 
 @pytest.fixture

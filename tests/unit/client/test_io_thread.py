@@ -11,9 +11,9 @@ import pytest
 from fluss.client import io_thread
 from fluss.client.io_thread import IoThread
 from fluss.errors import ErrorCode, FlussError
-from tests.support.server_process import wait_until
+from tests.support.waiting import patience, wait_until
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = patience(60.0)
 
 
 @pytest.fixture(autouse=True)

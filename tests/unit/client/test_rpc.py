@@ -17,6 +17,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey, Role
 from fluss.protocol.frames import error_frame
 from tests.support.scripted_server import CLOSE, ScriptedServer, handshake, success
+from tests.support.waiting import patience
 
 T = TypeVar("T")
 LIST = ApiKey.LIST_DATABASES
@@ -28,7 +29,7 @@ def names(*values: str) -> bytes:
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(coroutine, 20))
+    return asyncio.run(asyncio.wait_for(coroutine, patience(60)))
 
 
 async def connect(server: ScriptedServer, **options: str) -> RpcConnection:

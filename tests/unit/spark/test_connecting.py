@@ -14,8 +14,8 @@ from fluss.client.admin_calls import AdminCalls
 from fluss.spark import connecting
 from fluss.spark.connecting import lease, open_table
 from fluss.spark.options import ClientOptions, parse_options
-from tests.support.server_process import wait_until
 from tests.support.targets import running_target
+from tests.support.waiting import patience, wait_until
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_many_threads_share_it(options: ClientOptions) -> None:
     start = threading.Barrier(8)
 
     def take() -> None:
-        start.wait(30)
+        start.wait(patience(60))
         with lease(options) as connection:
             found.append(connection)
 
@@ -52,7 +52,7 @@ def test_many_threads_share_it(options: ClientOptions) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(patience(60))
     assert len(found) == 8
     assert len(connecting._entries) == 1
     assert not connecting._entries[options].connection.is_closed
@@ -93,8 +93,8 @@ def test_a_forked_child_opens_its_own(options: ClientOptions) -> None:
     with lease(options) as connection:
         child = context.Process(target=_in_child, args=(options.bootstrap_servers, results))
         child.start()
-        closed, databases = results.get(timeout=60)
-        child.join(30)
+        closed, databases = results.get(timeout=patience(120))
+        child.join(patience(60))
         assert (closed, child.exitcode) == (False, 0)
         assert "fluss" in databases
         assert not connection.is_closed

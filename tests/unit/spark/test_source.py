@@ -11,11 +11,14 @@ import pytest
 import fluss.spark
 from fluss.spark.source import FlussDataSource
 from pyspark_fluss import DefaultSource
+from tests.support.waiting import patience
 
 
 def modules_after(statement: str) -> set[str]:
     code = f"import json, sys; {statement}; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=patience(120)
+    )
     return set(json.loads(done.stdout))
 
 

@@ -15,7 +15,7 @@ from fluss.client.lookup.queue import MAX_REQUESTS_IN_FLIGHT_PER_SERVER, LookupQ
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, patience
 
 PATH = TablePath("db", "t")
 TABLE_ID = 5
@@ -114,7 +114,7 @@ def run(body: Callable[[FakeCluster, LookupQueue], Coroutine[Any, Any, None]]) -
         cluster: Any = FakeCluster()
         await body(cluster, LookupQueue(cluster, cluster, PATH, TABLE_ID, by_prefix=False))
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), patience(60)))
 
 
 def ask(queue: LookupQueue, *keys: bytes, bucket: int = 0, partition: str | None = None) -> asyncio.Future[list[Any]]:

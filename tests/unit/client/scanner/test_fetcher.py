@@ -29,11 +29,12 @@ from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.fetch_walk import FetchAnswer
+from tests.support.waiting import eventually, patience
 
 SCHEMA = Schema((Column("id", t.IntType()), Column("name", t.StringType()))).numbered()
 TABLE = ClientTable(TablePath("db", "t"), 5, 1, TableDescriptor(SCHEMA, bucket_count=4), 0, 0)
 NODE = ServerNode(0, "host", 1, TABLET_SERVER)
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = patience(60.0)
 
 Answer = Callable[[pb.FetchLogRequest], "FetchAnswer | FlussError | None"]
 
@@ -124,12 +125,6 @@ class Scan:
     def _pump_soon(self) -> None:
         self._loop.call_soon_threadsafe(self.fetcher.pump)
 
-    async def until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-        while not condition():
-            assert asyncio.get_running_loop().time() < deadline, what
-            await asyncio.sleep(0.001)
-
     async def ids(self, count: int) -> list[int]:
         found: list[int] = []
 
@@ -137,13 +132,13 @@ class Scan:
             found.extend(value for rows in self.queue.take() for value in rows.rows.column(0).to_pylist())
             return len(found) >= count
 
-        await self.until(take, f"{count} rows, have {found}")
+        await eventually(take, f"{count} rows", seen=lambda: found)
         return found
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(body(), 30)
+        await asyncio.wait_for(body(), patience(60))
 
     asyncio.run(bounded())
 
@@ -153,7 +148,7 @@ def test_one_fetch_for_all_buckets_then_from_where_they_are() -> None:
         cluster = ScriptedCluster(answer(b0=records(0, 3), b1=records(0, 2)), answer(b0=records(3, 1)))
         scan = Scan(cluster, 0, 1)
         assert sorted(await scan.ids(6)) == [0, 0, 1, 1, 2, 3]
-        await scan.until(lambda: len(cluster.requests) == 3, "the third fetch")
+        await eventually(lambda: len(cluster.requests) == 3, "the third fetch")
         assert [cluster.asked(index) for index in range(3)] == [{0: 0, 1: 0}, {0: 3, 1: 2}, {0: 4, 1: 2}]
         request = cluster.requests[0]
         assert (request.follower_server_id, request.min_bytes, request.max_wait_ms) == (-1, 1, 500)
@@ -166,7 +161,7 @@ def test_a_bucket_does_not_wait_for_the_long_poll_of_others() -> None:
     async def body() -> None:
         cluster = ScriptedCluster(None, answer(b1=records(0, 2)))
         scan = Scan(cluster, 0)
-        await scan.until(lambda: len(cluster.requests) == 1, "the long poll")
+        await eventually(lambda: len(cluster.requests) == 1, "the long poll")
         late = Subscription(TableBucket(5, 1), 0)
         scan.fetcher.add([late])
         assert await scan.ids(2) == [0, 1]
@@ -235,7 +230,7 @@ def test_rows_that_cannot_be_projected_are_fetched_whole() -> None:
         cluster = ScriptedCluster(answer(b0={"error_code": 34}), answer(b0=records(0, 2)))
         scan = Scan(cluster, 0, projection=(0,))
         assert await scan.ids(2) == [0, 1]
-        await scan.until(lambda: len(cluster.requests) == 3, "the third fetch")
+        await eventually(lambda: len(cluster.requests) == 3, "the third fetch")
         pushed = [request.tables_req[0].projection_pushdown_enabled for request in cluster.requests]
         assert pushed == [True, False, True]  # back to columns: these rows have them
         await scan.fetcher.close()
@@ -259,7 +254,7 @@ def test_filtered_answers_move_the_offset() -> None:
     async def body() -> None:
         cluster = ScriptedCluster(answer(b0={"high_watermark": 9, "filtered_end_offset": 9}))
         scan = Scan(cluster, 0)
-        await scan.until(lambda: len(cluster.requests) == 2, "the second fetch")
+        await eventually(lambda: len(cluster.requests) == 2, "the second fetch")
         assert cluster.asked(1) == {0: 9}
         assert scan.queue.take() == []
         assert scan.subscriptions[0].position == 9
@@ -296,7 +291,7 @@ def test_nothing_is_fetched_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -
         script = [answer(b0=records(number, 1)) for number in range(10)]
         cluster = ScriptedCluster(*script)
         scan = Scan(cluster, 0)
-        await scan.until(lambda: len(cluster.requests) >= 2, "one or two answers decoded, one waiting")
+        await eventually(lambda: len(cluster.requests) >= 2, "one or two answers decoded, one waiting")
         for _ in range(20):
             await asyncio.sleep(0.001)
         assert len(cluster.requests) <= 3
@@ -344,7 +339,7 @@ class OrderedDecoding:
         self._scan = scan
 
     async def both_begun(self) -> None:
-        await self._scan.until(lambda: sorted(self.begun) == [0, 2], "two chunks are decoded at the same time")
+        await eventually(lambda: sorted(self.begun) == [0, 2], "two chunks are decoded at the same time")
 
 
 def test_rows_of_a_chunk_wait_for_those_of_the_chunk_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +373,7 @@ def test_a_chunk_behind_an_error_is_fetched_again(monkeypatch: pytest.MonkeyPatc
         scan = Scan(cluster, 0)
         decoding = OrderedDecoding(scan, monkeypatch)
         await decoding.both_begun()
-        await scan.until(lambda: scan.subscriptions[0].raw, "a third chunk that waits")
+        await eventually(lambda: scan.subscriptions[0].raw, "a third chunk that waits")
         for gate in decoding.gates.values():
             gate.set()
         with pytest.raises(FlussError, match="checksum"):

@@ -15,6 +15,7 @@ from fluss.client.scanner.ready_queue import ReadyQueue
 from fluss.client.scanner.subscription import Subscription
 from fluss.client.values import TableBucket
 from fluss.errors import FlussError
+from tests.support.waiting import patience
 
 
 def subscription(bucket: int = 0) -> Subscription:
@@ -185,6 +186,6 @@ def test_threads_lose_and_repeat_nothing(queue: ReadyQueue) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(patience(60))
     assert finished.is_set()
     assert all(found == list(range(per_bucket)) for found in seen.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,10 +26,11 @@ from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema
 from fluss.model.types import BigIntType, IntType, StringType
+from tests.support.waiting import patience, wait_until
 
 SCHEMA = Schema((Column("writer", IntType()), Column("number", BigIntType()), Column("text", StringType())))
 TABLE = ClientTable(TablePath("db", "t"), 1, 1, TableDescriptor(SCHEMA, bucket_count=1), 0, 0)
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = patience(60.0)
 
 
 class FakeSender:
@@ -97,19 +97,12 @@ def flush(buffer: RowBuffer) -> None:
     PendingResult(buffer.begin_flush(), "flush()").result(DEADLINE_SECONDS)
 
 
-def until(condition: Any) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def test_a_lone_row_leaves_at_once(io: IoThread) -> None:
     buffer, sender = make(io, {"writer.batch-timeout-ms": "600000"})
     for number in range(20):
         wait(buffer.append((0, number, "x")))
     assert sender.written == [(0, number) for number in range(20)]
-    until(lambda: buffer.idle)
+    wait_until(lambda: buffer.idle, "nothing is left to do")
     assert not sender.busy
     assert sender.memory.used_bytes == 0
 
@@ -117,14 +110,14 @@ def test_a_lone_row_leaves_at_once(io: IoThread) -> None:
 def test_rows_gather_while_others_are_on_their_way(io: IoThread) -> None:
     buffer, sender = make(io, {"writer.batch-timeout-ms": "600000"}, automatic=False)
     first = buffer.append((0, 0, "x"))
-    until(lambda: sender.waiting)
+    wait_until(lambda: sender.waiting, "a chunk is sent")
     others = [buffer.append((0, number, "x")) for number in range(1, 30)]
     assert len(set(map(id, others))) == 1
     assert not first.is_done
     assert len(sender.waiting) == 1
     sender.acknowledge_soon()
     wait(first)
-    until(lambda: sender.waiting)
+    wait_until(lambda: sender.waiting, "a chunk is sent")
     assert len(sender.waiting) == 1
     assert len(sender.written) == 30
     sender.acknowledge_soon()
@@ -134,9 +127,9 @@ def test_rows_gather_while_others_are_on_their_way(io: IoThread) -> None:
 def test_a_partial_chunk_does_not_wait_for_ever_behind_others(io: IoThread) -> None:
     buffer, sender = make(io, {"writer.batch-timeout-ms": "20"}, automatic=False)
     buffer.append((0, 0, "x"))
-    until(lambda: len(sender.waiting) == 1)
+    wait_until(lambda: len(sender.waiting) == 1, "a chunk is sent")
     buffer.append((0, 1, "x"))
-    until(lambda: len(sender.waiting) == 2)  # the first one is still not acknowledged
+    wait_until(lambda: len(sender.waiting) == 2, "one more is, though the first one is not acknowledged")
     sender.acknowledge_soon()
 
 
@@ -184,7 +177,7 @@ def test_threads_append_and_take_at_once(io: IoThread, monkeypatch: pytest.Monke
     finally:
         sys.setswitchinterval(before)
     chunks = buffer.begin_flush()
-    until(lambda: not buffer._order)
+    wait_until(lambda: not buffer._order, "all is on its way")
     sender.automatic = True
     sender.acknowledge_soon()
     PendingResult(chunks, "flush()").result(DEADLINE_SECONDS)
@@ -234,7 +227,7 @@ def test_a_large_batch_is_cut_and_has_one_handle(io: IoThread) -> None:
     buffer, sender = make(io, {"writer.batch-size": "4000"}, automatic=False)
     batch = pa.record_batch({"number": range(1_000), "writer": [0] * 1_000, "text": ["x"] * 1_000})
     handle = buffer.write_batch(batch)
-    until(lambda: len(sender.written) == 1_000)
+    wait_until(lambda: len(sender.written) == 1_000, "all rows are sent")
     assert len(sender.waiting) >= 4
     assert not handle.is_done
     sender.acknowledge_soon()
@@ -261,13 +254,13 @@ def test_an_error_is_told_by_the_handle_or_flush_or_the_next_append(io: IoThread
     with pytest.raises(FlussError, match="no partition") as caught:
         wait(buffer.append((0, 0, "x")))
     assert caught.value.error_code == ErrorCode.PARTITION_NOT_EXISTS
-    until(lambda: buffer.idle)
+    wait_until(lambda: buffer.idle, "nothing is left to do")
     buffer.append((0, 1, "x"))  # told already
     with pytest.raises(FlussError, match="no partition"):
         flush(buffer)
-    until(lambda: buffer.idle)
+    wait_until(lambda: buffer.idle, "nothing is left to do")
     handle = buffer.append((0, 2, "x"))
-    until(lambda: handle.is_done and buffer.idle)
+    wait_until(lambda: handle.is_done and buffer.idle, "the row has failed")
     with pytest.raises(FlussError, match="an earlier write failed: no partition"):
         buffer.append((0, 3, "x"))
     sender.error = None
@@ -290,7 +283,7 @@ def test_appends_wait_for_room(io: IoThread) -> None:
     thread.start()
     most = 0
     while not done.is_set():
-        until(lambda: sender.waiting or done.is_set())
+        wait_until(lambda: sender.waiting or done.is_set(), "a chunk or the end")
         most = max(most, sender.memory.used_bytes)
         sender.acknowledge_soon()
     thread.join()
@@ -330,10 +323,10 @@ def test_waiting_for_room_ends(io: IoThread) -> None:
 def test_large_rows_fill_a_chunk_sooner(io: IoThread) -> None:
     buffer, sender = make(io, {"writer.batch-size": "20000", "writer.batch-timeout-ms": "600000"}, automatic=False)
     buffer.append((0, 0, "x"))
-    until(lambda: sender.waiting)
+    wait_until(lambda: sender.waiting, "a chunk is sent")
     for number in range(1, 8):
         buffer.append((0, number, "y" * 9_000))
-    until(lambda: len(sender.waiting) >= 3)
+    wait_until(lambda: len(sender.waiting) >= 3, "three chunks")
     sender.automatic = True
     sender.acknowledge_soon()
     flush(buffer)

@@ -14,6 +14,7 @@ from typing import Any
 from fluss.server.catalog import Catalog, CatalogStore
 from tests.support.catalog import check_consistent, path_of
 from tests.support.ddl_worker import Step
+from tests.support.waiting import patience
 
 ROUNDS = 12
 STEPS_PER_ROUND_LIMIT = 60
@@ -130,7 +131,7 @@ def test_a_reader_sees_every_acknowledged_change_at_once(tmp_path: Path) -> None
             if done == 150:
                 break
     with _worker(file, "writer-ids", "1") as process:
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=patience(120)) == 0
     catalog.refresh()
     full = Catalog(CatalogStore(file))
     assert _model_of(catalog) == _model_of(full)
@@ -146,6 +147,6 @@ def test_three_processes_get_distinct_writer_ids(tmp_path: Path) -> None:
         _worker(file, "writer-ids", "40") as two,
         _worker(file, "writer-ids", "40") as three,
     ):
-        outputs = [process.communicate(timeout=60)[0] for process in (one, two, three)]
+        outputs = [process.communicate(timeout=patience(120))[0] for process in (one, two, three)]
         firsts = [json.loads(line)[1] for output in outputs for line in output.splitlines()]
         assert sorted(firsts) == list(range(0, 1200, 10))

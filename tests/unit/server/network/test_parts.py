@@ -11,6 +11,7 @@ import pytest
 from fluss.server.network import stepping
 from fluss.server.network.buffers import MAX_POOLED_BUFFER_BYTES, BufferPool, Lease, ReceivedBytes
 from fluss.server.network.quiet_log import MAX_LINES_PER_WINDOW, WINDOW_SECONDS, QuietLog
+from tests.support.waiting import patience
 
 
 def test_buffers_are_reused_newest_first_and_the_pool_is_bounded() -> None:
@@ -85,7 +86,7 @@ def test_a_lease_may_be_released_by_another_thread() -> None:
         await asyncio.sleep(0)  # the refund was posted to this loop before the thread ended
         return received.bytes
 
-    assert asyncio.run(asyncio.wait_for(run(), 10)) == 0
+    assert asyncio.run(asyncio.wait_for(run(), patience(60))) == 0
 
 
 def test_the_quiet_log_counts_what_it_leaves_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,7 +115,7 @@ def test_stepping_runs_the_first_part_at_once() -> None:
     async def slow(gate: asyncio.Future[int]) -> int:
         seen.append("slow begins")
         try:
-            value = await asyncio.wait_for(gate, 10)
+            value = await asyncio.wait_for(gate, patience(60))
             await asyncio.sleep(0)
         except RuntimeError as error:
             seen.append(str(error))

@@ -12,6 +12,7 @@ from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.options import LogOptions
 from tests.support.bucket_logs import LogBench, batch_of, read_all
 from tests.support.faulty_files import FaultyFiles, NoSyncFiles
+from tests.support.waiting import patience
 
 
 class SlowSyncs(FileSystem):
@@ -22,7 +23,7 @@ class SlowSyncs(FileSystem):
         self.log_syncs = 0
 
     def fdatasync(self, descriptor: int) -> None:
-        self.may_sync.wait(20)
+        self.may_sync.wait(patience(60))
         self.log_syncs += 1
 
 

@@ -14,7 +14,8 @@ from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
 from fluss.server.network.service import ProduceRequest
 from tests.support.coordinator import alter_properties, create_partition, table_document, text_column
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
-from tests.support.tablet import HeldFiles, TabletHarness, eventually
+from tests.support.tablet import HeldFiles, TabletHarness
+from tests.support.waiting import eventually
 
 LAKE = {"table.datalake.enabled": "true", "table.log.ttl": "1 min"}
 MINUTE_MS = 60_000

@@ -15,7 +15,8 @@ from fluss.server.tablet import write_requests
 from tests.support.coordinator import path
 from tests.support.faulty_files import FaultyFiles
 from tests.support.log_cluster import arrow_batch, ids_of
-from tests.support.tablet import HeldFiles, TabletHarness, eventually
+from tests.support.tablet import HeldFiles, TabletHarness
+from tests.support.waiting import eventually
 
 
 def results(answer: Any) -> list[tuple[int, int]]:

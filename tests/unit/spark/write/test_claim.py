@@ -1,29 +1,83 @@
-"""The claim of an attempt: renewed without a gap for others, and noticed when it is lost."""
+"""The claim of an attempt: renewed without a gap for others, and noticed when it is lost.
+
+The clock belongs to the tests: a thread that renews is never late because the machine has other things to do.
+"""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from fluss.errors import FlussError
 from fluss.spark.write import claim as module
-from fluss.spark.write.claim import Claim
+from fluss.spark.write.claim import CLAIM_MS, RENEWALS, Claim
 from fluss.spark.write.markers import Markers
+from tests.support.waiting import DEADLINE_SECONDS, patience, wait_until
 
-DEADLINE_SECONDS = 20.0
-CLAIM_MS = 800
-RENEWED_MS = 2400
-"""Time enough for a thread that renews, also on a busy machine."""
+CLAIM_SECONDS = CLAIM_MS / 1000
+RENEWAL_SECONDS = CLAIM_SECONDS / RENEWALS
+
+
+class Clock:
+    """Stands still until the test lets time pass."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.now = 1000.0
+        self.sleepers: dict[ClockEvent, float] = {}
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        with self.changed:
+            self.now += seconds
+            self.changed.notify_all()
+
+    def is_waited_for(self) -> bool:
+        """Whether a thread sleeps that only time can wake."""
+        with self.changed:
+            return any(end > self.now for end in self.sleepers.values())
+
+    def renewals(self, count: int) -> None:
+        """Let time pass, step by step, as a thread of a claim needs it for so many renewals."""
+        for _ in range(count):
+            wait_until(self.is_waited_for, "the thread of the claim waits for its next turn")
+            self.advance(RENEWAL_SECONDS)
+        wait_until(self.is_waited_for, "the thread of the claim waits for its next turn")
+
+
+class ClockEvent(threading.Event):
+    """An event whose time-outs are those of the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def set(self) -> None:
+        super().set()
+        with self._clock.changed:
+            self._clock.changed.notify_all()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        clock = self._clock
+        with clock.changed:
+            end = clock.sleepers[self] = clock.now + timeout
+            clock.changed.wait_for(lambda: self.is_set() or clock.now >= end, patience(DEADLINE_SECONDS))
+            del clock.sleepers[self]
+        return self.is_set()
 
 
 class Notes:
     """Notes in memory that end when they should. `after_remove` is called after each removal, but not by its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self._lock = threading.Lock()
         self._notes: dict[str, tuple[int, float]] = {}
         self.removed: list[str] = []
@@ -35,9 +89,9 @@ class Notes:
     def leave(self, note_id: str, ttl_ms: int, number: int = 0) -> bool:
         with self._lock:
             kept, end = self._notes.get(note_id, (0, 0.0))
-            if end > time.monotonic():
+            if end > self.clock.now:
                 return kept == number
-            self._notes[note_id] = number, time.monotonic() + ttl_ms / 1000
+            self._notes[note_id] = number, self.clock.now + ttl_ms / 1000
             return True
 
     def remove(self, note_id: str) -> None:
@@ -51,35 +105,34 @@ class Notes:
 
     def there(self) -> set[str]:
         with self._lock:
-            return {note for note, (_, end) in self._notes.items() if end > time.monotonic()}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+            return {note for note, (_, end) in self._notes.items() if end > self.clock.now}
 
 
 @pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> Notes:
-    monkeypatch.setattr(module, "CLAIM_MS", CLAIM_MS)
-    return Notes()
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+@pytest.fixture
+def notes(clock: Clock) -> Notes:
+    return Notes(clock)
 
 
 def claim(notes: Notes) -> Claim:
-    return Claim(cast(Markers, notes), 0)
+    made = Claim(cast(Markers, notes), 0)
+    made._is_over = ClockEvent(notes.clock)
+    return made
 
 
-def test_nobody_gets_in_while_it_is_renewed(notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_gets_in_while_it_is_renewed(notes: Notes, clock: Clock) -> None:
     """Another attempt tries in every gap, and whenever it can."""
-    monkeypatch.setattr(module, "CLAIM_MS", RENEWED_MS)
     own = claim(notes)
     got_in: list[bool] = []
 
-    def rival_tries() -> bool:
+    def rival_tries() -> None:
         got_in.append(claim(notes).take())
-        return time.monotonic() > ended
 
     def in_the_gap() -> None:
         if threading.current_thread() is own._renewing:
@@ -87,24 +140,28 @@ def test_nobody_gets_in_while_it_is_renewed(notes: Notes, monkeypatch: pytest.Mo
 
     assert own.take()
     notes.after_remove = in_the_gap
-    ended = time.monotonic() + 2.5 * RENEWED_MS / 1000
     with own:
-        wait_for(rival_tries)
+        for _ in range(5 * RENEWALS):
+            clock.renewals(1)
+            rival_tries()
         assert {"a0", "b0"} <= set(notes.removed)
         assert list(own.checked(cast(Any, [1, 2]))) == [1, 2]
+    assert len(got_in) > 5 * RENEWALS
     assert not any(got_in)
     assert notes.there() == set()
     assert claim(notes).take()
 
 
-def test_a_claim_that_is_not_renewed_ends(notes: Notes) -> None:
+def test_a_claim_that_is_not_renewed_ends(notes: Notes, clock: Clock) -> None:
     assert claim(notes).take()
     rival = claim(notes)
+    clock.advance(0.99 * CLAIM_SECONDS)
     assert not rival.take()
-    wait_for(rival.take)
+    clock.advance(0.02 * CLAIM_SECONDS)
+    assert rival.take()
 
 
-def test_a_lost_claim_stops_the_append(notes: Notes) -> None:
+def test_a_lost_claim_stops_the_append(notes: Notes, clock: Clock) -> None:
     """The coordinator does not answer until the notes have ended and another attempt has taken them."""
     own, rival = claim(notes), claim(notes)
     assert own.take()
@@ -112,28 +169,35 @@ def test_a_lost_claim_stops_the_append(notes: Notes) -> None:
 
     def as_if_away() -> None:
         if threading.current_thread() is own._renewing:
-            wait_for(rival.take)
+            clock.advance(2 * CLAIM_SECONDS)
+            assert rival.take()
             is_taken.set()
 
     notes.after_remove = as_if_away
     with own:
-        assert is_taken.wait(DEADLINE_SECONDS)
+        wait_until(clock.is_waited_for, "the claim waits for its first renewal")
+        clock.advance(RENEWAL_SECONDS)
+        assert is_taken.wait(patience(DEADLINE_SECONDS))
         with rival:
-            wait_for(lambda: own._is_lost)
+            wait_until(lambda: own._is_lost, "the loss is noticed")
             with pytest.raises(FlussError, match="another attempt of this task appends its rows now"):
                 list(own.checked(cast(Any, [1])))
-            before = len(notes.removed)
-            wait_for(lambda: len(notes.removed) > before + 2)
-            assert list(rival.checked(cast(Any, [1]))) == [1]
+            _is_renewed(rival, notes)
     assert notes.there() == set()
 
 
-def test_a_process_that_stood_still_leaves_the_claim_to_the_other_one(notes: Notes) -> None:
+def test_a_process_that_stood_still_leaves_the_claim_to_the_other_one(notes: Notes, clock: Clock) -> None:
     own, rival = claim(notes), claim(notes)
     assert own.take()
-    wait_for(rival.take)
+    clock.advance(1.01 * CLAIM_SECONDS)
+    assert rival.take()
     with rival:
         assert not own._renewed(0)
-        before = len(notes.removed)
-        wait_for(lambda: len(notes.removed) > before + 2)
-        assert list(rival.checked(cast(Any, [1]))) == [1]
+        _is_renewed(rival, notes)
+
+
+def _is_renewed(rival: Claim, notes: Notes) -> None:
+    before = len(notes.removed)
+    notes.clock.renewals(3)
+    assert len(notes.removed) >= before + 3
+    assert list(rival.checked(cast(Any, [1]))) == [1]

@@ -7,6 +7,7 @@ from pathlib import Path
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store import Applied, KvStore
 from fluss.server.storage.kv.unflushed import UnflushedBuckets
+from tests.support.waiting import wait_until
 
 
 class _Bucket:
@@ -65,8 +66,14 @@ def test_full_buffers_that_wait_for_others_of_their_store_are_bounded(tmp_path: 
         bucket.store.write({b"%d %d" % (offset, row): value for row in range(200)}, Applied(offset, 0, 0, 0))
         resources.unflushed.wrote(bucket)
         highest = max(highest, resources.write_buffers.get_usage())
-    # RocksDB's own threads may be behind by some buffers, but not by all that was written.
-    assert 4 << 20 < highest < 64 << 20, "96 MB were written"
+    assert highest > 4 << 20
+
+    def is_within_the_limit() -> bool:
+        resources.unflushed.wrote(buckets[0])
+        return bool(resources.write_buffers.get_usage() <= 6 << 20)
+
+    # How far RocksDB's own threads are behind depends on the machine. Without flushes all of it would stay in memory.
+    wait_until(is_within_the_limit, "96 MB were written", seen=resources.write_buffers.get_usage)
     for bucket in buckets:
         assert len(bucket.store.scan()) == 160 * 200
         bucket.store.close()

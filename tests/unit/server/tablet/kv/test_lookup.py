@@ -17,7 +17,8 @@ from fluss.server.tablet.kv import lookup as lookup_module
 from tests.support.coordinator import create_partition
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import COLUMNS, KvTable
-from tests.support.tablet import HeldFiles, TabletHarness, eventually
+from tests.support.tablet import HeldFiles, TabletHarness
+from tests.support.waiting import eventually
 
 TWO_KEYS = (
     {"name": "a", "data_type": {"type": "INTEGER", "nullable": False}},

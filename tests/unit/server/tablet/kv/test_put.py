@@ -18,7 +18,8 @@ from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.local_bucket import BROKEN_RETRY_MS
 from tests.support.coordinator import path
 from tests.support.kv_tablet import COLUMNS, KvTable, replayed
-from tests.support.tablet import HeldFiles, TabletHarness, eventually
+from tests.support.tablet import HeldFiles, TabletHarness
+from tests.support.waiting import eventually
 
 Scenario = Callable[[KvTable], Awaitable[None]]
 

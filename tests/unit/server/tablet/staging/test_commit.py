@@ -20,7 +20,7 @@ from tests.support.coordinator import int_column, path, spec, text_column
 from tests.support.faulty_files import FaultyFiles
 from tests.support.log_cluster import arrow_batch
 from tests.support.staging import QUERY, Attempt, StagedTablet, run_tablet, staged
-from tests.support.tablet import eventually
+from tests.support.waiting import eventually
 
 MISSING = ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION
 PARTITIONED = (int_column("id"), text_column("name"))
