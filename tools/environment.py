@@ -48,7 +48,10 @@ UV_SETTINGS = {
 def run(*command: str | Path, environment: dict[str, str] | None = None) -> int:
     """Run a program in the checkout; its output is the user's output."""
     sys.stdout.flush()
-    return subprocess.run([str(part) for part in command], cwd=ROOT, env=environment).returncode
+    variables = dict(os.environ if environment is None else environment)
+    # Where it is set, every Python that Spark and the tests start would compile all of its modules anew, for seconds.
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    return subprocess.run([str(part) for part in command], cwd=ROOT, env=variables).returncode
 
 
 def set_up(environment: Path, requirements: str) -> None:
