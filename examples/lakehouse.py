@@ -54,9 +54,9 @@ def iceberg_catalog(data: Path) -> Catalog:
 
 def ask_the_lake(data: Path) -> None:
     """duckdb over the Iceberg tables."""
-    catalog = iceberg_catalog(data)
-    connection = catalog.load_table("shop.orders").scan().to_duckdb("orders")
-    catalog.load_table("shop.customers").scan().to_duckdb("customers", connection)
+    with iceberg_catalog(data) as catalog:
+        connection = catalog.load_table("shop.orders").scan().to_duckdb("orders")
+        catalog.load_table("shop.customers").scan().to_duckdb("customers", connection)
     for city, orders, revenue in connection.sql(REVENUE).fetchall():
         print(f"  {city}: {orders} orders, {revenue:.2f}")
 

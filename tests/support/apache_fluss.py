@@ -1,7 +1,8 @@
 """A real Apache Fluss 0.9.1 cluster on loopback: ZooKeeper, one coordinator, one tablet server.
 
-The published jar is fetched with Maven into `.peers/`. Each of the three processes has a plaintext listener FLUSS and,
-except ZooKeeper, a listener CLIENT that wants SASL/PLAIN. The processes are ended by their own ids, ZooKeeper last.
+The published jar is fetched with Maven into the cache of `peers`. Each of the three processes has a plaintext listener
+FLUSS and, except ZooKeeper, a listener CLIENT that wants SASL/PLAIN. The processes are ended by their own ids, with
+ZooKeeper last.
 
 By hand: `python -m tests.support.apache_fluss` starts one, prints its addresses and serves until Ctrl-C.
 """
@@ -118,13 +119,13 @@ class ApacheFluss:
         directory: Path | None = None,
         java_options: Sequence[str] = SMALL_HEAP,
     ) -> None:
+        self._library = library()  # may raise: nothing is made before it
         self._own_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="apache-fluss-"))
         self._config = dict(config or {})
         self._java_options = tuple(java_options)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._coordinator_log_read = 0
-        self._library = library()
         zookeeper, *ports = free_ports(5)
         self._zookeeper_port = zookeeper
         self._coordinator_ports = (ports[0], ports[1])

@@ -132,7 +132,7 @@ def varint_bytes(values: UInt64s) -> tuple[Bytes, Int64s]:
     """The encodings of all numbers back to back, and the size of each."""
     if not len(values):
         return np.empty(0, np.uint8), np.empty(0, np.int64)
-    largest = int(values.max())
+    largest = int(np.max(values))
     if largest <= 0x7F:
         return values.astype(np.uint8), np.ones(len(values), np.int64)
     width = max(1, (largest.bit_length() + 6) // 7)

@@ -134,7 +134,7 @@ class _LookupJoin:
             lookuper = opened.table.new_lookup().create_lookuper()
             for batch in batches:
                 keys = [batch.column(place) for place in self.places]
-                has_key = np.logical_and.reduce([np.asarray(column.is_valid()) for column in keys])
+                has_key = np.all([np.asarray(column.is_valid()) for column in keys], axis=0)
                 asked = from_spark(
                     pa.RecordBatch.from_arrays(keys, self.key_schema.names).filter(pa.array(has_key)), self.key_schema
                 )
