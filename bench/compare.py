@@ -32,6 +32,8 @@ from bench.run import WARM_MEGABYTES, warm_page_cache
 
 DEFAULT_ROUNDS = 6
 LOWEST_RATIO = 0.95
+# With fewer, the interval is hardly more than what happened to be measured.
+CERTAIN_ROUNDS = 5
 DRAWS = 4_000
 INTERVAL_SHARE = 0.95
 # Says how the machine was; our code has no part in it.
@@ -76,6 +78,7 @@ class Ratio:
     ratio: float
     low: float
     high: float
+    rounds: int
 
     @property
     def is_below(self) -> bool:
@@ -84,8 +87,8 @@ class Ratio:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the interval leaves no room for a row that is as good as before."""
-        return self.high < 1
+        """Whether there were enough rounds, and their interval leaves no room for a row that is as good as before."""
+        return self.high < 1 and self.rounds >= CERTAIN_ROUNDS
 
     @property
     def remark(self) -> str:
@@ -121,7 +124,7 @@ def ratios(rounds: Sequence[Round]) -> list[Ratio]:
         if values:
             before, after = (statistics.median(pair[side].value for pair in pairs) for side in (0, 1))
             ratio = statistics.median(values)
-            found.append(Ratio(row, first.title, first.unit, before, after, ratio, *interval(values)))
+            found.append(Ratio(row, first.title, first.unit, before, after, ratio, *interval(values), len(values)))
     return found
 
 
