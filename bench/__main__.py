@@ -1,31 +1,54 @@
-"""`python -m bench [--client | --kv | --spark | --lake | --growth | --memory] ...`: one part of the benchmarks."""
+"""`python -m bench [--client | --kv | --spark | --lake | --growth | --memory] ...`: one part of the benchmarks.
 
+--record [FILE]       append the figures to bench/figures.jsonl, with commit and machine
+--figures-to FILE     write the figures as JSON
+--compare BEFORE AFTER  measure two commits in turns instead, see `bench.compare`
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
-import bench.client
-import bench.growth
-import bench.kv
-import bench.lake
-import bench.memory
-import bench.run
-import bench.spark
+import fluss
+from bench.compare import PARTS, compare
+from bench.figures import Run
+from bench.record import FIGURES, record
+
+
+def part_of(arguments: list[str]) -> tuple[str, list[str]]:
+    """The part that was asked for, and its arguments; without a choice the servers are compared."""
+    for name in PARTS:
+        option = f"--{name}"
+        if option in arguments:
+            return name, [argument for argument in arguments if argument != option]
+    return "server", arguments
 
 
 def main(arguments: list[str]) -> None:
-    """Hand over to the part that was asked for; without a choice the servers are compared."""
-    parts = {
-        "--client": bench.client.main,
-        "--kv": bench.kv.main,
-        "--spark": bench.spark.main,
-        "--lake": bench.lake.main,
-        "--growth": bench.growth.main,
-        "--memory": bench.memory.main,
-    }
-    for option, part in parts.items():
-        if option in arguments:
-            part([argument for argument in arguments if argument != option])
-            return
-    bench.run.main(arguments)
+    """Hand over to the part that was asked for, and keep its figures where that was asked for."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--record", nargs="?", type=Path, const=FIGURES)
+    parser.add_argument("--figures-to", type=Path)
+    parser.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"))
+    options, rest = parser.parse_known_args(arguments)
+    part, rest = part_of(rest)
+    if options.compare is not None:
+        if options.record is not None or options.figures_to is not None:
+            raise SystemExit("bench: --compare makes ratios of two commits; it keeps no figures of either")
+        before, after = options.compare
+        compare(part, before, after, rest)
+        return
+    # Only the one module: others may use names that the commit under test does not have.
+    measure: Callable[[list[str]], Run] = importlib.import_module(f"bench.{PARTS[part].module}").main
+    run = measure(rest)
+    if options.figures_to is not None:
+        run.write(options.figures_to, str(Path(fluss.__file__).parents[1]))
+    if options.record is not None:
+        print(f"{record(run, options.record)} figures were appended to {options.record}")
 
 
 if __name__ == "__main__":

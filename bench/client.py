@@ -8,9 +8,6 @@ does meets all of them. The first round is thrown away. Without Apache Fluss the
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -25,10 +22,12 @@ from bench.client_report import (
     PYFLUSS_ON_APACHE,
     PYFLUSS_ON_OURS,
     Measure,
+    figures_of,
     markdown,
 )
+from bench.figures import Run, add_file_options, machine_text, settings_of, write_files
 from bench.run import WARM_MEGABYTES, Figures, contestants, rate, warm_page_cache
-from bench.servers import OUR_CLIENT, Driver, Server
+from bench.servers import OUR_CLIENT, PYFLUSS, Driver, Server
 
 TWO_COLUMNS = ["i1", "s3"]
 NAMES = {"fluss": (OURS_ON_OURS, PYFLUSS_ON_OURS), "apache": (OURS_ON_APACHE, PYFLUSS_ON_APACHE)}
@@ -100,8 +99,11 @@ def measure(servers: list[Server], rounds: int, steps: list[Step], figures: dict
         for server in servers:
             server.start()
             assert server.driver is not None
-            own_drivers.append(Driver(server.bootstrap, OUR_CLIENT))
             ours, theirs = NAMES[server.name]
+            if server.driver.is_ours:
+                pairs.append((ours, "ours", server.driver))
+                continue
+            own_drivers.append(Driver(server.bootstrap, OUR_CLIENT))
             pairs += [(ours, "ours", own_drivers[-1]), (theirs, "theirs", server.driver)]
         for number in range(rounds + 1):
             for step in steps:
@@ -136,37 +138,33 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
     parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
     parser.add_argument("--without-apache", action="store_true")
-    parser.add_argument("--directory", type=Path, help="where the servers keep their data (default: a temporary one)")
+    parser.add_argument("--only-ours", action="store_true", help="neither Apache Fluss nor pyfluss")
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
-    parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
-    parser.add_argument("--markdown", type=Path, help="write the table here")
+    add_file_options(parser)
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> Run:
     """Measure and print."""
     options = parse(arguments)
-    compare(options, Rounds(options).steps, MEASURES)
+    return compare("client", options, Rounds(options).steps, MEASURES)
 
 
-def compare(options: argparse.Namespace, steps: list[Step], measures: Sequence[Measure]) -> None:
+def compare(part: str, options: argparse.Namespace, steps: list[Step], measures: Sequence[Measure]) -> Run:
     """Run the rounds and print the table, as the common options say."""
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
     figures = {name: Figures() for names in NAMES.values() for name in names}
     began = time.monotonic()
     try:
-        make, remark = contestants(options, directory)
+        make, remark = contestants(options, directory, OUR_CLIENT if options.only_ours else PYFLUSS)
         warm_page_cache(directory, options.warm_megabytes)
         measure([factory() for factory in make], options.rounds, steps, figures)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
-    title = f"{machine}, load {os.getloadavg()[0]:.1f}; log.flush={options.flush}, {options.tablets} tablet(s), "
+    title = f"{machine_text()}; log.flush={options.flush}, {options.tablets} tablet(s), "
     title += f"{options.buckets} bucket(s), medians of {options.rounds} interleaved rounds, "
     title += f"{time.monotonic() - began:.0f} s in all. {remark}"
     rounds = {name: kept.rounds for name, kept in figures.items()}
     text = markdown(rounds, title, measures)
     print(text)
-    if options.markdown is not None:
-        options.markdown.write_text(text + "\n")
-    if options.json is not None:
-        options.json.write_text(json.dumps({"setting": title, "rounds": rounds}, indent=1))
+    write_files(options, text, title, rounds)
+    return Run(part, settings_of(options), figures_of(rounds, measures))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from bench.figures import Figure, number
 
 OURS_ON_OURS = "fluss on fluss"
 OURS_ON_APACHE = "fluss on Apache Fluss"
@@ -36,6 +39,17 @@ class Measure:
     def of_peer(self) -> Measure:
         """The line whose figure of the peer this one is compared with."""
         return self if self.against is None else replace(self, workload=self.against)
+
+    @property
+    def row(self) -> str:
+        """A name for the line that stays the same: workloads with percentiles have several lines."""
+        return self.workload if self.share in (None, 0.5) else f"{self.workload}_p{self.share * 100:g}"
+
+    @property
+    def unit(self) -> str:
+        """The unit, which the title has in brackets."""
+        (unit,) = re.findall(r"\((k \w+/s|ms)\)", self.title)
+        return str(unit)
 
 
 MEASURES = (
@@ -79,12 +93,6 @@ def times_faster(ours: float | None, peer: float | None, measure: Measure) -> fl
     return ours / peer if measure.share is None else peer / ours
 
 
-def _text(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _verdict(ours: float | None, ratio: float | None, measure: Measure) -> str:
     if measure.limit is not None:
         if ours is None:
@@ -110,6 +118,25 @@ def markdown(figures: Mapping[str, Rounds], title: str, measures: Sequence[Measu
         faster = [times_faster(values[pair], peer, measure) for pair in PAIRS[:3]]
         if measure.workload == "echo":
             faster = [None] * 3
-        cells = [*map(_text, values.values()), *map(_text, faster), _verdict(values[OURS_ON_OURS], faster[0], measure)]
+        cells = [
+            *map(number, values.values()),
+            *map(number, faster),
+            _verdict(values[OURS_ON_OURS], faster[0], measure),
+        ]
         lines.append(f"| {measure.title} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def figures_of(figures: Mapping[str, Rounds], measures: Sequence[Measure] = MEASURES) -> list[Figure]:
+    """The lines as figures of our client on our server; the other pairs are its peers."""
+    rows = []
+    for measure in measures:
+        values = {pair: figure(figures.get(pair, {}), measure) for pair in PAIRS}
+        ours = values.pop(OURS_ON_OURS)
+        if ours is None:
+            continue
+        peer = figure(figures.get(PYFLUSS_ON_APACHE, {}), measure.of_peer)
+        ratio = None if measure.workload == "echo" else times_faster(ours, peer, measure)
+        peers = {pair: value for pair, value in values.items() if value is not None}
+        rows.append(Figure(measure.row, measure.title, ours, measure.unit, peers, ratio))
+    return rows

@@ -131,14 +131,16 @@ class Driver(KvWorkloads):
         """Arrow batches of 16 columns into a fresh table, until the last is acknowledged."""
         opened = await self.create(table, WIDE_SCHEMA, compression, buckets)
         writer = opened.new_append().create_writer()
-        batches = rows // WIDE_ROWS_PER_BATCH
+        whole, rest = divmod(rows, WIDE_ROWS_PER_BATCH)
+        batches = [self._wide[number % len(self._wide)] for number in range(whole)]
+        batches += [self._wide[0].slice(0, rest)] if rest else []
         started = time.perf_counter()
-        for number in range(batches):
-            writer.write_arrow_batch(self._wide[number % len(self._wide)])
+        for batch in batches:
+            writer.write_arrow_batch(batch)
             await asyncio.sleep(0)
         await writer.flush()
         seconds = time.perf_counter() - started
-        return {"rows": batches * WIDE_ROWS_PER_BATCH, "seconds": seconds, "bytes": batches * self._wide[0].nbytes}
+        return {"rows": rows, "seconds": seconds, "bytes": sum(batch.nbytes for batch in batches)}
 
     async def append_rows(self, table: str, rows: int, buckets: int) -> dict[str, float]:
         """Dicts of 5 columns into a fresh table, until the last is acknowledged."""
@@ -149,12 +151,12 @@ class Driver(KvWorkloads):
         ]
         writer = opened.new_append().create_writer()
         started = time.perf_counter()
-        for _ in range(rows // len(sample)):
-            for row in sample:
+        for first in range(0, rows, len(sample)):
+            for row in sample[: rows - first]:
                 writer.append(row)
             await asyncio.sleep(0)
         await writer.flush()
-        return {"rows": rows // len(sample) * len(sample), "seconds": time.perf_counter() - started}
+        return {"rows": rows, "seconds": time.perf_counter() - started}
 
     async def scan(
         self, table: str, rows: int, columns: list[str] | None, buckets: int, seconds: float = 0

@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 
+from bench.figures import Figure, Run, settings_of
 from bench.memory import Watch
 from bench.servers import OUR_CLIENT, Driver, OurServer
 
@@ -170,7 +171,18 @@ def markdown(costs: Sequence[Costs], title: str) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str]) -> None:
+def figures_of(costs: Sequence[Costs]) -> list[Figure]:
+    """A figure for every measure and size."""
+    figures = []
+    for name, title in TITLES.items():
+        unit = title.rpartition("(")[2].rstrip(")")
+        for cost in costs:
+            size = f"{cost.keys / 1e6:.3g} M keys"
+            figures.append(Figure(f"{name}, {size}", f"{title}, {size}", cost.figures[name], unit))
+    return figures
+
+
+def main(arguments: list[str]) -> Run:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench --growth", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="numbers of keys, ascending")
@@ -183,7 +195,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--markdown", type=Path, help="write the table here")
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
-    server = OurServer(directory, options.tablets, "always")
+    server = OurServer(directory, options.tablets, "always", OUR_CLIENT)
     began = time.monotonic()
     try:
         costs = measure(server, options.sizes, options)
@@ -196,3 +208,4 @@ def main(arguments: list[str]) -> None:
     print(text)
     if options.markdown is not None:
         options.markdown.write_text(text + "\n")
+    return Run("growth", settings_of(options), figures_of(costs))

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench.client import Note, Step, add_common_options, compare
 from bench.client_report import Measure
+from bench.figures import Run
 from bench.run import rate
 from bench.servers import Driver
 
@@ -127,7 +128,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> Run:
     """Measure and print."""
     options = parse(arguments)
-    compare(options, KvRounds(options).steps, KV_MEASURES)
+    return compare("kv", options, KvRounds(options).steps, KV_MEASURES)

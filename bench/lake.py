@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -30,9 +28,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fluss
+from bench.figures import Run, add_file_options, machine_text, settings_of, write_files
 from bench.kv_workloads import FIRST_COUNT, UPDATED_COUNT, arrow_rows
 from bench.run import WARM_MEGABYTES, Figures, warm_page_cache
-from bench.spark_report import Measure, markdown
+from bench.spark_report import Measure, figures_of, markdown
 from fluss.lake.tiering.local import LocalRunner
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Quiet
@@ -231,15 +230,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--buckets", type=int, default=2)
     parser.add_argument("--tablets", type=int, default=1, help="tablet processes of the server")
     parser.add_argument("--only", nargs="+", choices=("tier", "keys", "read"), help="steps to run")
-    parser.add_argument("--directory", type=Path, help="where everything is kept (default: a temporary directory)")
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
-    parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
-    parser.add_argument("--markdown", type=Path, help="write the table here")
+    add_file_options(parser)
     return parser.parse_args(arguments)
 
 
-def run(options: argparse.Namespace) -> str:
-    """Measure, and write what was asked for. Returns the table."""
+def run(options: argparse.Namespace) -> tuple[str, Run]:
+    """Measure, and write what was asked for. Returns the table, and its figures."""
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
     began = time.monotonic()
     try:
@@ -260,18 +257,16 @@ def run(options: argparse.Namespace) -> str:
             figures = measure(rounds, options.rounds)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    title = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, "
-    title += f"load {os.getloadavg()[0]:.1f}; {options.rows} rows of 16 columns, {options.key_rows} of 5; "
+    title = f"{machine_text()}; {options.rows} rows of 16 columns, {options.key_rows} of 5; "
     title += f"{options.buckets} buckets, {options.cores} splits at once, {options.tablets} tablet(s), "
     title += f"medians of {options.rounds} rounds, {time.monotonic() - began:.0f} s in all."
     text = markdown(figures.rounds, title, MEASURES)
-    if options.markdown is not None:
-        options.markdown.write_text(text + "\n")
-    if options.json is not None:
-        options.json.write_text(json.dumps({"setting": title, "rounds": figures.rounds}, indent=1))
-    return text
+    write_files(options, text, title, figures.rounds)
+    return text, Run("lake", settings_of(options), figures_of(figures.rounds, MEASURES))
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> Run:
     """Measure and print."""
-    print(run(parse(arguments)))
+    text, measured = run(parse(arguments))
+    print(text)
+    return measured

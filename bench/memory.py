@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
+from bench.figures import Figure, Run, settings_of
 from bench.run import rate
 from bench.servers import OUR_CLIENT, Driver, OurServer
 
@@ -86,7 +87,7 @@ def measure(server: OurServer, options: argparse.Namespace) -> list[tuple[str, f
     return lines
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> Run:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench --memory", description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=10.0, help="of Arrow data; the disk needs as much")
@@ -96,7 +97,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--directory", type=Path, help="where the server keeps its data (default: a temporary one)")
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
-    server = OurServer(directory, options.tablets, "always")
+    server = OurServer(directory, options.tablets, "always", OUR_CLIENT)
     try:
         lines = measure(server, options)
     finally:
@@ -111,3 +112,15 @@ def main(arguments: list[str]) -> None:
         sizes = [of_server.anonymous, of_server.total, of_client.anonymous, of_client.total]
         cells = " | ".join(f"{size:.0f}" for size in sizes)
         print(f"| {title} | {speed / 1000:.0f} | {cells} | {'reached' if reached else 'missed'} |")
+    return Run("memory", settings_of(options), figures_of(lines))
+
+
+def figures_of(lines: list[tuple[str, float, Watch, Watch]]) -> list[Figure]:
+    """Speed and own memory of every line."""
+    figures = []
+    for title, speed, of_server, of_client in lines:
+        row = title.partition(" GB")[0].rstrip("0123456789. ")  # without how much it was
+        figures.append(Figure(row, title, speed / 1000, "k rows/s"))
+        figures.append(Figure(f"{row}, server", f"{title}, own memory of the server", of_server.anonymous, "MB"))
+        figures.append(Figure(f"{row}, client", f"{title}, own memory of the client", of_client.anonymous, "MB"))
+    return figures

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bench.figures import Figure, number
+
 AT_LEAST = "at least"
 AT_MOST = "at most"
 
@@ -65,12 +67,6 @@ def summary(ours: Callable[[str], float | None], apache: Callable[[str], float |
     return lines
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
 def markdown(lines: list[Line], title: str) -> str:
     """The table as Markdown."""
     rows = [
@@ -82,6 +78,16 @@ def markdown(lines: list[Line], title: str) -> str:
     for line in lines:
         mark = {None: "", True: "reached", False: "missed"}[line.reached]
         ratio = "-" if line.ratio is None else f"{line.ratio:.2f}"
-        figures = f"{_number(line.ours)} | {_number(line.apache)} | {ratio}"
+        figures = f"{number(line.ours)} | {number(line.apache)} | {ratio}"
         rows.append(f"| {line.title} | {line.unit} | {figures} | {line.goal} | {mark} |")
     return "\n".join(rows)
+
+
+def figures_of(lines: list[Line]) -> list[Figure]:
+    """The rows of the table as figures."""
+    figures = []
+    for line in lines:
+        if line.ours is not None:
+            peers = {} if line.apache is None else {"Apache Fluss": line.apache}
+            figures.append(Figure(line.workload, line.title, line.ours, line.unit, peers, line.ratio))
+    return figures

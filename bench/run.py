@@ -7,9 +7,7 @@ is warmed before: fresh memory of a virtual machine is an order of magnitude slo
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import shutil
 import statistics
 import sys
@@ -20,8 +18,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from bench.report import Line, markdown, summary
-from bench.servers import ApacheServer, Driver, OurServer, Server, proportional_memory
+from bench.figures import Run, add_file_options, machine_text, settings_of, write_files
+from bench.report import figures_of, markdown, summary
+from bench.servers import CHECKOUT_CLIENT, PYFLUSS, ApacheServer, Driver, OurServer, Server, proportional_memory
 from tests.support.peers import PeerMissingError
 
 WARM_MEGABYTES = 1024
@@ -140,7 +139,7 @@ def warm_page_cache(directory: Path, megabytes: int) -> None:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
     parser.add_argument("--starts", type=int, default=4, help="starts; the first is thrown away")
     parser.add_argument("--arrow-rows", type=int, default=400_000)
@@ -150,18 +149,17 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
     parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
     parser.add_argument("--without-apache", action="store_true")
-    parser.add_argument("--directory", type=Path, help="where the servers keep their data (default: a temporary one)")
+    parser.add_argument("--only-ours", action="store_true", help="no Apache Fluss, and our client instead of pyfluss")
     parser.add_argument("--settle-seconds", type=float, default=MEMORY_SETTLE_SECONDS, help="before memory is read")
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
-    parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
-    parser.add_argument("--markdown", type=Path, help="write the table here")
+    add_file_options(parser)
     return parser.parse_args(arguments)
 
 
-def contestants(options: argparse.Namespace, directory: Path) -> tuple[list[Callable[[], Server]], str]:
-    """Factories of the servers, and why there is only one where that is so."""
-    ours: list[Callable[[], Server]] = [lambda: OurServer(directory, options.tablets, options.flush)]
-    if options.without_apache:
+def contestants(options: argparse.Namespace, directory: Path, client: str) -> tuple[list[Callable[[], Server]], str]:
+    """Factories of the servers, driven by `client`, and why there is only one where that is so."""
+    ours: list[Callable[[], Server]] = [lambda: OurServer(directory, options.tablets, options.flush, client)]
+    if options.without_apache or options.only_ours:
         return ours, "Apache Fluss was not asked for."
     try:
         ApacheServer(directory).stop()
@@ -170,33 +168,23 @@ def contestants(options: argparse.Namespace, directory: Path) -> tuple[list[Call
     return [*ours, lambda: ApacheServer(directory)], ""
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> Run:
     """Measure and print."""
-    parsed = parse(sys.argv[1:] if arguments is None else arguments)
+    parsed = parse(arguments)
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=parsed.directory))
     options = Options(**{option.name: getattr(parsed, option.name) for option in fields(Options)})
     figures = {"fluss": Figures(), "apache": Figures()}
     try:
-        make, remark = contestants(parsed, directory)
+        make, remark = contestants(parsed, directory, CHECKOUT_CLIENT if parsed.only_ours else PYFLUSS)
         warm_page_cache(directory, parsed.warm_megabytes)
         measure_starts(make, options, figures)
         measure_load(make, options, figures)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    lines: list[Line] = summary(figures["fluss"].median, figures["apache"].median)
-    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
-    title = f"{machine}; {parsed.tablets} tablet(s), log.flush={parsed.flush}, {parsed.buckets} bucket(s), "
+    lines = summary(figures["fluss"].median, figures["apache"].median)
+    title = f"{machine_text()}; {parsed.tablets} tablet(s), log.flush={parsed.flush}, {parsed.buckets} bucket(s), "
     title += f"medians of {parsed.rounds} interleaved rounds. {remark}"
     text = markdown(lines, title)
     print(text)
-    if parsed.markdown is not None:
-        parsed.markdown.write_text(text + "\n")
-    if parsed.json is not None:
-        raw = {name: kept.rounds for name, kept in figures.items()}
-        parsed.json.write_text(
-            json.dumps({"setting": title, "rounds": raw, "lines": [vars(x) for x in lines]}, indent=1)
-        )
-
-
-if __name__ == "__main__":
-    main()
+    write_files(parsed, text, title, {name: kept.rounds for name, kept in figures.items()})
+    return Run("server", settings_of(parsed), figures_of(lines))

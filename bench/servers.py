@@ -23,6 +23,8 @@ from tests.support.server_process import ServerProcess
 
 PYFLUSS = "pyfluss"
 OUR_CLIENT = "fluss"
+# The client of the checkout even where PYTHONPATH has the code of another commit: servers are compared with one client.
+CHECKOUT_CLIENT = "fluss of this checkout"
 
 
 def client_command(client: str) -> tuple[str, str]:
@@ -35,8 +37,10 @@ class Driver:
 
     def __init__(self, bootstrap: str, client: str = PYFLUSS) -> None:
         python, module = client_command(client)
-        self.is_ours = client == OUR_CLIENT
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        self.is_ours = client != PYFLUSS
+        environment = dict(os.environ)
+        if client != OUR_CLIENT:
+            environment.pop("PYTHONPATH", None)
         environment.setdefault("RUST_LOG", "off")
         self._process = subprocess.Popen(
             [python, "-m", "bench.driver", bootstrap, module],
@@ -83,10 +87,11 @@ class Server(ABC):
 
     name: str
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, client: str = PYFLUSS) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=directory))
         self.bootstrap = ""
         self.driver: Driver | None = None
+        self._client = client
 
     @abstractmethod
     def _launch(self) -> None:
@@ -105,7 +110,7 @@ class Server(ABC):
 
         The driver is there before the clock starts: it stands for an application, whose imports are its own affair.
         """
-        self.driver = Driver(self.bootstrap)
+        self.driver = Driver(self.bootstrap, self._client)
         started_at = time.time()
         self._launch()
         return float(self.driver.call("first_table", started_at=started_at)["seconds"])
@@ -123,8 +128,8 @@ class OurServer(Server):
 
     name = "fluss"
 
-    def __init__(self, directory: Path, tablets: int, flush: str) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, tablets: int, flush: str, client: str = PYFLUSS) -> None:
+        super().__init__(directory, client)
         (port,) = free_ports(1)
         self.bootstrap = f"127.0.0.1:{port}"
         self._tablets = tablets

@@ -8,9 +8,6 @@ is not measured; rows that are read go to Spark's sink that does nothing.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -19,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.figures import Run, add_file_options, machine_text, settings_of, write_files
 from bench.run import WARM_MEGABYTES, Figures, warm_page_cache
-from bench.spark_report import markdown
+from bench.spark_report import figures_of, markdown
 from tests.support.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -59,15 +57,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
     parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
     parser.add_argument("--only", nargs="+", help="names of the steps to run, see --json for them")
-    parser.add_argument("--directory", type=Path, help="where servers keep their data (default: a temporary one)")
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
-    parser.add_argument("--json", type=Path, help="write all figures of all rounds here")
-    parser.add_argument("--markdown", type=Path, help="write the table here")
+    add_file_options(parser)
     return parser.parse_args(arguments)
 
 
-def run(options: argparse.Namespace, start_session: Callable[[], SparkSession]) -> str:
-    """Measure, and write what was asked for. Returns the table."""
+def run(options: argparse.Namespace, start_session: Callable[[], SparkSession]) -> tuple[str, Run]:
+    """Measure, and write what was asked for. Returns the table, and its figures."""
     from bench.spark_rounds import SparkRounds
 
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
@@ -82,19 +78,15 @@ def run(options: argparse.Namespace, start_session: Callable[[], SparkSession]) 
             version = spark.version
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, Spark {version}"
-    title = f"{machine}, load {os.getloadavg()[0]:.1f}; {options.rows} rows of 16 columns, {options.key_rows} of 5; "
+    title = f"{machine_text()}, Spark {version}; {options.rows} rows of 16 columns, {options.key_rows} of 5; "
     title += f"log.flush={options.flush}, {options.tablets} tablet(s), {options.buckets} buckets, "
     title += f"medians of {options.rounds} rounds, {time.monotonic() - began:.0f} s in all."
     text = markdown(figures.rounds, title)
-    if options.markdown is not None:
-        options.markdown.write_text(text + "\n")
-    if options.json is not None:
-        options.json.write_text(json.dumps({"setting": title, "rounds": figures.rounds}, indent=1))
-    return text
+    write_files(options, text, title, figures.rounds)
+    return text, Run("spark", {**settings_of(options), "spark": version}, figures_of(figures.rounds))
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> Run:
     """Measure and print."""
     import fluss.spark
 
@@ -103,4 +95,6 @@ def main(arguments: list[str]) -> None:
     def start_session() -> SparkSession:
         return fluss.spark.session("bench", f"local[{options.cores}]", SPARK_SETTINGS)
 
-    print(run(options, start_session))
+    text, measured = run(options, start_session)
+    print(text)
+    return measured

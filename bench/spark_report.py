@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bench.figures import Figure, number
+
 FASTER_THAN_SCALA = 5.0
 
 
@@ -62,12 +64,6 @@ def verdict(is_rate: bool, figure: float, goal: float) -> str:
     return "reached" if (figure >= goal if is_rate else figure <= goal) else "missed"
 
 
-def number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
 def line(measure: Measure, rounds: Rounds) -> str | None:
     """A row of the table; None if it was not measured."""
     ours = median(rounds, measure.name)
@@ -92,3 +88,16 @@ def markdown(rounds: Rounds, title: str, measures: Sequence[Measure] = MEASURES)
     """The table as Markdown."""
     head = [title.strip(), "", "| | unit | fluss | compared with | ratio | goal |", "|---|---|---|---|---|---|"]
     return "\n".join(head + [text for measure in measures if (text := line(measure, rounds)) is not None])
+
+
+def figures_of(rounds: Rounds, measures: Sequence[Measure] = MEASURES) -> list[Figure]:
+    """The rows of the table as figures."""
+    figures = []
+    for measure in measures:
+        ours, floor = median(rounds, measure.name), median(rounds, measure.floor)
+        if ours is not None:
+            peers = {} if floor is None else {measure.floor_title: floor}
+            figures.append(
+                Figure(measure.name, measure.title, ours, measure.unit, peers, ours / floor if floor else None)
+            )
+    return figures
