@@ -289,11 +289,16 @@ class DatabaseFile:
 
 
 def stored_format_version(path: Path) -> int | None:
-    """The version of the catalog in a file, without changing anything; None if no file is there or it is no catalog."""
+    """The version of a catalog that nobody has open; None if no file is there or it is no catalog. Changes nothing.
+
+    A server that was killed may have left the version in the write-ahead log. Without one, SQLite is told that nobody
+    writes: it would make an empty one otherwise.
+    """
     if not path.exists():
         return None
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.Error:
         return None
