@@ -1,4 +1,4 @@
-"""The data directory as a whole: one server at a time, and the ports that it had last time.
+"""The data directory as a whole: one server at a time, a format that is known, and the ports that it had last time.
 
 The lock is an advisory ``flock`` on ``DIR/LOCK``. It belongs to the open file, which forked children share, so it is
 held until the supervisor *and* every child are gone: a server whose supervisor was killed cannot be overtaken by a new
@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.formats import refuse_newer
+from fluss.server.catalog.database_file import CATALOG_FILE_NAME, FORMAT_VERSION, stored_format_version
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +37,26 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock_fd = _open_locked(path)
+        try:
+            self._check_format()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Give up the lock in this process. Repeated calls do nothing."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+    def _check_format(self) -> None:
+        """Before anything in it is looked at or changed. A catalog that cannot be read says so when it is opened."""
+        refuse_newer(
+            f"data directory {self.path}",
+            stored_format_version(self.path / CATALOG_FILE_NAME),
+            FORMAT_VERSION,
+            ErrorCode.INVALID_CONFIG_EXCEPTION,
+        )
 
     def read_ports(self) -> dict[str, dict[str, int]]:
         """Ports of the last run: role name -> listener name -> port. Damaged or missing: nothing is remembered."""

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket
 
 DOCUMENT_VERSION = 1
@@ -76,11 +77,12 @@ def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = Fals
 
 
 def snapshot_from_json(document: bytes | str) -> CompletedSnapshot:
-    """Read a document; ValueError names what is wrong."""
+    """Read a document; ValueError names what is wrong, FlussError is for a later version."""
     try:
         node = json.loads(document)
+        refuse_newer("description of a kv snapshot", node["version"], DOCUMENT_VERSION)
         if node["version"] != DOCUMENT_VERSION:
-            raise ValueError(f"kv snapshot document of version {node['version']}, known is {DOCUMENT_VERSION}")
+            raise ValueError(f"kv snapshot document of version {node['version']!r}")
         handle = node["kv_snapshot_handle"]
         checksums = node.get("checksums", {})
         return CompletedSnapshot(

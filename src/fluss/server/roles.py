@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from fluss.server.catalog import Catalog, CatalogStore
+from fluss.server.catalog.database_file import CATALOG_FILE_NAME
 from fluss.server.config import ServerConfig
 from fluss.server.coordinator.service import CoordinatorService
 from fluss.server.network.limits import NetworkLimits
@@ -25,8 +26,6 @@ from fluss.server.tablet.service import TabletService
 from fluss.server.topology import Topology
 
 logger = logging.getLogger(__name__)
-
-CATALOG_FILE_NAME = "catalog.sqlite"
 
 
 def now_ms() -> int:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket
 
 OFFSETS_VERSION = 1
@@ -52,6 +53,7 @@ def load_offsets(text: str | bytes) -> tuple[int, dict[TableBucket, int]]:
     """Table id and offsets of a document; a damaged one is an error that says what is wrong with it."""
     try:
         document = json.loads(text)
+        refuse_newer("document with bucket offsets", document["version"], OFFSETS_VERSION, ErrorCode.CORRUPT_MESSAGE)
         if document["version"] != OFFSETS_VERSION:
             raise ValueError(f"version {document['version']!r} instead of {OFFSETS_VERSION}")
         table_id = _whole(document["table_id"])

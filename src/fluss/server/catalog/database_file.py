@@ -19,11 +19,16 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.formats import refuse_newer
 
+CATALOG_FILE_NAME = "catalog.sqlite"
+# Of the data directory as a whole, in SQLite's `user_version`; 0 is a catalog that is only just being made. It goes up
+# with every change of any file that an earlier version would misread; what earlier versions may ignore, such as a new
+# table here, leaves it alone. When it goes up, `_prepare` also brings older catalogs up to date.
 FORMAT_VERSION = 1
 # How long a writer waits for another process's transaction; those take milliseconds.
 LOCK_WAIT_SECONDS = 10.0
@@ -158,12 +163,7 @@ class DatabaseFile:
         self.connection.execute("PRAGMA synchronous = FULL")
         self.connection.execute("PRAGMA foreign_keys = ON")
         (version,) = self.connection.execute("PRAGMA user_version").fetchone()
-        if version not in (0, FORMAT_VERSION):
-            raise FlussError(
-                f"catalog {self.path} has format {version}, this version reads format {FORMAT_VERSION}; "
-                "start it with the version that wrote it",
-                ErrorCode.STORAGE_EXCEPTION,
-            )
+        refuse_newer(f"catalog {self.path}", version, FORMAT_VERSION)
         known = {name for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         scripts = [script for name, script in _LATER_TABLES.items() if name not in known]
         if version != FORMAT_VERSION:
@@ -286,6 +286,23 @@ class DatabaseFile:
         if pruned is not None:
             connection.execute("DELETE FROM tombstones WHERE change <= ?", (pruned,))
             self.set_counter("tombstone_floor", pruned)
+
+
+def stored_format_version(path: Path) -> int | None:
+    """The version of a catalog that nobody has open; None if no file is there or it is no catalog. Changes nothing.
+
+    A server that was killed may have left the version in the write-ahead log. Without one, SQLite is told that nobody
+    writes: it would make an empty one otherwise.
+    """
+    if not path.exists():
+        return None
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error:
+        return None
+    return int(version)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -13,12 +13,13 @@ Nothing here has state; all functions may be called by any thread.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from fluss.codec.crc import crc32c
 from fluss.codec.log_batch import MIN_HEADER_BYTES, BatchHeader, CorruptBatch, check_crc, iter_batches, read_header
+from fluss.model.formats import refuse_newer
 from fluss.server.storage.files import FileSystem
 
 STAGING_DIRECTORY = "staging"
@@ -94,6 +95,19 @@ def staged_writer_ids(files: FileSystem, bucket_directory: str) -> list[int]:
     names = files.list_directory(staging_directory(bucket_directory))
     stems = [name[: -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX)]
     return sorted(int(stem) for stem in stems if stem.isdecimal())
+
+
+def check_staged_versions(files: FileSystem, bucket_directory: str, writer_ids: Iterable[int]) -> None:
+    """FlussError if one of the files is of a later version: here it would look like one that was never finished."""
+    for writer_id in writer_ids:
+        path = staged_path(bucket_directory, writer_id)
+        descriptor = files.open_read(path)
+        try:
+            start = files.pread(descriptor, _HEAD.size, 0)
+        finally:
+            files.close(descriptor)
+        if len(start) == _HEAD.size and start.startswith(MAGIC):
+            refuse_newer(f"staged file {path}", _HEAD.unpack(start)[1], VERSION)
 
 
 def read_piece(files: FileSystem, descriptor: int, position: int, end: int) -> Piece | None:

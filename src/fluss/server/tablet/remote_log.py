@@ -233,11 +233,12 @@ class RemoteLog:
 
 def read_record(bucket_directory: Path) -> RemoteRecord | None:
     """The record of a bucket directory, None when nothing was ever uploaded."""
+    path = bucket_directory / DIRECTORY_NAME / RECORD_FILE_NAME
     try:
-        document = (bucket_directory / DIRECTORY_NAME / RECORD_FILE_NAME).read_bytes()
+        document = path.read_bytes()
     except FileNotFoundError:
         return None
-    return record_from_json(document)
+    return record_from_json(document, str(path))
 
 
 def destroy_remote(store: RemoteStore, record: RemoteRecord) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket, TablePath
 
 RECORD_FILE_NAME = "remote-log.json"
@@ -125,11 +126,12 @@ def manifest_to_json(manifest: RemoteManifest) -> bytes:
 
 
 def manifest_from_json(document: bytes) -> RemoteManifest:
-    """Read a manifest; raises ValueError that names what is wrong."""
+    """Read a manifest; raises ValueError that names what is wrong, FlussError for a later version."""
     try:
         node = json.loads(document)
+        refuse_newer("remote log manifest", node["version"], MANIFEST_VERSION)
         if node["version"] != MANIFEST_VERSION:
-            raise ValueError(f"manifest version {node['version']} is not known, this server knows {MANIFEST_VERSION}")
+            raise ValueError(f"manifest version {node['version']!r} is not known")
         segments = tuple(_segment_from_json(item) for item in node["remote_log_segments"])
         bucket = TableBucket(int(node["table_id"]), node.get("partition_id"), int(node["bucket_id"]))
         manifest = RemoteManifest(
@@ -160,12 +162,13 @@ def record_to_json(record: RemoteRecord) -> bytes:
     return json.dumps(node, indent=1).encode()
 
 
-def record_from_json(document: bytes) -> RemoteRecord:
-    """Read a record; raises ValueError that names what is wrong."""
+def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> RemoteRecord:
+    """Read a record; raises ValueError that names what is wrong, FlussError for a later version."""
     try:
         node = json.loads(document)
+        refuse_newer(f"remote log record {name}", node["version"], RECORD_VERSION)
         if node["version"] != RECORD_VERSION:
-            raise ValueError(f"remote log record version {node['version']} is not known, expected {RECORD_VERSION}")
+            raise ValueError(f"remote log record version {node['version']!r} is not known")
         return RemoteRecord(
             str(node["remote_log_tablet_dir"]),
             manifest_from_json(json.dumps(node["manifest"]).encode()),

@@ -37,7 +37,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fluss.errors import FlussError
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.formats import refuse_newer
 
 VERSION = 1
 LAKE_VERSION = 2
@@ -124,10 +125,11 @@ class StreamOffsets:
     def from_json(document: Mapping[str, Any]) -> StreamOffsets:
         """The value of a checkpoint; refuses what no release up to this one has written."""
         version = document.get("version")
+        refuse_newer("the stream's checkpoint", version, LAKE_VERSION, ErrorCode.CLIENT_ERROR)
         if version not in (VERSION, LAKE_VERSION):
             raise FlussError(
-                f"the checkpoint has offsets of version {version!r}, this release knows versions up to {LAKE_VERSION}: "
-                "go on with the release that wrote it, or start with a new checkpoint"
+                f"the checkpoint has offsets of version {version!r}, which no release has written: "
+                "bring back the right checkpoint, or start with a new one"
             )
         try:
             positions = _positions(document)

@@ -32,9 +32,12 @@ from fluss.lake.tables.format import (
 )
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.offsets import load_offsets
+from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket
 
 FIRST_SEQUENCE_NUMBER = 1
+# Of the table's property, which has no version as long as this is 1.
+ROUND_VERSION = 1
 
 Offsets = Mapping[TableBucket, int]
 
@@ -63,8 +66,10 @@ def kept_round(table: Table) -> tuple[int, str] | None:
         return None
     try:
         kept = json.loads(text)
+        what = f"property {LAST_ROUND_PROPERTY!r} of lake table {_shown(table)}"
+        refuse_newer(what, kept.get("version", ROUND_VERSION), ROUND_VERSION, ErrorCode.CORRUPT_MESSAGE)
         return int(kept["sequence_number"]), str(kept["offsets"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FlussError(
             f"property {LAST_ROUND_PROPERTY!r} of lake table {_shown(table)} is damaged: {error!r} in {text[:200]!r}",
             ErrorCode.CORRUPT_MESSAGE,

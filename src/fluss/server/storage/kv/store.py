@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 from rocksdict import Checkpoint, Rdict, WriteBatch
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.formats import refuse_newer
 from fluss.server.storage.kv import limits
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store_options import store_options, without_log
@@ -102,7 +103,12 @@ class KvStore:
                 raise StoreDamagedError(f"{directory}: {error}") from error
             text = f"cannot open the key-value store in {directory}: {error}; nothing was removed, check the disk"
             raise FlussError(text, _code(error)) from error
-        return cls(database, directory, read_note(note, directory))
+        try:
+            applied = read_note(note, directory)
+        except FlussError:  # of a later version: let go of it, whoever knows it may come
+            database.close()
+            raise
+        return cls(database, directory, applied)
 
     @property
     def applied_offset(self) -> int:
@@ -360,9 +366,10 @@ def _open_database(directory: Path, resources: KvResources) -> Rdict:
 
 
 def read_note(note: bytes | None, directory: Path) -> Applied:
-    """How far a store is; one without a note is empty."""
+    """How far a store is; one without a note is empty. FlussError for a note of a later version."""
     if note is None:
         return Applied()
+    refuse_newer(f"key-value store {directory}", note[0] if note else None, _NOTE_VERSION)
     if len(note) != _NOTE.size or note[0] != _NOTE_VERSION:
         raise StoreDamagedError(f"{directory}: the note about the applied offset is not readable: {note.hex()}")
     return Applied(*_NOTE.unpack(note)[1:])

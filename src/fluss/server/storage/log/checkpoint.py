@@ -9,7 +9,8 @@ A small file that is replaced atomically. Little-endian:
     CRC-32C of everything before u32
 
 Everything before the recovery point is on disk, including the counted entries of the segment's index files. A file with
-a wrong checksum counts as missing: recovery then reads the whole log, it never guesses.
+a wrong checksum counts as missing: recovery then reads the whole log, it never guesses. Magic, version and checksum
+are at the same places in every version, so that a sound file of a later one is known for what it is, and refused.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from fluss.codec.crc import crc32c
+from fluss.model.formats import refuse_newer
 from fluss.server.storage.files import FileSystem, write_file_atomically
 from fluss.server.storage.log.writer_state import WriterBatch
 
@@ -26,6 +28,7 @@ CHECKPOINT_NAME = "bucket.checkpoint"
 _MAGIC = b"FLCK"
 _VERSION = 1
 _HEAD = Struct("<4sHHqqqqqIIII")
+_START = Struct("<4sH")
 _BATCH = Struct("<qiqqq")
 _CRC = Struct("<I")
 
@@ -66,12 +69,15 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     return content + _CRC.pack(crc32c(content))
 
 
-def decode_checkpoint(content: bytes) -> Checkpoint | None:
-    """The checkpoint, or None if the bytes are not exactly one."""
-    if len(content) < _HEAD.size + _CRC.size:
-        return None
+def decode_checkpoint(content: bytes, name: str = CHECKPOINT_NAME) -> Checkpoint | None:
+    """The checkpoint, or None if the bytes are not exactly one; FlussError for one of a later version."""
     body_size = len(content) - _CRC.size
-    if _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
+    if body_size < _START.size or _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
+        return None
+    magic, version = _START.unpack_from(content)
+    if magic == _MAGIC:
+        refuse_newer(f"checkpoint {name}", version, _VERSION)
+    if body_size < _HEAD.size:
         return None
     magic, version, _, local_start, offset, base, position, timestamp, offset_entries, time_entries, *counts = (
         _HEAD.unpack_from(content)
@@ -99,8 +105,9 @@ def write_checkpoint(files: FileSystem, directory: str, content: bytes) -> None:
 
 def load_checkpoint(files: FileSystem, directory: str) -> tuple[Checkpoint | None, bool]:
     """The checkpoint and whether a file was there at all."""
+    path = f"{directory}/{CHECKPOINT_NAME}"
     try:
-        content = files.read_file(f"{directory}/{CHECKPOINT_NAME}")
+        content = files.read_file(path)
     except FileNotFoundError:
         return None, False
-    return decode_checkpoint(content), True
+    return decode_checkpoint(content, path), True

@@ -36,7 +36,7 @@ from fluss.server.storage.log.reader import add_to_index, log_damage
 from fluss.server.storage.log.scan import Damage, batch_at, scan_batches, starts_unwritten
 from fluss.server.storage.log.segment import Segment, segment_base_offset
 from fluss.server.storage.log.writer_state import WriterBatch, WriterState
-from fluss.server.storage.staged_files import staged_writer_ids
+from fluss.server.storage.staged_files import check_staged_versions, staged_writer_ids
 
 _logger = logging.getLogger(__name__)
 
@@ -77,9 +77,11 @@ class Recovery:
         self._timestamp = 0
 
     def run(self) -> RecoveredLog:
-        """Recover the bucket; OSError if the disk does not answer."""
+        """Recover the bucket; OSError if the disk does not answer, FlussError for files of a later version."""
         names = self._files.list_directory(self._directory)
-        self._writers.protected.update(staged_writer_ids(self._files, self._directory))
+        staged = staged_writer_ids(self._files, self._directory)
+        check_staged_versions(self._files, self._directory, staged)
+        self._writers.protected.update(staged)
         self._load_checkpoint(names)
         segments = self._list_segments(names)
         first = self._first_to_scan(segments)
@@ -96,10 +98,10 @@ class Recovery:
         return RecoveredLog(segments, start, last.end_offset, self._timestamp, self._writers, self._report)
 
     def _load_checkpoint(self, names: list[str]) -> None:
+        self._checkpoint, existed = load_checkpoint(self._files, self._directory)
         for name in names:
             if name.endswith(".tmp"):
                 self._files.unlink(f"{self._directory}/{name}")
-        self._checkpoint, existed = load_checkpoint(self._files, self._directory)
         if self._checkpoint is None:
             if existed:
                 _logger.error("the checkpoint in %s is damaged: reading the whole bucket instead", self._directory)

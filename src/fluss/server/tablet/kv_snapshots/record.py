@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket, TablePath
 
 DIRECTORY_NAME = "kv-snapshots"
@@ -64,12 +65,13 @@ def record_to_json(record: SnapshotRecord) -> bytes:
     return json.dumps(node, indent=1).encode()
 
 
-def record_from_json(document: bytes) -> SnapshotRecord:
-    """Read a record; ValueError names what is wrong."""
+def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> SnapshotRecord:
+    """Read a record; ValueError names what is wrong, FlussError is for a later version."""
     try:
         node = json.loads(document)
+        refuse_newer(f"kv snapshot record {name}", node["version"], RECORD_VERSION)
         if node["version"] != RECORD_VERSION:
-            raise ValueError(f"kv snapshot record of version {node['version']}, known is {RECORD_VERSION}")
+            raise ValueError(f"kv snapshot record of version {node['version']!r}")
         return SnapshotRecord(
             TablePath(node["database"], node["table"]),
             TableBucket(*node["bucket"]),
@@ -86,8 +88,9 @@ def record_from_json(document: bytes) -> SnapshotRecord:
 
 def read_record(bucket_directory: Path) -> SnapshotRecord | None:
     """The record in a bucket's directory, None when it never had a snapshot; ValueError when it cannot be read."""
+    path = bucket_directory / DIRECTORY_NAME / RECORD_FILE_NAME
     try:
-        document = (bucket_directory / DIRECTORY_NAME / RECORD_FILE_NAME).read_bytes()
+        document = path.read_bytes()
     except FileNotFoundError:
         return None
-    return record_from_json(document)
+    return record_from_json(document, str(path))
