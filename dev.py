@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Everything a developer runs, with nothing but Python 3.10: `python3 dev.py COMMAND`.
 
-    test     set up .venv, then ruff, mypy and pytest; further arguments go to pytest
+    test     set up .venv, then ruff, mypy and pytest: the gate; with --fast what one runs while working, with --all
+             everything there is; --times prints where the time went; other arguments go to pytest
     demo     set up .venv, then the whole system: server, client, Spark; see examples/pipeline.py
     clients  set up .venv, start a server, drive it with our client, restart it, drive it with pyfluss
     format   let ruff format and repair what it can
@@ -12,6 +13,9 @@
              hour or more
     spark42  set up .venv-spark42, the same with the oldest Spark that we support, and run tests of Spark there;
              further arguments go to pytest
+    fresh    the commands of the README in clean roots of three Debian releases; as root on Debian
+    coverage run tests and print what they reach, by package, and which public names none touches
+    series   the gate again and again in clean clones, also on a busy machine, and a table of what failed
     lock     resolve requirements.lock anew
     setup    only set up .venv
 
@@ -23,15 +27,14 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
+import tools.testing
 from tools.environment import (
     BIN,
     ENVIRONMENT,
     LOCK,
     PROGRAMS,
     PYTHON,
-    ROOT,
     SPARK42_ENVIRONMENT,
     run,
     set_up,
@@ -43,35 +46,22 @@ SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]
 SOAKED_FOLDERS += ["tests/spark/test_kill_rounds.py", "tests/spark/test_tier_kill.py"]
 SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py"]
-# Many tests wait for processes to start and stop. Tests of a file share servers and stay together; the many short ones
-# come last (by name: tests/unit), so that both processes have work until the end.
-IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20"]
 # What leans on Spark's inside most: our Java classes, planning, state between micro-batches, types, Connect.
 SPARK42_NAMES = ["session", "catalog", "catalog_partitions", "own_scans", "count", "batch_read", "batch_read_log"]
 SPARK42_NAMES += ["attach", "connect", "batch_write", "stream_read", "stream_reader", "stream_write"]
 SPARK42_NAMES += ["stream_write_staged", "types", "ddl", "lake_spark", "java_paths", "stored_batches"]
 SPARK42_NAMES += ["state_pieces", "stream_cursor", "lookup_join"]
 SPARK42_TESTS = [f"tests/spark/test_{name}.py" for name in SPARK42_NAMES]
-CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 
 
 def test(arguments: list[str]) -> int:
-    """All checks; pytest comes last, so that its closing line is the last line."""
-    folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).exists()]
-    checks: dict[str, list[str | Path]] = {
-        "ruff check": [BIN / "ruff", "check", "--quiet", *folders],
-        "ruff format": [BIN / "ruff", "format", "--quiet", "--check", *folders],
-        "mypy": [BIN / "mypy", "--no-error-summary"],
-    }
-    failed = [name for name, command in checks.items() if run(*command) != 0]
-    print(f"dev.py: {'FAILED: ' + ', '.join(failed) if failed else 'ruff and mypy are content'}", flush=True)
-    code = run(PYTHON, "-m", "pytest", *(arguments or IN_TWO_PROCESSES))
-    return code or (1 if failed else 0)
+    """A lane of the tests; see tools/testing.py."""
+    return tools.testing.main(arguments, more=lambda: spark42([]))
 
 
 def format_code(arguments: list[str]) -> int:
     """Repair style in place."""
-    folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).exists()]
+    folders = tools.testing.CHECKED_FOLDERS
     return run(BIN / "ruff", "check", "--quiet", "--fix", *folders) or run(BIN / "ruff", "format", *folders)
 
 
@@ -102,6 +92,21 @@ def spark42(arguments: list[str]) -> int:
     return run(SPARK42_ENVIRONMENT / PROGRAMS / "python", "-m", "pytest", *(arguments or SPARK42_TESTS))
 
 
+def fresh(arguments: list[str]) -> int:
+    """Both commands of the README in clean roots of Debian; see tools/fresh.py."""
+    return run(sys.executable, "-m", "tools.fresh", *arguments)
+
+
+def coverage(arguments: list[str]) -> int:
+    """What the tests reach; see tools/coverage_report.py."""
+    return run(PYTHON, "-m", "tools.coverage_report", *arguments)
+
+
+def series(arguments: list[str]) -> int:
+    """The gate again and again; see tools/series.py."""
+    return run(sys.executable, "-m", "tools.series", *arguments)
+
+
 def lock(arguments: list[str]) -> int:
     """Newest versions within the ranges of pyproject.toml, for all systems and Python versions, with hashes."""
     options = ["--quiet", "--universal", "--python-version", "3.10", "--generate-hashes", "--upgrade", "--extra", "dev"]
@@ -123,6 +128,9 @@ COMMANDS = {
     "bench": bench,
     "soak": soak,
     "spark42": spark42,
+    "fresh": fresh,
+    "coverage": coverage,
+    "series": series,
     "lock": lock,
     "setup": setup_only,
 }

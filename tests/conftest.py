@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,17 +10,20 @@ from hypothesis import HealthCheck, settings
 from fluss.client.admin_calls import AdminCalls
 from fluss.client.descriptors import TableDescriptor
 from fluss.model.paths import TableBucket, TablePath
+from tests.support.lanes import is_on_apache
 
 pytest_plugins = ["tests.support.time_limits", "tests.support.dead_workers", "tests.support.apache_fluss"]
-pytest_plugins += ["tests.support.skip_reasons"]
+pytest_plugins += ["tests.support.skip_reasons", "tests.support.lanes", "tests.support.test_times"]
+pytest_plugins += ["tests.support.failure_notes"]
 
 # Java machines of tests live for minutes at most: optimising their code takes longer than it saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 # Deadlines per example measure the machine, not the code. "soak" is for long runs: HYPOTHESIS_PROFILE=soak.
 _HEALTH_CHECKS_OFF = (HealthCheck.too_slow, HealthCheck.data_too_large)
-settings.register_profile("normal", max_examples=60, deadline=None, suppress_health_check=_HEALTH_CHECKS_OFF)
-settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_HEALTH_CHECKS_OFF)
+_ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=_HEALTH_CHECKS_OFF)
+settings.register_profile("normal", _ALWAYS, max_examples=60)
+settings.register_profile("soak", _ALWAYS, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))
 
 
@@ -39,23 +41,11 @@ PEER_HICCUPS = [
 MAX_RERUNS_ON_PEER = 2
 
 
-SPARK_TESTS = Path(__file__).parent / "spark"
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark first, and tests on the peer may run again after its hiccups.
-
-    Java calls back into Python through a server of py4j that uses `select`, and that knows no descriptors above 1023.
-    Later in a run a process has more: tests that play power cuts abandon their open files by the thousand.
-    """
-    items.sort(key=lambda item: SPARK_TESTS not in item.path.parents)  # stable: all else stays in order
+    """Tests on the peer may run again after its hiccups; how many did is in the closing line."""
     for item in items:
-        if _is_on_peer(item):
+        if is_on_apache(item.nodeid):
             item.add_marker(pytest.mark.flaky(reruns=MAX_RERUNS_ON_PEER, only_rerun=PEER_HICCUPS))
-
-
-def _is_on_peer(item: pytest.Item) -> bool:
-    return "[apache" in item.nodeid or "-apache" in item.nodeid
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +54,7 @@ def _led_tables_on_the_peer(request: pytest.FixtureRequest, monkeypatch: pytest.
 
     Writers would wait for the leader without end, as they should.
     """
-    if not _is_on_peer(request.node):
+    if not is_on_apache(request.node.nodeid):
         return
     create_table = AdminCalls.create_table
 

@@ -1,6 +1,6 @@
 """Runs tests and says what of the package they ran: `python -m tools.coverage_report [arguments of pytest]`.
 
-Servers, commands and workers of Spark are processes of their own, most of them forked, some of them killed. Each of them
+Servers, commands and workers of Spark are processes of their own, most of them forked, some of them killed. Each
 writes a file of its own when it ends, in a folder that is deleted at the end; one that is killed writes nothing, and a
 file that was torn is left out with a warning. So the figures are a lower bound.
 

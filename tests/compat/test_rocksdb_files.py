@@ -17,6 +17,8 @@ ROWS = 5_000
 READER = """
 import org.rocksdb.*;
 
+pytestmark = pytest.mark.all
+
 public class ReadStore {
     public static void main(String[] arguments) throws Exception {
         RocksDB.loadLibrary();

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.documents import CHECKOUT
 from tests.support.waiting import patience
 
@@ -49,6 +51,7 @@ def test_the_lakehouse(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.all  # two more Java machines
 def test_the_declarative_pipeline(tmp_path: Path) -> None:
     first, second = run_example(tmp_path, "declarative_pipeline.py").split("run 2\n")
     assert first.splitlines() == [

@@ -20,6 +20,8 @@ PROGRAM = """
 import java.util.HexFormat;
 import org.rocksdb.*;
 
+pytestmark = pytest.mark.all
+
 public class ReadSnapshot {
     public static void main(String[] arguments) throws Exception {
         RocksDB.loadLibrary();

@@ -1,11 +1,7 @@
-"""`kill -9` of tablets and of the whole server under upserts, deletes, partial updates and lookups.
-
-`FLUSS_KILL_ROUNDS` sets the number of kills (the soak command asks for many more).
-"""
+"""`kill -9` of tablets and of the whole server under upserts, deletes, partial updates and lookups."""
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from pathlib import Path
@@ -22,12 +18,13 @@ from tests.support.kv_workload import (
     create_table,
     leader,
 )
+from tests.support.lanes import rounds, seed
 from tests.support.log_workload import CONNECTION_TIMEOUT_SECONDS, Survivor
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
-KILLS = int(os.environ.get("FLUSS_KILL_ROUNDS", "52")) // 2
+KILLS = rounds(gate=12, all_lanes=52) // 2
 KILLS_BETWEEN_CLEAN_STOPS = 8
 BUCKETS = 2
 TABLE = "killed"
@@ -101,7 +98,7 @@ def crash(server: ServerProcess, generator: random.Random, number: int) -> None:
 
 @pytest.mark.parametrize("shape", ["buckets", "partitions"])
 def test_exactly_the_acknowledged_rows_are_there(tmp_path: Path, shape: str) -> None:
-    generator = random.Random(shape)
+    generator = random.Random(f"{seed()} {shape}")
     with ServerProcess(tmp_path / "data", tablets=2, config=OPTIONS) as server:
         if shape == "buckets":
             table_id = create_table(server.address, TABLE, BUCKETS)

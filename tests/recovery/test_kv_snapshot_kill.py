@@ -7,7 +7,6 @@ rounds of all kill tests; a fifth of it is for this one.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import sqlite3
@@ -28,12 +27,13 @@ from tests.support.kv_workload import (
     create_table,
     rows_after,
 )
+from tests.support.lanes import rounds, seed
 from tests.support.log_workload import CONNECTION_TIMEOUT_SECONDS, leaders
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
-ROUNDS = max(4, int(os.environ.get("FLUSS_KILL_ROUNDS", "50")) // 5)
+ROUNDS = rounds(gate=4, all_lanes=10, share_of_soak=0.2)
 BUCKETS = 2
 TABLE = "snapped"
 OPTIONS = {"kv.snapshot.interval": "50ms", "log.segment.file-size": "256kb"}
@@ -106,7 +106,7 @@ def _check_rows(server: ServerProcess, writers: list[KvWriter]) -> None:
 
 
 def test_kills_while_snapshots_come_and_go(tmp_path: Path) -> None:
-    generator = random.Random(5)
+    generator = random.Random(seed())
     with ServerProcess(tmp_path / "data", tablets=2, config=OPTIONS) as server:
         table_id = create_table(server.address, TABLE, BUCKETS)
         writers = [KvWriter(server.address, TABLE, table_id, bucket, bucket) for bucket in range(BUCKETS)]

@@ -9,7 +9,6 @@ of all kill tests; a fifteenth of it is for that one. Each test has a table of i
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import sqlite3
 import threading
@@ -25,10 +24,11 @@ import fluss
 from fluss.client.lake_calls import KEEP_ALL_SNAPSHOTS, TieringCalls, TieringTable
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket, TablePath
+from tests.support.lanes import rounds
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import patience, wait_until
 
-ROUNDS = max(3, int(os.environ.get("FLUSS_KILL_ROUNDS", "50")) // 15)
+ROUNDS = rounds(gate=3, all_lanes=3, share_of_soak=1 / 15)
 LAKE = {"table.datalake.enabled": "true"}
 SCHEMA = pa.schema([("id", pa.int64())])
 

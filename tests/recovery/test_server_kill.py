@@ -1,22 +1,19 @@
-"""`kill -9` of tablets and of the whole server, round after round, under concurrent writers and readers.
-
-`FLUSS_KILL_ROUNDS` sets the number of rounds (the soak command asks for many more).
-"""
+"""`kill -9` of tablets and of the whole server, round after round, under concurrent writers and readers."""
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.lanes import rounds, seed
 from tests.support.log_workload import Reader, Survivor, Writer, check_bucket, create_table, read_all
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
-ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS", "50"))
+ROUNDS = rounds(gate=8, all_lanes=50)
 BUCKETS = 3
 WRITERS_PER_BUCKET = 2
 TABLE = "killed"
@@ -55,7 +52,7 @@ def _wait_for_progress(writers: list[Writer]) -> None:
 
 @pytest.mark.parametrize("segment_size", ["1gb", "64kb"])
 def test_nothing_acknowledged_is_lost(tmp_path: Path, segment_size: str) -> None:
-    generator = random.Random(segment_size)
+    generator = random.Random(f"{seed()} {segment_size}")
     server = ServerProcess(tmp_path / "data", tablets=2, config={"log.segment.file-size": segment_size})
     with server:
         table_id = create_table(server.address, TABLE, BUCKETS)

@@ -2,13 +2,12 @@
 
 A driver commits batch after batch, each staged by several tasks, while somebody kills. A model says what must be in the
 table: every row of every batch that was committed, once, whatever was repeated. Rows are compared as sets by count and
-by checksum, bucket by bucket. `FLUSS_KILL_ROUNDS` sets the number of rounds of the soak.
+by checksum, bucket by bucket.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
 import zlib
@@ -25,11 +24,12 @@ from fluss import FlussError, FlussTable
 from fluss.client.staged import StagedAppender, StagedAttempt, abort_staged, commit_staged, last_committed
 from fluss.client.staged_commit import Commit, StagedFile
 from fluss.model.paths import TableBucket
+from tests.support.lanes import rounds, seed
 from tests.support.peers import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
-ROUNDS = max(28, int(os.environ.get("FLUSS_KILL_ROUNDS", "28")))
+ROUNDS = rounds(gate=16, all_lanes=28)
 BUCKETS = 3
 TASKS = 2
 ROWS_PER_TASK = 20_000
@@ -219,7 +219,7 @@ def staged_files(data: Path) -> list[Path]:
 
 @pytest.mark.parametrize("tablets", [(2, 1), (1, 3)])
 def test_committed_batches_are_there_once_whatever_dies(tmp_path: Path, tablets: tuple[int, int]) -> None:
-    rng = random.Random(f"staged kill {tablets}")
+    rng = random.Random(f"{seed()} {tablets}")
     address = f"127.0.0.1:{free_ports(1)[0]}"
     config = {"staged.append.check-interval": "500ms"}
     per_server = ROUNDS // 4

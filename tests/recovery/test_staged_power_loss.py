@@ -6,7 +6,6 @@ Files lose what was not synced, at random; the catalog keeps what it committed, 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import shutil
 from collections import Counter
@@ -17,11 +16,11 @@ import pytest
 from fluss.errors import FlussError
 from fluss.server.storage.staged_files import decode_header
 from tests.support.faulty_files import FaultyFiles
+from tests.support.lanes import rounds
 from tests.support.log_cluster import arrow_batch
 from tests.support.staging import TIMEOUT_MS, Attempt, StagedTablet, run_tablet
 
-# The soak asks for many more.
-ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS", "30"))
+ROUNDS = rounds(gate=30, all_lanes=30)
 # More changes of files than the whole workload makes: some rounds end without a failure.
 MAX_CHANGES = 130
 BUCKETS = 2

@@ -6,13 +6,11 @@ round, the whole server, a part of it. After each death lake and log together ar
 while the tierers go on. Tierers do the upkeep of the tables, too, and bring changes of keys into the lake in both ways:
 buckets written anew, and rows hidden by position deletes.
 
-30 rounds take about a minute; `FLUSS_KILL_ROUNDS` asks for another number. `FLUSS_KILL_SEED` repeats the kinds and
-moments of a run; the seed is printed.
+30 rounds take about a minute. The seed of the run repeats kinds and moments.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections import Counter
@@ -21,13 +19,14 @@ from pathlib import Path
 
 import fluss
 from tests.support.lake_model import LakeModel
+from tests.support.lanes import rounds, seed
 from tests.support.peers import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.tier_worker import start_service
 from tests.support.waiting import patience, wait_until
 
-ROUNDS = int(os.environ.get("FLUSS_KILL_ROUNDS") or 30)
 KINDS = ("tierer", "tierer", "step", "step", "step", "step", "part of the server", "server")
+ROUNDS = rounds(gate=len(KINDS), all_lanes=30)
 STEPS = ("planned", "written", "prepared", "committed", "registered")
 LONGEST_PAUSE_SECONDS = 0.6
 DEADLINE_SECONDS = 120.0
@@ -83,16 +82,14 @@ def strike(kind: str, rng: random.Random, server: ServerProcess, tierers: Tierer
 
 
 def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
-    seed = int(os.environ.get("FLUSS_KILL_SEED") or random.randrange(2**32))
-    print(f"FLUSS_KILL_SEED={seed}")
-    rng = random.Random(seed)
+    rng = random.Random(seed())
     struck: Counter[str] = Counter()
     (port,) = free_ports(1)
     with (
         ServerProcess(tmp_path / "data", bind=f"127.0.0.1:{port}", tablets=2, config=SERVER) as server,
         fluss.connect(server.address) as db,
     ):
-        model = LakeModel(db, seed)
+        model = LakeModel(db, seed())
         tierers = Tierers(server.address)
         try:
             kinds: list[str] = []

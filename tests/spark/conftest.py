@@ -161,10 +161,10 @@ def module_tables(spark: SparkSession) -> Iterator[Tables]:
     yield from new_tables(running_target("standalone"), spark)
 
 
-@pytest.fixture
-def apache_tables(spark: SparkSession) -> Iterator[Tables]:
-    """A new database on Apache Fluss; skips where it cannot be had."""
-    yield from new_tables(running_target("apache"), spark)
+@pytest.fixture(params=["apache"])
+def apache_tables(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Tables]:
+    """A new database on Apache Fluss, which stands in the test's name; skips where it cannot be had."""
+    yield from new_tables(running_target(request.param), spark)
 
 
 @pytest.fixture(params=["standalone", "apache"])

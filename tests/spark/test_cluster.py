@@ -28,6 +28,8 @@ from tests.support.targets import Target, running_target
 from tests.support.time_limits import TEST_LIMIT_SECONDS
 from tests.support.waiting import patience
 
+pytestmark = pytest.mark.all
+
 REPOSITORY = Path(__file__).parents[2]
 # A little less than a test may take at all, so that a failure shows what Spark said.
 ANSWER_SECONDS = 0.9 * TEST_LIMIT_SECONDS

@@ -7,11 +7,14 @@ import textwrap
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from tests.spark.conftest import Tables
 from tests.spark.test_session import run_script
 from tests.support.peers import free_ports
 from tests.support.waiting import patience
+
+pytestmark = pytest.mark.all
 
 
 def test_connect_reads_writes_and_attaches(tables: Tables, tmp_path: Path) -> None:

@@ -5,13 +5,11 @@ Spark program, which is started again on its checkpoints; a Python worker of its
 the coordinator, which come back. After five rounds, which have a death of each kind, both sinks are compared with what
 was written, by count and by checksum.
 
-20 rounds take minutes; `FLUSS_KILL_ROUNDS` asks for more (a fifth of it), as `python3 dev.py soak`
-does. `FLUSS_KILL_SEED` repeats the kinds and moments of a run; the seed is printed.
+The seed of the run repeats kinds and moments.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Iterator
@@ -19,26 +17,25 @@ from collections.abc import Iterator
 import pytest
 
 from tests.spark.killed_pipeline import KEY_SINK, LOG_SINK, Pipeline, checksum, running_pipeline
+from tests.support.lanes import rounds, seed
 
 # Starting Spark again takes longer than all the others together.
 KINDS = ("driver", "worker", "worker", "server", "part of the server")
-WANTED_ROUNDS = max(20, int(os.environ.get("FLUSS_KILL_ROUNDS", "0")) // 5)
+WANTED_ROUNDS = rounds(gate=len(KINDS), all_lanes=20, share_of_soak=0.2)
 FIVES = range(-(-WANTED_ROUNDS // len(KINDS)))
 PREPARED_ROUNDS = 3
 LONGEST_PAUSE_SECONDS = 0.6
-SEED = int(os.environ.get("FLUSS_KILL_SEED") or random.randrange(2**32))
 
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    with running_pipeline(tmp_path_factory.mktemp("killed"), SEED) as pipeline:
+    with running_pipeline(tmp_path_factory.mktemp("killed"), seed()) as pipeline:
         yield pipeline
 
 
 @pytest.mark.parametrize("five", FIVES)
 def test_no_round_loses_or_repeats_a_row(pipeline: Pipeline, five: int) -> None:
-    print(f"FLUSS_KILL_SEED={SEED}")
-    rng = random.Random(f"{SEED} {five}")
+    rng = random.Random(f"{seed()} {five}")
     kinds = rng.sample(KINDS, len(KINDS))
     for number, kind in enumerate(kinds):
         pipeline.spark.wait_for_progress()

@@ -119,8 +119,9 @@ def test_what_is_read_by_one_task_per_bucket(place: Place) -> None:
     assert are_whole(place.read(without_images, **BY_ROWS))
 
 
-def test_servers_that_cannot_scan_ranges() -> None:
-    with new_place(running_target("apache")) as place:
+@pytest.mark.parametrize("server", ["apache"])
+def test_servers_that_cannot_scan_ranges(server: str) -> None:
+    with new_place(running_target(server)) as place:
         reading = place.read(made(place), **BY_ROWS)
         assert [split.key_range for split in states(reading)] == [ALL_KEYS]
         assert reading.rows("id") == versions(range(ROWS), 1)

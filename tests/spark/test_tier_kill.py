@@ -2,7 +2,7 @@
 
 After every death lake and log together are exactly what was acknowledged, for log and primary-key tables, with and
 without partitions. Starting Spark again takes seconds, so there are few rounds here; `tests/recovery` has many with the
-local engine. `FLUSS_KILL_ROUNDS` asks for more (a tenth of it), `FLUSS_KILL_SEED` repeats a run; the seed is printed.
+local engine.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import psutil
 import fluss
 from tests.spark.killed_pipeline import kill_worker
 from tests.support.lake_model import LakeModel
+from tests.support.lanes import rounds, seed
 from tests.support.peers import free_ports
 from tests.support.server_process import COMMAND, ServerProcess
 from tests.support.waiting import patience, wait_until
 
 KINDS = ("driver", "worker", "server")
-ROUNDS = max(len(KINDS), int(os.environ.get("FLUSS_KILL_ROUNDS") or 0) // 10)
+ROUNDS = rounds(gate=len(KINDS), all_lanes=2 * len(KINDS), share_of_soak=0.1)
 LONGEST_PAUSE_SECONDS = 0.6
 PROGRESS_SECONDS = 120.0
 SERVER = {"lake.tiering.heartbeat-timeout": "3 s", "lake.tiering.check-interval": "100 ms"}
@@ -92,15 +93,13 @@ def strike(kind: str, rng: random.Random, server: ServerProcess, driver: Driver)
 
 
 def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
-    seed = int(os.environ.get("FLUSS_KILL_SEED") or random.randrange(2**32))
-    print(f"FLUSS_KILL_SEED={seed}")
-    rng = random.Random(seed)
+    rng = random.Random(seed())
     (port,) = free_ports(1)
     with (
         ServerProcess(tmp_path / "data", bind=f"127.0.0.1:{port}", tablets=2, config=SERVER) as server,
         fluss.connect(server.address) as db,
     ):
-        model = LakeModel(db, seed)
+        model = LakeModel(db, seed())
         driver = Driver(server.address, tmp_path)
         try:
             for number in range(ROUNDS):

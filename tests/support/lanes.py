@@ -50,7 +50,7 @@ def seed() -> int:
 
 
 def rounds(*, gate: int, all_lanes: int, share_of_soak: float = 1.0) -> int:
-    """How often a test of faults tries: in the gate once for every kind, more in `all`, what the soak asks for there."""
+    """How often a test of faults tries: in the gate once for every kind, more often in `all`."""
     wanted = os.environ.get("FLUSS_KILL_ROUNDS")
     if wanted is not None:
         return max(gate, int(int(wanted) * share_of_soak))

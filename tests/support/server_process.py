@@ -19,6 +19,7 @@ from types import TracebackType
 
 import psutil
 
+from tests.support.failure_notes import watch_log
 from tests.support.peers import free_ports
 from tests.support.waiting import patience, wait_until
 
@@ -50,6 +51,7 @@ class ServerProcess:
     ) -> None:
         self.data = data
         self.log_path = data.parent / f"{data.name}.log"
+        watch_log(self.log_path)
         self._command: list[str] = [*COMMAND, "server", "--data", str(data), *arguments]
         if bind == LOOPBACK:
             bind = f"{LOOPBACK}:{free_ports(1)[0]}"

@@ -1,0 +1,130 @@
+"""`python3 dev.py test`: ruff, mypy and pytest, in lanes. Nothing but the standard library.
+
+    python3 dev.py test            the gate: every feature once, on our own server; what every landing passes
+    python3 dev.py test --fast     unit, tidy, codec, the contract on the embedded server: while one works
+    python3 dev.py test --all      also Apache Fluss, clusters, Connect, the oldest Spark, many rounds of kills
+    python3 dev.py test --times    in any lane: where the time went
+    python3 dev.py test PATH ...   arguments of pytest: these tests, in one process, whatever their lane
+
+ruff and mypy run beside pytest, whose closing line is the last line unless they have failed. A green gate on a clean
+tree notes its commit in `.git/last-green`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.environment import BIN, PYTHON, ROOT, run
+
+CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
+LANES = {"--fast": "fast", "--all": "all"}
+MARKS = {"fast": "fast", "gate": "fast or gate", "all": "fast or gate or all"}
+# Many tests wait for processes to start and stop. What is given to which is decided in tests/support/lanes.py.
+IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flusspy-tests"
+
+
+class StaticChecks:
+    """ruff and mypy in a thread of their own; they say what they found as soon as they know."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self._thread = threading.Thread(target=self._run, name="static-checks")
+        self._thread.start()
+
+    def _run(self) -> None:
+        folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).exists()]
+        # mypy's findings of another clone of the same files hold here too.
+        cache = CACHE / f"mypy-{sys.version_info.major}.{sys.version_info.minor}"
+        checks: dict[str, list[str | Path]] = {
+            "ruff check": [BIN / "ruff", "check", "--quiet", *folders],
+            "ruff format": [BIN / "ruff", "format", "--quiet", "--check", *folders],
+            "mypy": [BIN / "mypy", "--no-error-summary", "--cache-dir", cache],
+        }
+        start = time.monotonic()
+        for name, command in checks.items():
+            with tempfile.TemporaryFile("w+") as output:
+                words = [str(part) for part in command]
+                code = subprocess.run(words, cwd=ROOT, stdout=output, stderr=output).returncode
+                output.seek(0)
+                said = output.read().strip()
+            if code != 0:
+                self.failed.append(name)
+                print(f"\ndev.py: {name}\n{said}", flush=True)
+        outcome = f"FAILED: {', '.join(self.failed)}" if self.failed else "passed"
+        print(f"\ndev.py: ruff and mypy after {time.monotonic() - start:.0f} s: {outcome}", flush=True)
+
+    def end(self) -> list[str]:
+        """Wait for them; the names of those that failed."""
+        self._thread.join()
+        return self.failed
+
+
+def main(arguments: list[str], more: Callable[[], int]) -> int:
+    """Run a lane, or the given tests. `more` is what only `--all` runs, in other environments."""
+    chosen = [lane for option, lane in LANES.items() if option in arguments]
+    if len(chosen) > 1:
+        raise SystemExit("dev.py: --fast and --all exclude each other")
+    lane = chosen[0] if chosen else "gate"
+    given = [argument for argument in arguments if argument not in LANES]
+    only_some = any(argument != "--times" for argument in given)
+    if not only_some:
+        print(f"dev.py: {since_last_green()}", flush=True)
+    checks = StaticChecks()
+    command: list[str | Path] = [PYTHON, "-m", "pytest", *given]
+    if not only_some or chosen:
+        command += ["-m", MARKS[lane], *IN_TWO_PROCESSES]
+    os.environ["FLUSS_TEST_LANE"] = lane
+    code = run(*command)
+    if lane == "all" and not only_some:
+        code = more() or code
+    failed = checks.end()
+    if failed:
+        print(f"dev.py: FAILED: {', '.join(failed)}, see above")
+    code = code or (1 if failed else 0)
+    if code == 0 and lane != "fast" and not only_some:
+        note_green()
+    return code
+
+
+# ---- the last green commit ----
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _note() -> Path | None:
+    place = _git("rev-parse", "--git-path", "last-green")
+    return ROOT / place if place else None
+
+
+def since_last_green() -> str:
+    """How many commits ago the gate was last seen green here."""
+    note = _note()
+    if note is None:
+        return "no git checkout: when the gate was last green is not known"
+    if not note.exists():
+        return "the gate was not seen green in this checkout yet"
+    commit = note.read_text().strip()
+    count = _git("rev-list", "--count", f"{commit}..HEAD")
+    if not count:
+        return f"the gate was last green at {commit[:12]}, which is not in this history"
+    return f"the gate was last green at {commit[:12]}, {count} commits ago" + (
+        ", and there are changes that are not committed" if _git("status", "--porcelain") else ""
+    )
+
+
+def note_green() -> None:
+    """On a clean tree: what was tested is what the commit says."""
+    note = _note()
+    if note is not None and not _git("status", "--porcelain"):
+        note.write_text(_git("rev-parse", "HEAD") + "\n")
