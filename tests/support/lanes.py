@@ -63,17 +63,18 @@ def is_on_apache(nodeid: str) -> bool:
 
 
 def lane_of(item: pytest.Item) -> str:
-    """The lane of a test; the last one if several claim it."""
-    claims = [lane for lane in LANES if item.get_closest_marker(lane) is not None]
-    if is_on_apache(item.nodeid):
-        claims.append("all")
+    """The lane of a test; `pytest.UsageError` if it has none or several."""
+    claims = {lane for lane in LANES if item.get_closest_marker(lane) is not None}
+    if is_on_apache(item.nodeid) and "soak" not in claims:
+        claims.add("all")
     if not claims:
         folder = _folder(item.nodeid)
-        if folder not in FOLDERS:
-            raise pytest.UsageError(f"{item.nodeid} is in no lane: name its folder in {__name__}, or mark it")
         on_embedded = folder == "contract" and "embedded" in item.nodeid.partition("[")[2]
-        claims = ["fast" if on_embedded else FOLDERS[folder]]
-    return max(claims, key=LANES.index)
+        claims = {"fast"} if on_embedded else {FOLDERS[folder]} if folder in FOLDERS else set()
+    if len(claims) != 1:
+        many = f"in two lanes: {sorted(claims)}" if claims else f"in no lane: name its folder in {__name__}, or mark it"
+        raise pytest.UsageError(f"{item.nodeid} is {many}")
+    return claims.pop()
 
 
 def group_of(nodeid: str) -> str:

@@ -1,0 +1,79 @@
+"""Every test is in a lane, and the gate leaves out only what is named here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.lanes import FOLDERS, LANES
+from tests.tidy.repository import ROOT
+from tools.testing import MARKS
+
+# Modules of which the gate runs nothing, and why. What is left out test by test stands beside the test.
+ONLY_IN_ALL = {
+    "tests/spark/test_cluster.py": "a Spark cluster of several processes",
+    "tests/spark/test_connect.py": "a Connect server is another Java machine",
+    "tests/compat/test_rocksdb_files.py": "needs the jars of Apache Fluss",
+    "tests/integration/test_kv_snapshot_peer.py": "needs the jars of Apache Fluss",
+}
+
+
+def test_every_folder_of_tests_is_in_a_lane() -> None:
+    folders = {path.parent.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").rglob("test_*.py")}
+    assert folders - {"support"} == set(FOLDERS)  # support has a plug-in whose name begins like a test's
+
+
+def test_the_lanes_are_declared_and_each_runs_with_those_before_it() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.findall(r'^    "(\w+): ', project, re.MULTILINE) == list(LANES)
+    assert list(MARKS) == list(LANES[:-1])
+    assert [mark.split(" or ") for mark in MARKS.values()] == [list(LANES[: count + 1]) for count in range(len(MARKS))]
+
+
+def test_every_test_of_this_run_has_one_lane(request: pytest.FixtureRequest) -> None:
+    for item in request.session.items:
+        assert len({mark.name for mark in item.iter_markers() if mark.name in LANES}) == 1, item.nodeid
+
+
+def test_the_gate_leaves_out_no_module_but_these() -> None:
+    left_out = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"^pytestmark = .*\bmark\.(all|soak)\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert sorted(left_out) == sorted(ONLY_IN_ALL)
+
+
+@pytest.mark.parametrize(
+    ("folder", "mark", "said"),
+    [
+        ("unit", "", "1 test collected"),
+        ("unit", "pytestmark = pytest.mark.gate", "in two lanes"),
+        ("elsewhere", "", "1 test collected"),  # on Apache Fluss, so in `all` wherever it is
+    ],
+)
+def test_a_test_on_apache_fluss_is_in_all_and_nowhere_else(tmp_path: Path, folder: str, mark: str, said: str) -> None:
+    assert said in collected(tmp_path, folder, f"{mark}\n@pytest.mark.parametrize('on', ['apache'])", "on")
+
+
+def test_a_test_in_no_lane_stops_the_run(tmp_path: Path) -> None:
+    assert "in no lane" in collected(tmp_path, "elsewhere", "", "")
+
+
+def collected(root: Path, folder: str, above: str, parameters: str) -> str:
+    """What pytest says about a test in that folder."""
+    place = root / "tests" / folder
+    place.mkdir(parents=True)
+    (place / "test_some.py").write_text(f"import pytest\n{above}\ndef test_some({parameters}): ...\n")
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(root)]
+    command += ["-p", "tests.support.lanes", "-p", "no:cacheprovider", "-m", "", "--collect-only", str(place)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return done.stdout
