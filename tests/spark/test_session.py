@@ -215,6 +215,32 @@ def test_a_home_of_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (home / "jars").is_dir()
     assert not (home / "python").exists()
     assert environment.slim_spark_home() == home
+    assert sorted(path.name for path in home.iterdir()) == sorted(
+        folder for folder in environment.LINKED_FOLDERS if (home / folder).exists()
+    ), "nothing else is left there"
+
+
+def test_a_link_that_another_program_has_just_made_is_never_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two programs that start for the first time: the slower one makes the links anew while the other one uses them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    home = environment.slim_spark_home()
+    assert home is not None
+    used = home / "jars" / "."
+    symlink_to = Path.symlink_to
+    seen: list[bool] = []
+
+    def watched(link: Path, target: Path) -> None:
+        seen.append(os.path.isdir(used))
+        symlink_to(link, target)
+        seen.append(os.path.isdir(used))
+
+    monkeypatch.setattr(Path, "symlink_to", watched)
+    monkeypatch.setattr(Path, "exists", lambda path: path.parent != home)  # looked before the links were there
+    assert environment.slim_spark_home() == home
+    assert seen
+    assert all(seen)
 
 
 @pytest.mark.parametrize(("master", "cores"), [("local", 1), ("local[3]", 3), ("local[2,4]", 2)])

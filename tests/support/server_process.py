@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -65,9 +66,11 @@ class ServerProcess:
 
     def start(self) -> None:
         """Start the command and wait for its ready line."""
+        started_at = time.monotonic()
         with self.log_path.open("ab") as log_file:
             self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=log_file, text=True)
         self.ready_line = self._wait_ready()
+        self.ready_seconds = time.monotonic() - started_at
 
     def _wait_ready(self) -> str:
         stream = self.process.stdout

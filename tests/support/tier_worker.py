@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.context import ForkServerContext
@@ -19,9 +18,9 @@ from multiprocessing.process import BaseProcess
 import fluss
 from fluss.model.paths import TablePath
 from tests.support.tiering import OPTIONS, Watching, tierer
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_until
 
-WORKER_SECONDS = patience(120.0)
+WORKER_SECONDS = 120.0
 EVERY_SECONDS = 0.1
 # Buckets are small here: with the usual thresholds every round would write them anew. With these, few changes hide old
 # rows by position deletes, and many do not.
@@ -38,7 +37,7 @@ SERVICE_OPTIONS = replace(
 def tier_and_die(bootstrap: str, tables: Sequence[TablePath], die_at: str) -> None:
     """Rounds of all these tables at once; when all have reached the step, the process kills itself."""
     reached = threading.Barrier(len(tables), action=lambda: os.kill(os.getpid(), signal.SIGKILL))
-    watching = Watching({die_at: lambda path: reached.wait(WORKER_SECONDS)})
+    watching = Watching({die_at: lambda path: reached.wait(patience(WORKER_SECONDS))})
     with fluss.connect(bootstrap) as db, tierer(db, watcher=watching, tables=list(tables)) as service:
         print(service.once())
 
@@ -58,14 +57,18 @@ def tier_for_ever(bootstrap: str, die_at: str | None, after: int) -> None:
 
 def _connected(bootstrap: str) -> fluss.Database:
     """Servers come and go: waits for one."""
-    deadline = time.monotonic() + WORKER_SECONDS
-    while True:
+    errors: list[fluss.FlussError] = []
+
+    def connected() -> fluss.Database | None:
         try:
             return fluss.connect(bootstrap)
-        except fluss.FlussError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(EVERY_SECONDS)
+        except fluss.FlussError as error:
+            errors.append(error)
+            return None
+
+    db = wait_until(connected, "a server", WORKER_SECONDS, seen=lambda: errors[-1])
+    assert db is not None
+    return db
 
 
 def start_service(bootstrap: str, die_at: str | None = None, after: int = 1) -> BaseProcess:
@@ -85,5 +88,5 @@ def run_to_death(bootstrap: str, tables: Sequence[TablePath], die_at: str) -> No
     """Run the above and see it die."""
     process = _context().Process(target=tier_and_die, args=(bootstrap, tuple(tables), die_at))
     process.start()
-    process.join(WORKER_SECONDS)
+    process.join(patience(WORKER_SECONDS))
     assert process.exitcode == -signal.SIGKILL, f"it ended with {process.exitcode}"

@@ -150,13 +150,18 @@ def slim_spark_home() -> Path | None:
         if (package / folder).exists() and not link.exists():
             try:
                 home.mkdir(parents=True, exist_ok=True)
-                link.unlink(missing_ok=True)  # a link whose target is gone
-                link.symlink_to(package / folder)
-            except FileExistsError:
-                continue  # another program was faster
+                _link(link, package / folder)
             except OSError:
                 return None
     return home
+
+
+def _link(link: Path, target: Path) -> None:
+    """In one step, also over a link whose target is gone: another program may have made it, and starts Java now."""
+    with tempfile.TemporaryDirectory(dir=link.parent) as folder:
+        new = Path(folder) / link.name
+        new.symlink_to(target)
+        os.replace(new, link)
 
 
 def cache_folder(kind: str, identity: str) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.support.waiting import eventually, patience
+from tests.support.waiting import eventually
 
 fluss: Any = importlib.import_module("fluss")
 
-POLL_DEADLINE_SECONDS = patience(60.0)
 
 CaseBody = Callable[["Context"], Awaitable[None]]
 
@@ -195,23 +193,32 @@ class Context:
                 await connection.close()
 
 
-async def poll_records(scanner: Any, count: int, deadline_seconds: float = POLL_DEADLINE_SECONDS) -> list[Any]:
+async def poll_records(scanner: Any, count: int) -> list[Any]:
     """Poll a record scanner until `count` records have come."""
     records: list[Any] = []
-    deadline = time.monotonic() + deadline_seconds
-    while len(records) < count:
-        assert time.monotonic() < deadline, f"only {len(records)} of {count} records after {deadline_seconds} s"
-        records.extend(await scanner.poll(500))
+
+    async def have_come() -> bool:
+        if len(records) < count:
+            records.extend(await scanner.poll(500))
+        return len(records) >= count
+
+    await eventually(have_come, f"{count} records", seen=lambda: len(records))
     return records
 
 
-async def poll_batches(scanner: Any, count: int, deadline_seconds: float = POLL_DEADLINE_SECONDS) -> list[Any]:
+async def poll_batches(scanner: Any, count: int) -> list[Any]:
     """Poll a batch scanner until batches with `count` rows in all have come."""
     batches: list[Any] = []
-    deadline = time.monotonic() + deadline_seconds
-    while sum(batch.batch.num_rows for batch in batches) < count:
-        assert time.monotonic() < deadline, f"fewer than {count} rows after {deadline_seconds} s: {batches}"
-        batches.extend(await scanner.poll_record_batch(500))
+
+    async def have_come() -> bool:
+        if rows() < count:
+            batches.extend(await scanner.poll_record_batch(500))
+        return rows() >= count
+
+    def rows() -> int:
+        return sum(batch.batch.num_rows for batch in batches)
+
+    await eventually(have_come, f"{count} rows", seen=lambda: batches)
     return batches
 
 

@@ -54,7 +54,7 @@ async def write_and_check(context: Context, event: str) -> None:
     scanner.subscribe_buckets(dict.fromkeys((0, 1), fluss.EARLIEST_OFFSET))
     state: dict[int, int] = {}
     expected = KEYS * (2 * last + 1)
-    for record in await poll_records(scanner, expected, RECOVERY_SECONDS):
+    for record in await poll_records(scanner, expected):
         key, amount = record.row["id"], record.row["amount"]
         kind = record.change_type.short_string()
         if kind == "-U":

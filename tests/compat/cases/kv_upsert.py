@@ -121,7 +121,7 @@ async def many_rows_in_many_buckets(context: Context) -> None:
     found = await asyncio.gather(*(lookupers[key % 16].lookup([key]) for key in wanted))
     assert found == [{"id": key, "name": f"name {key}", "amount": 1} for key in wanted]
     scanner = await context.scanner(path, [0, 1, 2])
-    records = await poll_records(scanner, 60_000, 60)
+    records = await poll_records(scanner, 60_000)
     kinds = [record.change_type.short_string() for record in records]
     assert {kind: kinds.count(kind) for kind in set(kinds)} == {"+I": 20_000, "-U": 20_000, "+U": 20_000}
 

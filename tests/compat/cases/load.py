@@ -77,7 +77,7 @@ async def several_tasks_at_once(context: Context) -> None:
 
     async def read() -> list[tuple[int, int]]:
         scanner = await context.scanner(path, [0, 1, 2, 3])
-        records = await poll_records(scanner, tasks * each, 30)
+        records = await poll_records(scanner, tasks * each)
         return [(record.row["task"], record.row["number"]) for record in records]
 
     readers = [asyncio.ensure_future(read()) for _ in range(2)]

@@ -136,7 +136,7 @@ async def everything_is_there_after_a_restart(context: Context) -> None:
     assert [info.partition_id for info in await admin.list_partition_infos(parts)] == [partition]
     scanner = await (await connection.get_table(plain)).new_scan().create_log_scanner()
     scanner.subscribe(0, 0)
-    assert [record.row["id"] for record in await poll_records(scanner, 2, RECOVERY_SECONDS)] == [1, 2]
+    assert [record.row["id"] for record in await poll_records(scanner, 2)] == [1, 2]
     latest = fluss.OffsetSpec.latest()
     assert await admin.list_partition_offsets(parts, "p", [0], latest) == {0: 1}
     await admin.create_table(context.path("new"), fluss.TableDescriptor(fluss.Schema(SCHEMA)))
