@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 import fluss
+from fluss.lake.tiering.rounds import RoundReport
 from tests.golden.contents import DATABASE
 from tests.spark.all_types import arrow_rows, table_schema
 from tests.support.server_process import COMMAND
+from tests.support.tiering import OPTIONS, tierer
 
 KEPT = {"table.log.ttl": "0 s"}
 PLAIN = pa.schema([pa.field("id", pa.int64(), False), ("text", pa.string())])
@@ -46,6 +49,12 @@ class Golden:
 
     def tier(self, address: str) -> None:
         subprocess.run([*COMMAND, "tier", "--once", "--local", "--quiet", "--bootstrap", address], check=True)
+
+    def tier_hiding(self) -> None:
+        """The same for tables so large that few changed rows are hidden by position deletes, which these are not."""
+        with tierer(self.db, replace(OPTIONS, position_deletes_from_bytes=0)) as service:
+            for result in service.once():
+                assert isinstance(result, RoundReport), result
 
 
 def texts(first: int, after: int) -> list[dict[str, Any]]:
@@ -129,6 +138,7 @@ def numbered_schema() -> fluss.Schema:
 def create_lake_tables(golden: Golden) -> None:
     golden.create("lake_log", PLAIN, LAKE, bucket_count=2)
     golden.create("lake_keys", AGED, LAKE, primary_keys=["id"], bucket_count=2)
+    golden.create("lake_hidden", AGED, LAKE, primary_keys=["id"])
     golden.create("lake_regions", REGIONAL, LAKE, primary_keys=["region", "id"], partition_keys=["region"])
     for region in REGIONS:
         golden.db.create_partition(f"{DATABASE}.lake_regions", {"region": region})
@@ -174,5 +184,7 @@ def write_rows(golden: Golden, address: str, run: int) -> None:
         golden.upsert("lake_keys", people(each * 20, each * 20 + 30, age=each))
         golden.delete("lake_keys", [(each * 20 + 7,)])
         golden.upsert("lake_regions", in_regions(texts(each * 5, each * 5 + 10)))
+        golden.upsert("lake_hidden", people(0, 5 if each else 100, age=each))
+        golden.delete("lake_hidden", [(each + 50,)])
         if run == 0:
-            golden.tier(address)
+            golden.tier_hiding() if each else golden.tier(address)

@@ -252,6 +252,7 @@ def keep_for_ever(data: Path) -> None:
 def check_states(data: Path) -> None:
     """What is hard to reach is there indeed."""
     assert len(list(data.rglob("*.staged"))) >= 3, "staged rows under way"
+    assert list(data.rglob("*-deletes.parquet")), "rows of the lake that are hidden by position"
     with closing(sqlite3.connect(data / "catalog.sqlite")) as connection:
         (count,) = connection.execute("SELECT count(*) FROM staged_work").fetchone()
         assert count > 0, "rows that are decided and not in the log"
