@@ -1,6 +1,6 @@
 """Runs tests and says what of the package they ran: `python -m tools.coverage_report [arguments of pytest]`.
 
-Servers, commands and workers of Spark are processes of their own, most of them forked, some of them killed. Each
+Servers, commands and workers of Spark are processes of their own, most of them forked, some of them killed. Each one
 writes a file of its own when it ends, in a folder that is deleted at the end; one that is killed writes nothing, and a
 file that was torn is left out with a warning. So the figures are a lower bound.
 
@@ -24,7 +24,17 @@ import coverage
 
 from tools.public_names import ROOT, SOURCE, unexecuted, untouched, usages
 
-FAST = ["tests/unit", "tests/tidy", "tests/contract", "-k", "not apache and not standalone"]
+FAST = [
+    "tests/unit",
+    "tests/tidy",
+    "tests/contract",
+    "-k",
+    "not apache and not standalone",
+    "-n",
+    "2",
+    "--dist",
+    "loadfile",
+]
 TOP = "fluss"
 # Python 3.14 is the first in which the monitoring of the interpreter knows branches.
 MONITORED_SINCE = (3, 14)

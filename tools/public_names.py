@@ -183,8 +183,9 @@ def usage_of(code: str) -> Usage:
 
 
 def usages(folder: Path) -> list[Usage]:
-    """All Python files of a folder."""
-    return [usage_of(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py"))]
+    """All Python files of a folder, but for the tests of this module: the names there are examples."""
+    files = [path for path in sorted(folder.rglob("*.py")) if path.name != f"test_{Path(__file__).name}"]
+    return [usage_of(path.read_text(encoding="utf-8")) for path in files]
 
 
 def _producers(names: Iterable[PublicName]) -> dict[str, set[str]]:

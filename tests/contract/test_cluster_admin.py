@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss import Acl, ErrorCode, FlussAdmin, FlussConnection, FlussError, RebalanceProgress
+from fluss import Acl, BucketMove, ErrorCode, FlussAdmin, FlussConnection, FlussError, RebalanceProgress
 from fluss.client.table_read.snapshot_plan import KvSnapshot, SnapshotLease, latest_snapshots
 from fluss.client.values import TableBucket
 from tests.support.kv_tables import KvTable, user
@@ -156,6 +156,7 @@ def test_a_rebalance_comes_to_its_end(admin: FlussAdmin) -> None:
         await eventually(is_done, "the rebalance is done")
         assert (found[-1].rebalance_id, found[-1].status) == (rebalance_id, "completed")
         assert all(move.is_done for move in found[-1].moves.values())
+        assert all(isinstance(move, BucketMove) for move in found[-1].moves.values())
         latest = await admin.list_rebalance_progress()
         assert latest is not None
         assert latest.rebalance_id == rebalance_id

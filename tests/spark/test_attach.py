@@ -18,6 +18,7 @@ def test_views_read_insert_and_follow_the_tables(tables: Tables) -> None:
     tables.create("keyed", SCHEMA, primary_keys=["id"])
     tables.db.append(tables.path("plain"), [{"id": 1, "name": "a"}])
     attached = fluss.spark.attach(spark, tables.name, options=tables.options())
+    assert isinstance(attached, fluss.spark.Attached)
     try:
         assert attached.views == {"keyed": tables.path("keyed"), "plain": tables.path("plain")}
         assert spark.sql("SELECT count(*) FROM plain").first() == (1,)

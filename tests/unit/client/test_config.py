@@ -158,3 +158,12 @@ def test_misspelt_properties_and_other_forms_are_refused() -> None:
     with pytest.raises(FlussError, match="takes a dict of options, got list"):
         Config([("bootstrap.servers", "x:1")])  # type: ignore[arg-type]
     assert config == Config()
+
+
+def test_only_what_was_set_is_explicit() -> None:
+    config = Config({"writer.dynamic-batch-size.enabled": "false"})
+    assert config.writer_dynamic_batch_size_enabled is False
+    config.writer_acks = "1"
+    assert config.explicit() == {"writer_dynamic_batch_size_enabled": False, "writer_acks": "1"}
+    config.explicit()["writer_acks"] = "0"
+    assert config.writer_acks == "1", "it is a copy"
