@@ -1,11 +1,11 @@
 """The commands of the README on machines that have nothing yet: `python3 dev.py fresh`, as root on Debian.
 
-For each release of Debian there is a root directory made with debootstrap, with Python, venv and git and nothing else
-that we need: no Java, no Maven, no compiler. The commands run in a copy of it, in a fresh clone of HEAD, as tests are
-hardest on us: by a user who is not root, in a folder with a space and a letter outside ASCII, with a mask that hides
-files from others, in a time zone that is not a whole hour from any other.
+Each release of Debian has a root directory made with debootstrap, with Python, venv and git and nothing else of what we
+need: no Java, no Maven, no compiler. The commands run in a copy of it, in a fresh clone of HEAD, by a user who is not
+root, in a folder with a space and a letter outside ASCII, with a mask that hides files from others, in a time zone that
+is not a whole number of hours from most others.
 
-apt and pip are used as this machine is configured to use them: mirror, proxies, certificates, pip's settings.
+apt and pip are used as this machine is configured to use them: mirror, proxies, certificates, files and variables.
 Mounts and processes of a run live in namespaces of their own, so that none is left, however the run ends.
 """
 
@@ -180,7 +180,7 @@ def _mirror() -> str:
         for stanza in re.split(r"\n\s*\n", text):
             fields = dict(re.findall(r"^(\w+):[ \t]*(.*)$", stanza, re.MULTILINE))
             if codename in fields.get("Suites", "").split() and "main" in fields.get("Components", "").split():
-                return fields["URIs"].split()[0]
+                return str(fields["URIs"].split()[0])
         for uri, suite, components in re.findall(r"^deb\s+(?:\[.*?\]\s+)?(\S+)\s+(\S+)\s+(.*)$", text, re.MULTILINE):
             if suite == codename and "main" in components.split():
                 return str(uri)
