@@ -81,8 +81,13 @@ def test_every_row_is_found_by_every_way(archive: Archive) -> None:
         assert db.lookup(f"{DATABASE}.kv_plain", 5) is None, "it was deleted"
 
 
-def test_places_and_staged_rows_are_where_they_were(archive: Archive) -> None:
-    with opened(archive) as cluster, connect(cluster.bootstrap_servers) as db:
+def test_permissions_places_and_staged_rows_are_what_they_were(archive: Archive) -> None:
+    config = {**NOBODY_CLEANS, **TWO_LISTENERS, "authorizer.enabled": "true"}
+    with (
+        opened(archive, config) as cluster,
+        fluss.connect(cluster.listener_address("CLIENT"), username="admin", password=USERS["admin"]) as db,
+    ):
+        check_permissions(db, archive.expected["acls"])
         check_cursors(db, archive.expected["cursors"])
         wait_for_decided_rows(db)
         staged, table = archive.expected["staged"], open_table(db, "log_staged")
@@ -113,16 +118,9 @@ def check_cursors(db: fluss.Database, expected: Mapping[str, Any]) -> None:
     assert offsets == expected["golden-producer"]
 
 
-def test_permissions_are_those_that_were_given(archive: Archive) -> None:
-    config = {**TWO_LISTENERS, "authorizer.enabled": "true"}
-    with (
-        fluss.embedded(archive.data, config=config) as cluster,
-        fluss.connect(cluster.listener_address("CLIENT"), username="admin", password=USERS["admin"]) as db,
-    ):
-        acls = asyncio.run(db.connection.get_admin().list_acls())
-        assert (
-            sorted([acl.principal, acl.operation, acl.resource, acl.host] for acl in acls) == archive.expected["acls"]
-        )
+def check_permissions(db: fluss.Database, expected: list[list[str]]) -> None:
+    acls = asyncio.run(db.connection.get_admin().list_acls())
+    assert sorted([acl.principal, acl.operation, acl.resource, acl.host] for acl in acls) == expected
 
 
 def test_lost_stores_are_built_anew_from_the_snapshots(archive: Archive, caplog: pytest.LogCaptureFixture) -> None:

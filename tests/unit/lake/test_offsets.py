@@ -38,7 +38,7 @@ def test_no_offsets_are_a_document_too() -> None:
     [
         "",
         "[]",
-        '{"version":2,"table_id":1}',
+        '{"version":0,"table_id":1}',
         '{"version":1}',
         '{"version":1,"table_id":1,"bucket_offsets":["x"]}',
         '{"version":1,"table_id":1,"bucket_offsets":[-2]}',
