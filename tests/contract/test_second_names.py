@@ -94,3 +94,47 @@ def test_a_schema_comes_with_its_id_and_fields_with_descriptions(
     assert isinstance(found, SchemaInfo)
     assert found.schema_id == 1
     assert found.schema.get_column_names() == ["id", "to"]
+
+
+def test_writers_and_frames_by_their_second_names(connection: fluss.FlussConnection, table_name: str) -> None:
+    async def body() -> None:
+        admin = connection.get_admin()
+        path, keyed = fluss.TablePath("fluss", table_name), fluss.TablePath("fluss", f"{table_name}_keyed")
+        await admin.create_table(path, fluss.TableDescriptor(fluss.Schema(ROWS), bucket_count=1))
+        await admin.create_table(keyed, fluss.TableDescriptor(fluss.Schema(ROWS, primary_keys=["id"]), bucket_count=1))
+        table = await connection.get_table(path)
+        writer = fluss.AppendWriter.create(table._session, table._table)
+        for row in rows_of(range(3)).to_pylist():
+            # Instances have a quicker function of the same name in its place.
+            await fluss.AppendWriter.append(writer, row).wait()
+        scanner = await table.new_scan().create_record_batch_log_scanner()
+        scanner.subscribe(0, fluss.EARLIEST_OFFSET)
+        assert scanner.to_polars()["id"].to_list() == [0, 1, 2]
+        limited = table.new_scan().limit(2)
+        bucket = fluss.TableBucket(table.get_table_info().table_id, 0)
+        assert len(limited.create_bucket_batch_scanner(bucket).to_pandas()) == 2
+        upserts = (await connection.get_table(keyed)).new_upsert()
+        assert isinstance(upserts, fluss.TableUpsert)
+        upserts.write_arrow_batch(rows_of(range(4)).to_batches()[0])
+        await upserts.flush()
+        found = await (await connection.get_table(keyed)).to_arrow()
+        assert sorted(found["id"].to_pylist()) == [0, 1, 2, 3]
+
+    asyncio.run(body())
+
+
+def test_awaited_frames_of_polars(target: Target, table_name: str) -> None:
+    async def body() -> None:
+        async with await fluss.aio.FlussConnection.create(target.config()) as connection:
+            path = fluss.aio.TablePath("fluss", table_name)
+            descriptor = fluss.aio.TableDescriptor(fluss.aio.Schema(ROWS), bucket_count=1)
+            await connection.get_admin().create_table(path, descriptor)
+            table = await connection.get_table(path)
+            writer = table.new_append().create_writer()
+            writer.write_arrow(rows_of(range(3)))
+            await writer.flush()
+            scanner = await table.new_scan().create_record_batch_log_scanner()
+            scanner.subscribe(0, fluss.aio.EARLIEST_OFFSET)
+            assert (await scanner.to_polars())["id"].to_list() == [0, 1, 2]
+
+    asyncio.run(body())

@@ -24,9 +24,10 @@ from fluss.protocol.api_keys import ApiKey
 from tests.golden.archives import ARCHIVES, Archive, restored
 from tests.golden.contents import DATABASE, open_table, read_ends, read_records, read_rows, shown_rows
 from tests.support.apache_fluss import USERS
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
 from tests.support.targets import TWO_LISTENERS
 from tests.support.tiering import OPTIONS, Watching, tierer
+from tests.support.waiting import wait_until
 
 NOBODY_CLEANS = {"staged.append.expiration": "36500 d"}
 """Staged rows that were under way are years old."""

@@ -44,8 +44,9 @@ from tests.golden.tables import (
     write_rows,
 )
 from tests.support.apache_fluss import USERS
-from tests.support.server_process import ServerProcess, wait_until
+from tests.support.server_process import ServerProcess
 from tests.support.targets import TWO_LISTENERS
+from tests.support.waiting import wait_until
 
 TABLETS = 2
 DEADLINE_SECONDS = 60.0
