@@ -56,6 +56,12 @@ mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs -o
 root=$1 user=$2; shift 2
 chroot --userspec="$user:$user" "$root" "$@"
 code=$?
+# A Java that was told to end still clears away its files; what goes on after that is ended with the namespace.
+for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    set -- "$root"/proc/[0-9]*
+    [ $# -gt 1 ] || break
+    sleep 1
+done
 exit $code
 """
 
