@@ -6,13 +6,18 @@ argument out is put into a cache folder and used as `JAVA_HOME`.
 
 Spark's workers import PySpark from `SPARK_HOME/python/lib/pyspark.zip` when it is there. It has no byte code and costs
 half a second per worker process; a home that only links to PySpark's jars and scripts lets them use the installed one.
+
+Spark asks a shell whether it has a Python, without quotes: in a folder with a space it would find none, and no data
+sources written in Python. There it gets the same Python through a link.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -58,7 +63,7 @@ def prepare_environment(settings: Mapping[str, str]) -> None:
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
     if "spark.pyspark.python" not in settings:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", plain_python(sys.executable))
     if "SPARK_HOME" not in os.environ:
         home = slim_spark_home()
         if home is not None:
@@ -134,6 +139,26 @@ def _write_program(path: Path, text: str) -> None:
     os.replace(name, path)
 
 
+# ---- Python ----
+
+
+def plain_python(executable: str) -> str:
+    """A path of the same Python that a shell takes as one word; the given one where there is none."""
+    program = Path(executable)
+    environment = program.parents[1]  # Python knows its environment by the folder above its own
+    if shlex.quote(executable) == executable or os.name == "nt":
+        return executable
+    for folder in (cache_folder("python", str(environment)), temporary_folder("python", str(environment))):
+        link = folder / "environment"
+        plain = str(link / program.relative_to(environment))
+        if shlex.quote(plain) == plain:
+            with contextlib.suppress(FileExistsError):  # made before, or another program was faster
+                folder.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(environment)
+            return plain
+    return executable
+
+
 # ---- Spark's home ----
 
 
@@ -166,12 +191,20 @@ def _link(link: Path, target: Path) -> None:
 
 def cache_folder(kind: str, identity: str) -> Path:
     """A folder of its own for every installation, in the user's cache or, without one, among temporary files."""
-    name = f"spark-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = base / CACHE_FOLDER / name
+    folder = base / CACHE_FOLDER / _folder_name(kind, identity)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        folder = Path(tempfile.gettempdir()) / f"{CACHE_FOLDER}-{os.getuid()}" / name
+        folder = temporary_folder(kind, identity)
         folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def temporary_folder(kind: str, identity: str) -> Path:
+    """Where such a folder would be among temporary files."""
+    return Path(tempfile.gettempdir()) / f"{CACHE_FOLDER}-{os.getuid()}" / _folder_name(kind, identity)
+
+
+def _folder_name(kind: str, identity: str) -> str:
+    return f"spark-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
