@@ -13,7 +13,7 @@ from fluss.client.descriptors import TableDescriptor
 from fluss.model.paths import TableBucket, TablePath
 
 pytest_plugins = ["tests.support.time_limits", "tests.support.dead_workers", "tests.support.apache_fluss"]
-pytest_plugins += ["tests.support.skip_reasons"]
+pytest_plugins += ["tests.support.skip_reasons", "tests.support.temporary_files"]
 
 # Java machines of tests live for minutes at most: optimising their code takes longer than it saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
