@@ -7,7 +7,12 @@ import os
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.support.time_limits", "tests.support.dead_workers", "tests.support.apache_fluss"]
-pytest_plugins += ["tests.support.skip_reasons", "tests.support.lanes", "tests.support.test_times"]
+pytest_plugins += [
+    "tests.support.temporary_files",
+    "tests.support.skip_reasons",
+    "tests.support.lanes",
+    "tests.support.test_times",
+]
 pytest_plugins += ["tests.support.failure_notes", "tests.support.peer_hiccups"]
 
 # Java machines of tests live for minutes at most: optimising their code takes longer than it saves.
