@@ -47,6 +47,7 @@ def test_a_small_run_of_both_clients(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "figures.md"]
 
 
+@pytest.mark.all
 def test_a_small_run_of_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--memory", "--gigabytes", "0.02", "--directory", str(tmp_path)])
     text = capsys.readouterr().out

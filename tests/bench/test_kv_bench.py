@@ -61,6 +61,7 @@ def test_a_small_run_of_primary_key_tables(tmp_path: Path, capsys: pytest.Captur
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "figures.md"]
 
 
+@pytest.mark.all
 def test_a_small_run_of_growth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--sizes", "3000", "6000", "--update-rows", "1000", "--replayed-rows", "1000", "--seconds", "0"]
     main(["--growth", *small, "--directory", str(tmp_path)])

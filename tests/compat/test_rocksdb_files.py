@@ -13,11 +13,11 @@ from tests.support.apache_fluss import library
 from tests.support.peers import PeerMissingError
 from tests.support.waiting import patience
 
+pytestmark = pytest.mark.all
+
 ROWS = 5_000
 READER = """
 import org.rocksdb.*;
-
-pytestmark = pytest.mark.all
 
 public class ReadStore {
     public static void main(String[] arguments) throws Exception {

@@ -15,12 +15,12 @@ from tests.support.peers import PeerMissingError
 from tests.support.tablet import TabletHarness
 from tests.support.waiting import patience
 
+pytestmark = pytest.mark.all
+
 JAVA_DEADLINE_SECONDS = patience(120.0)
 PROGRAM = """
 import java.util.HexFormat;
 import org.rocksdb.*;
-
-pytestmark = pytest.mark.all
 
 public class ReadSnapshot {
     public static void main(String[] arguments) throws Exception {

@@ -10,8 +10,9 @@ from pathlib import Path
 from fluss.server.storage.log.options import LogOptions
 from tests.support.append_worker import WRITER
 from tests.support.bucket_logs import LogBench, batch_of, read_all
+from tests.support.lanes import rounds
 
-ROUNDS = 24
+ROUNDS = rounds(gate=6, all_lanes=24)
 PROJECT = Path(__file__).parents[2]
 
 

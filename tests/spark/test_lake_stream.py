@@ -216,5 +216,5 @@ def test_offsets_as_text() -> None:
     for damaged in ({"snapshot": 1, "read": 9, "files": 9}, {"read": 0, "files": 1}, {"snapshot": 1, "read": -1}):
         with pytest.raises(FlussError, match="cannot be read"):
             StreamOffsets.from_json({**document, "lake": damaged})
-    with pytest.raises(FlussError, match="of version 3"):
+    with pytest.raises(FlussError, match="has format version 3"):
         StreamOffsets.from_json({**document, "version": 3})

@@ -57,6 +57,7 @@ def path_without_java(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.all  # a Java machine of its own, as the next one; the demo has one in the gate
 def test_a_session_with_the_java_of_the_wheel(tables: Tables, tmp_path: Path) -> None:
     """No other Java can be reached; options of the session reach reads; workers run this Python, not another."""
     tables.create("t", pa.schema([("id", pa.int64())]))
@@ -90,6 +91,7 @@ def test_a_session_with_the_java_of_the_wheel(tables: Tables, tmp_path: Path) ->
     }
 
 
+@pytest.mark.all
 def test_an_earlier_session_leaves_no_options(tables: Tables, tmp_path: Path) -> None:
     """Java outlives a session, and with it the environment that it was started with."""
     tables.create("t", pa.schema([("id", pa.int64())]))

@@ -54,6 +54,7 @@ class Resources(NamedTuple):
         assert self.resident_bytes <= before.resident_bytes + MAX_MORE_BYTES
 
 
+@pytest.mark.all  # long, and no behaviour of its own
 def test_a_thousand_micro_batches_leave_nothing_behind(tables: ReaderTables) -> None:
     tables.create()
     tables.append(0, 2 * (MICRO_BATCHES + WARM_UP_BATCHES))

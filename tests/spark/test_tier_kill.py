@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 import fluss
 from tests.spark.killed_pipeline import kill_worker
@@ -92,6 +93,7 @@ def strike(kind: str, rng: random.Random, server: ServerProcess, driver: Driver)
         server.start()
 
 
+@pytest.mark.all  # starts Spark once per death; tests/recovery has such deaths with the local engine
 def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
     rng = random.Random(seed())
     (port,) = free_ports(1)

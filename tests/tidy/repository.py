@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+import ast
+from functools import cache, lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +31,12 @@ def files(suffix: str) -> tuple[Path, ...]:
             if not is_generated(path) and not _IGNORED_PARTS & set(path.parts) and ".egg-info" not in str(path)
         )
     )
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax of a file; parsed once for all tests that look at it."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def name(path: Path) -> str:

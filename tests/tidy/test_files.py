@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dev import SPARK42_TESTS
 from fluss.server.config_options import OPTIONS
-from tests.tidy.repository import PACKAGE, ROOT, files, name
+from tests.tidy.repository import PACKAGE, ROOT, files, name, tree
 from tools.environment import with_spark42
 from tools.generate_configuration import PATH as CONFIGURATION_DOCUMENT
 from tools.generate_configuration import render
@@ -39,7 +39,7 @@ def offending_lines(paths: Iterable[Path], is_offence: Callable[[str], object]) 
 def offending_nodes(paths: Iterable[Path], is_offence: Callable[[ast.AST], object]) -> list[str]:
     found = []
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if is_offence(node):
                 found.append(f"{name(path)}:{getattr(node, 'lineno', 1)}")
     return found
@@ -76,7 +76,7 @@ def test_skipped_tests_say_why() -> None:
 
 
 def test_every_module_of_the_package_says_what_it_is_for() -> None:
-    silent = [path for path in PACKAGE_SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
+    silent = [path for path in PACKAGE_SOURCES if not ast.get_docstring(tree(path))]
     assert [name(path) for path in silent] == []
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.tidy.repository import PACKAGE, files, name
+from tests.tidy.repository import PACKAGE, files, name, tree
 
 # Layer -> layers that it may import besides itself. `fluss.errors` is open to all.
 ALLOWED: dict[str, frozenset[str]] = {
@@ -49,7 +49,7 @@ def layer_of_parts(parts: Sequence[str]) -> str:
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -15,7 +15,7 @@ import pytest
 from tests.support import waiting
 from tests.support.peers import NEVER_HANDED_OUT, PORT_SHARES, free_ports, ports_of
 from tests.support.waiting import eventually, patience, wait_until
-from tests.tidy.repository import ROOT, files, name
+from tests.tidy.repository import ROOT, files, name, tree
 
 TESTS = [path for path in files(".py") if ROOT / "tests" in path.parents]
 CLOCKS = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns")
@@ -48,7 +48,7 @@ BOUNDS = {
 
 def functions(path: Path) -> Iterator[tuple[str, list[ast.AST]]]:
     """Each function with what is in it and not in a function inside of it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{name(path)} {node.name}", list(_own(node))
 
