@@ -157,6 +157,15 @@ def test_tables_are_listed_by_a_pattern(tables: Tables, catalog: str) -> None:
     assert listed("x*") == []
 
 
+@pytest.fixture(scope="module")
+def catalog_with_t(module_tables: Tables) -> str:
+    """A catalog with one table `t`, for statements that change nothing."""
+    fluss.spark.catalog.register(module_tables.spark, NAME, module_tables.target.bootstrap_servers)
+    catalog = f"{NAME}.{module_tables.name}"
+    module_tables.spark.sql(f"CREATE TABLE {catalog}.t (id INT)")
+    return catalog
+
+
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
@@ -190,13 +199,9 @@ def test_tables_are_listed_by_a_pattern(tables: Tables, catalog: str) -> None:
         ("INSERT INTO {c}.t VALUES ('x')", "CAST"),
     ],
 )
-def test_refusals_have_a_reason(module_tables: Tables, statement: str, words: str) -> None:
-    spark = module_tables.spark
-    fluss.spark.catalog.register(spark, NAME, module_tables.target.bootstrap_servers)
-    catalog = f"{NAME}.{module_tables.name}"
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {catalog}.t (id INT)")
+def test_refusals_have_a_reason(module_tables: Tables, catalog_with_t: str, statement: str, words: str) -> None:
     with pytest.raises(Exception, match=words):
-        spark.sql(statement.format(c=catalog)).collect()
+        module_tables.spark.sql(statement.format(c=catalog_with_t)).collect()
     assert "u" not in module_tables.db.tables(module_tables.name)
 
 
