@@ -311,7 +311,17 @@ def test_rows_of_a_log_table_that_expired_before_they_were_tiered(db: fluss.Data
         table.tier()
     assert caught.value.error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
     assert by_id(table.lake_rows()) == [person(n) for n in range(10)]
-    table.tier(replace(OPTIONS, on_data_loss="skip"))
+
+    def is_tiered() -> bool:
+        try:
+            table.tier(replace(OPTIONS, on_data_loss="skip"))
+        except FlussError as error:  # a pass of retention that began before the lake was enabled takes more away
+            if error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
+                raise
+            return False
+        return True
+
+    wait_until(is_tiered, "the rows that are left are tiered")
     earliest = offsets(table, fluss.OffsetSpec.earliest())[None, 0]
     kept = [row["__offset"] for row in table.lake_rows(["__offset"])]
     assert kept[:10] == list(range(10))
