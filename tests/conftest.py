@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.support.time_limits", "tests.support.dead_workers", "tests.support.apache_fluss"]
@@ -18,9 +19,13 @@ pytest_plugins += ["tests.support.failure_notes", "tests.support.peer_hiccups"]
 # Java machines of tests live for minutes at most: optimising their code takes longer than it saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
-# Deadlines per example measure the machine, not the code. "soak" is for long runs: HYPOTHESIS_PROFILE=soak.
-_HEALTH_CHECKS_OFF = (HealthCheck.too_slow, HealthCheck.data_too_large)
-_ALWAYS = settings(deadline=None, print_blob=True, suppress_health_check=_HEALTH_CHECKS_OFF)
-settings.register_profile("normal", _ALWAYS, max_examples=60)
-settings.register_profile("soak", _ALWAYS, max_examples=5000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))
+
+def pytest_configure(config: pytest.Config) -> None:
+    """How properties are tried. Deadlines per example measure the machine, not the code."""
+    from tests.support.lanes import examples  # a plug-in, which pytest wants to import first
+
+    health_checks_off = (HealthCheck.too_slow, HealthCheck.data_too_large)
+    always = settings(deadline=None, print_blob=True, suppress_health_check=health_checks_off)
+    settings.register_profile("normal", always, max_examples=examples(60))
+    settings.register_profile("soak", always, max_examples=5000)  # for long runs: HYPOTHESIS_PROFILE=soak
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))

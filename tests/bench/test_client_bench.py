@@ -30,6 +30,7 @@ def test_percentiles() -> None:
     assert (percentile(values, 0.5), percentile(values, 0.99), percentile([7.0], 0.99)) == (50.0, 99.0, 7.0)
 
 
+@pytest.mark.all
 def test_a_small_run_of_both_clients(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         pyfluss_python()

@@ -14,10 +14,11 @@ import pytest
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError
 from fluss.client.awaitable import Closing
+from tests.support.lanes import rounds
 from tests.support.targets import Target
 from tests.support.waiting import wait_until
 
-SHORT_CONNECTIONS = 2000
+SHORT_CONNECTIONS = rounds(gate=60, all_lanes=2000)
 
 
 def test_connections_in_all_spellings(target: Target) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 OPENERS = 4
 ROUNDS = 3
 OPEN_AT_A_SIGNAL = """
@@ -20,6 +22,7 @@ for directory in sys.stdin:
 """
 
 
+@pytest.mark.all
 def test_programs_that_open_a_new_catalog_at_the_same_moment(tmp_path: Path) -> None:
     """The server, a tierer and a reader may all be the first."""
     command, pipe = [sys.executable, "-c", OPEN_AT_A_SIGNAL], subprocess.PIPE

@@ -54,6 +54,7 @@ def run(is_enough: Callable[[], bool], *works: Callable[[], object]) -> None:
         future.result()
 
 
+@pytest.mark.all
 def test_a_log_table_only_grows(db: fluss.Database) -> None:
     table = LakeTable(db, bucket_count=1, properties=EXPIRING)
     written = [0]

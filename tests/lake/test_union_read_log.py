@@ -259,7 +259,7 @@ def test_bounded_scans_find_what_has_expired(expired: tuple[LakeTable, Rows]) ->
     assert found.column("id").to_pylist() == ids
 
 
-@pytest.mark.parametrize("start", [fluss.EARLIEST_OFFSET, 20])
+@pytest.mark.parametrize("start", [pytest.param(fluss.EARLIEST_OFFSET, marks=pytest.mark.all), 20])
 def test_what_expires_while_a_bounded_scan_begins_comes_from_the_lake(db: fluss.Database, start: int) -> None:
     """The log begins later when its rows are fetched than when the scan asked where it begins."""
     table, rows, write = expiring(db)

@@ -47,6 +47,7 @@ def said(table: LakeTable, *expressions: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.all
 def test_a_table_that_is_whole_in_fluss_needs_nothing(db: fluss.Database) -> None:
     log = LakeTable(db)
     db.append(log.name, [person(n) for n in range(10)])
@@ -75,6 +76,7 @@ def test_what_is_only_in_the_lake_says_what_to_install(db: fluss.Database) -> No
     assert said(keys, *others) == ["10", "1"]
 
 
+@pytest.mark.all
 def test_a_log_that_has_expired_says_what_to_install(db: fluss.Database) -> None:
     table = LakeTable(db, bucket_count=1, properties=EXPIRING)
     expire(table, lambda: db.append(table.name, [person(n, name="x" * 60) for n in range(50)]), 0)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
 from fluss.server.supervisor import SAME_STOP_REQUEST_SECONDS
 from tests.support.waiting import patience, wait_until
@@ -78,6 +79,7 @@ def test_a_killed_child_is_started_again_and_the_ready_line_is_not_repeated(tmp_
     assert len(starts(tmp_path, "a")) == 1
 
 
+@pytest.mark.all
 def test_a_child_that_never_serves_ends_the_server_after_the_limit(tmp_path: Path) -> None:
     with scripted("crash", tmp_path) as process:
         _, errors = process.communicate(timeout=patience(120))

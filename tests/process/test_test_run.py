@@ -66,6 +66,7 @@ HANGING = """
 """
 
 
+@pytest.mark.all
 def test_every_phase_of_a_test_has_a_limit(tmp_path: Path) -> None:
     printed = run_tests(tmp_path, HANGING, limit_seconds=3)
     assert "1 failed, 2 passed, 2 errors" in printed
@@ -96,7 +97,7 @@ DEADLY = """
 """
 
 
-@pytest.mark.parametrize(("way", "limit_seconds"), [("deaths", 60), ("is_deaf", 2)])
+@pytest.mark.parametrize(("way", "limit_seconds"), [("deaths", 60), pytest.param("is_deaf", 2, marks=pytest.mark.all)])
 def test_a_process_that_dies_costs_one_test_and_leaves_nothing(tmp_path: Path, way: str, limit_seconds: float) -> None:
     two = ["-n", "2", "--dist", "loadfile"]
     printed = run_tests(tmp_path, DEADLY.replace("WAY", way), *two, limit_seconds=limit_seconds)

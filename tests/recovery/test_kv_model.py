@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fluss.server.storage.kv import limits, replay
 from tests.support.kv_tablet import KvTable, replayed
+from tests.support.lanes import examples
 from tests.support.tablet import TabletHarness
 
 IDS = st.integers(0, 12)
@@ -154,6 +155,6 @@ class KvModel(RuleBasedStateMachine):
 
 
 KvModel.TestCase.settings = settings(
-    max_examples=12, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(12), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestKvModel = KvModel.TestCase

@@ -52,7 +52,7 @@ async def one_batch(tablet: StagedTablet, table: int, batch_id: int, timeout_ms:
     await tablet.apply(table, batch_id, timeout_ms=timeout_ms)
 
 
-@pytest.mark.parametrize("flush", ["always", "os"])
+@pytest.mark.parametrize("flush", ["always", pytest.param("os", marks=pytest.mark.all)])
 def test_a_decided_batch_survives_and_another_one_leaves_nothing(tmp_path: Path, flush: str) -> None:
     decided_rounds = failed_rounds = 0
     for number in range(ROUNDS // 2):

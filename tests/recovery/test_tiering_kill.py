@@ -25,7 +25,7 @@ from tests.support.server_process import ServerProcess
 from tests.support.tier_worker import start_service
 from tests.support.waiting import patience, wait_until
 
-KINDS = ("tierer", "tierer", "step", "step", "step", "step", "part of the server", "server")
+KINDS = ("tierer", "step", "step", "part of the server", "server")
 ROUNDS = rounds(gate=len(KINDS), all_lanes=30)
 STEPS = ("planned", "written", "prepared", "committed", "registered")
 LONGEST_PAUSE_SECONDS = 0.6

@@ -61,6 +61,7 @@ def test_names_that_are_taken_are_left_alone(tables: Tables) -> None:
         spark.catalog.dropTempView("mine")
 
 
+@pytest.mark.all
 def test_plain_names_of_the_current_database_are_not_taken(tables: Tables) -> None:
     """After USE with a catalog of ours they mean the same tables as the views; those of another database do not."""
     spark = tables.spark

@@ -186,7 +186,7 @@ def dropping(frame: DataFrame, servers: str, path: str) -> DataFrame:
     return frame.mapInArrow(drop, frame.schema)
 
 
-@pytest.mark.parametrize("delivery", [None, "at-least-once"])
+@pytest.mark.parametrize("delivery", [None, pytest.param("at-least-once", marks=pytest.mark.all)])
 def test_a_table_that_is_dropped_in_the_middle(any_tables: Tables, spark: SparkSession, delivery: str | None) -> None:
     any_tables.create("events", EVENTS)
     any_tables.create("users", USERS)

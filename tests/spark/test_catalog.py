@@ -92,6 +92,7 @@ def test_queries_inserts_and_pruned_columns(tables: Tables, catalog: str) -> Non
     assert rows(spark, f"SELECT count(*) FROM {catalog}.orders") == [(4,)]
 
 
+@pytest.mark.all
 def test_a_filter_that_the_source_applies_needs_its_column(tables: Tables, catalog: str) -> None:
     """The lookup by key is exact and Spark does not repeat it, though the query has no other use for the key."""
     spark = tables.spark
@@ -283,6 +284,7 @@ def test_registering_again_and_in_another_thread_changes_the_address(tables: Tab
     assert rows(tables.spark, f"SHOW TABLES IN moved.{tables.name}") == [(tables.name, "t", False)]
 
 
+@pytest.mark.all
 def test_the_address_of_a_catalog_wins_over_that_of_the_session(tables: Tables, tmp_path: Path) -> None:
     """Reads, writes and statements go to the catalog's cluster though the session has another one."""
     spark, path = tables.spark, f"other.{tables.name}.t"

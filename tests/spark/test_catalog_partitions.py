@@ -87,6 +87,7 @@ def test_partitions_are_added_shown_and_dropped(any_tables: Tables) -> None:
     assert shown(spark, table) == ["day=2026-08-01/n=1", "day=2026-08-02/n=1"]
 
 
+@pytest.mark.all
 def test_values_of_every_type_mean_the_partitions_of_rows(tables: Tables) -> None:
     """A row makes its partition: SQL must find the same one by value, whatever the server calls it."""
     spark, table = tables.spark, f"{registered(tables)}.typed"

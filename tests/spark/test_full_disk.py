@@ -19,6 +19,7 @@ from tests.recovery.test_full_disk import disk, fill
 from tests.spark.stream_queries import ended
 from tests.support.server_process import ServerProcess
 
+pytestmark = pytest.mark.all
 __all__ = ["disk"]
 REASON = r"make room .*\(error code 70\)"
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("text", pa.string())])

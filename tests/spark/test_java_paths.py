@@ -69,10 +69,10 @@ def test_what_spark_writes_is_what_the_client_reads(filled: Tables, spark: Spark
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("spark.sql.codegen.wholeStage", "true"),
+        pytest.param("spark.sql.codegen.wholeStage", "true", marks=pytest.mark.all),
         ("spark.sql.codegen.wholeStage", "false"),
-        ("spark.sql.execution.arrow.useLargeVarTypes", "true"),
-        ("spark.sql.execution.arrow.compression.codec", "zstd"),
+        pytest.param("spark.sql.execution.arrow.useLargeVarTypes", "true", marks=pytest.mark.all),
+        pytest.param("spark.sql.execution.arrow.compression.codec", "zstd", marks=pytest.mark.all),
     ],
 )
 def test_reads_and_writes_with_other_settings(filled: Tables, spark: SparkSession, key: str, value: str) -> None:

@@ -41,7 +41,7 @@ def counts(frame: DataFrame) -> list[int]:
     return [frame.count(), five.count(), frame.count(), frame.filter("id >= 90").count(), five.union(frame).count()]
 
 
-@pytest.mark.parametrize("push_down", ["true", "false"])
+@pytest.mark.parametrize("push_down", ["true", pytest.param("false", marks=pytest.mark.all)])
 def test_filters_of_one_query_are_not_those_of_the_next(tables: Tables, frame: DataFrame, push_down: str) -> None:
     before = tables.spark.conf.get(PUSH_DOWN)
     tables.spark.conf.set(PUSH_DOWN, push_down)
@@ -67,6 +67,7 @@ def test_only_needed_columns_are_read(frame: DataFrame) -> None:
     assert frame.select("id", "even", "name").filter("even").agg({"id": "sum"}).head()[0] == sum(range(0, 100, 2))  # type: ignore[index]
 
 
+@pytest.mark.all
 def test_another_thread_has_the_same(frame: DataFrame, tables: Tables) -> None:
     found: list[Any] = []
 
@@ -82,6 +83,7 @@ def test_another_thread_has_the_same(frame: DataFrame, tables: Tables) -> None:
     assert numbers == [100, 1, 100, 10, 101]
 
 
+@pytest.mark.all
 def test_loading_again_changes_nothing(tables: Tables, frame: DataFrame) -> None:
     assert load_if_possible(tables.spark)
     assert counts(frame) == [100, 1, 100, 10, 101]

@@ -20,9 +20,10 @@ from fluss.model import types
 from fluss.spark.arrow import for_spark, spark_arrow_schema
 from fluss.spark.read.pushdown import push
 from fluss.spark.types import to_spark_type
+from tests.support.lanes import rounds
 
 ROWS = 150
-CONDITIONS = 400
+CONDITIONS = rounds(gate=100, all_lanes=400)
 SEED = 20260816
 UTC = datetime.timezone.utc
 

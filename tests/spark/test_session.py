@@ -116,6 +116,7 @@ def test_an_earlier_session_leaves_no_options(tables: Tables, tmp_path: Path) ->
     assert run_script(script, tmp_path, PATH=os.environ["PATH"]) == [2, 5, 5, 5]
 
 
+@pytest.mark.all
 def test_what_spark_submit_was_given_wins_over_our_defaults(tmp_path: Path) -> None:
     program = tmp_path / "job.py"
     program.write_text(

@@ -18,6 +18,7 @@ from tests.support.union_reads import SERVER
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_the_batch_size_of_writers(tables: Tables, spark: SparkSession, delivery: str) -> None:
     """In one bucket, from one task; a batch of the log comes to the client as one chunk."""

@@ -47,6 +47,7 @@ def nobody() -> dict[str, str]:
     return {"bootstrap.servers": f"127.0.0.1:{port}", "table": "shop.orders", "scan.poll.timeout": "1000"}
 
 
+@pytest.mark.all
 def test_a_program_that_starts_while_the_server_is_away(
     server: RestartableServer, tables: Tables, tmp_path: Path
 ) -> None:

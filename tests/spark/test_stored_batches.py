@@ -20,6 +20,7 @@ from pyspark.sql.types import DecimalType, LongType, StringType, StructField, St
 import fluss
 from tests.spark.conftest import Tables, setting
 from tests.spark.read_here import STORED_COLUMN, Place, plan_stored
+from tests.support.lanes import rounds
 
 SCHEMA = pa.schema(
     [
@@ -66,7 +67,7 @@ def row(number: int) -> dict[str, Any]:
 
 
 TABLE = pa.Table.from_pylist([row(number) for number in range(ROWS)], SCHEMA)
-COMPRESSIONS = ("ZSTD", "NONE", "LZ4_FRAME")
+COMPRESSIONS = ("ZSTD", *(pytest.param(kind, marks=pytest.mark.all) for kind in ("NONE", "LZ4_FRAME")))
 
 
 def compressed(kind: str) -> dict[str, str]:
@@ -286,7 +287,8 @@ def test_flipped_bytes_never_lead_outside(decoder: Decoder, codec: str | None) -
     chosen = random.Random(7)
     whole = message(codec, [f"name {number}" * 9 for number in range(12)])
     refused = 0
-    for _ in range(300):
+    tries = rounds(gate=60, all_lanes=300)
+    for _ in range(tries):
         changed = bytearray(whole)
         for _ in range(chosen.choice((1, 1, 2, 8))):
             changed[chosen.randrange(len(changed))] = chosen.choice((0, 1, 0x7F, 0x80, 0xFF))
@@ -297,7 +299,7 @@ def test_flipped_bytes_never_lead_outside(decoder: Decoder, codec: str | None) -
             if not text.startswith((BROKEN, "column 'id' of table db.t is NOT NULL")):
                 raise
             refused += 1
-    assert 20 < refused < 300
+    assert tries // 15 < refused < tries
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def test_a_state_is_read_to_its_end_before_the_cursor_moves() -> None:
             assert [row[0] for row in other.all_rows()] == ["update_before", "update_after"]
 
 
+@pytest.mark.all
 def test_a_server_that_is_away_while_the_cursor_should_move() -> None:
     server = restartable_server("standalone")
     for tables in new_database(server.target):

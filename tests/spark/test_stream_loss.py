@@ -203,6 +203,7 @@ def test_a_query_that_begins_while_servers_are_away_waits_for_them(
         assert query.offset != checkpoint
 
 
+@pytest.mark.all
 @pytest.mark.usefixtures("impatient")
 def test_an_outage_without_end_ends_the_query(tables: ReaderTables, server: RestartableServer) -> None:
     tables.create()

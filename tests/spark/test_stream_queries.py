@@ -40,6 +40,7 @@ def add_partition(tables: Tables, day: str, first: int) -> None:
     tables.db.append(tables.path("days"), rows(first, 10, day=day))
 
 
+@pytest.mark.all
 def test_partitions_that_come_and_go_while_a_query_runs(tables: Tables, tmp_path: Path) -> None:
     path = tables.create("days", SCHEMA.append(pa.field("day", pa.string())), partition_keys=["day"])
     add_partition(tables, "mon", 0)
@@ -105,6 +106,7 @@ def since(tables: Tables) -> str:
     return f"timestamp:{moment}"
 
 
+@pytest.mark.all
 def test_a_start_at_a_time_is_kept_over_a_restart(tables: Tables, since: str, tmp_path: Path) -> None:
     stream = tables.stream("t", {"start": since})
     seen = run_to_end(stream, tmp_path / "c")

@@ -164,6 +164,7 @@ def test_changes_of_a_primary_key_table_without_gap_or_overlap(tables: Tables, t
     assert folded == {row["id"]: row["text"] for row in tables.rows("users")}
 
 
+@pytest.mark.all
 def test_the_state_is_the_same_when_the_first_batch_runs_again(tables: Tables, tmp_path: Path) -> None:
     """Spark does not keep where the first batch began, and asks again after a crash, when the table has changed."""
     path = tables.create("users", fluss.Schema(SCHEMA, ["id"]), bucket_count=2)

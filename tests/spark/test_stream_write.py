@@ -177,6 +177,7 @@ def update(frame: DataFrame, checkpoint: Path, sink: Callable[[DataFrame, int], 
     ended(writer.trigger(availableNow=True).start())
 
 
+@pytest.mark.all
 def test_spark_says_nothing_of_the_layout_of_a_stream(tables: Tables, source: Input, tmp_path: Path) -> None:
     """So it cannot be refused, as the documents say; a table that `toTable` makes has the partitions."""
     tables.create("events", EVENTS, bucket_count=2)

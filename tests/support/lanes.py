@@ -57,6 +57,11 @@ def rounds(*, gate: int, all_lanes: int, share_of_soak: float = 1.0) -> int:
     return all_lanes if os.environ.get(LANE_VARIABLE) == "all" else gate
 
 
+def examples(count: int) -> int:
+    """How many inputs a property is tried with; fewer while one works and in the gate, which runs many times a day."""
+    return max(5, count // 3) if os.environ.get(LANE_VARIABLE) in ("fast", "gate") else count
+
+
 def is_on_apache(nodeid: str) -> bool:
     """Whether a test runs on Apache Fluss, by its name: all processes of a run must see it alike."""
     return "[apache" in nodeid or "-apache" in nodeid

@@ -14,6 +14,7 @@ from fluss.codec.log_batch import CorruptBatch, check_crc, read_header
 from fluss.model.types import DataType
 from tests.support import golden_log_batches as golden
 from tests.support.arrow_strategies import data_types, record_batches
+from tests.support.lanes import examples
 from tests.unit.codec.test_log_batch import v2_form
 
 ZSTD = Compression(CompressionKind.ZSTD)
@@ -91,7 +92,9 @@ def test_big_buffers_round_trip(compression: Compression) -> None:
     assert decoded.equals(rows)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(st.data(), st.lists(data_types(), min_size=1, max_size=4), st.sampled_from(ALL), st.booleans())
 def test_every_type_round_trips(
     data: st.DataObject, types: list[DataType], compression: Compression, is_changelog: bool

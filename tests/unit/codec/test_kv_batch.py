@@ -20,6 +20,7 @@ from fluss.codec.row_values import CorruptRowError
 from fluss.codec.value_batch import decode_value_batch, encode_value_batch, value_record_bytes
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
+from tests.support.lanes import examples
 
 SCHEMA = Schema(
     (
@@ -73,7 +74,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(RECORDS, st.sampled_from([1, 13]))
 def test_both_ways_of_coding_agree(records: list[tuple[bytes, bytes | None]], repeat: int) -> None:
     keys, rows = [key for key, _ in records] * repeat, [row for _, row in records] * repeat

@@ -21,6 +21,7 @@ from fluss.codec.row_values import CorruptRowError
 from fluss.codec.value_batch import decode_value_batch, encode_value_batch
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
+from tests.support.lanes import examples
 
 SCHEMA = Schema((Column("id", t.IntType(nullable=False), column_id=0), Column("name", t.StringType(), column_id=1)))
 READER = ValueReader({1: SCHEMA}, 1, RowFormat.COMPACTED)
@@ -62,7 +63,7 @@ def test_both_decoders_refuse_the_same_batches(count: int) -> None:
             assert (one.key_list, one.value_list) == (other.key_list, other.value_list)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=200))
 def test_random_bytes(content: bytes) -> None:
     for decode in (decode_kv_batch, decode_value_batch):

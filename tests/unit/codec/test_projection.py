@@ -15,6 +15,7 @@ from fluss.codec.projection import Projector
 from fluss.model.types import DataType, IntType
 from tests.support import golden_log_batches as golden
 from tests.support.arrow_strategies import data_types, flat_types, record_batches
+from tests.support.lanes import examples
 from tests.unit.codec.test_log_batch import v2_form
 
 ALL = [Compression(kind) for kind in CompressionKind]
@@ -71,7 +72,9 @@ def test_batch_keeps_its_own_codec() -> None:
     assert rows.equals(golden.ROWS_R3.select([0]))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(
     st.data(),
     st.lists(flat_types() | data_types(), min_size=1, max_size=6),

@@ -30,6 +30,7 @@ from fluss.codec.row_encode import encode_compacted_columns, encode_indexed_colu
 from fluss.codec.row_values import NESTED_ROOTS, CorruptRowError, RowValueError
 from fluss.model import types as t
 from tests.support.golden_rows import ALL_TYPES, ALL_VALUES, NESTED_COMPACTED, NESTED_INDEXED, VALUE_ROWS, GoldenRow
+from tests.support.lanes import examples
 from tests.support.row_strategies import tables
 
 ENCODE_COLUMNS = {RowFormat.COMPACTED: encode_compacted_columns, RowFormat.INDEXED: encode_indexed_columns}
@@ -49,7 +50,7 @@ def decoded(rows: Any, types: list[t.DataType], row_format: RowFormat) -> list[A
 
 
 @BOTH
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables())
 def test_column_wise_equals_row_by_row(row_format: RowFormat, table: tuple[list[t.DataType], list[list[Any]]]) -> None:
     types, rows = table
@@ -68,7 +69,7 @@ def test_column_wise_equals_row_by_row(row_format: RowFormat, table: tuple[list[
 
 
 @BOTH
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(), st.data())
 def test_columns_that_nobody_wants_change_nothing_for_the_others(
     row_format: RowFormat, table: tuple[list[t.DataType], list[list[Any]]], data: st.DataObject
@@ -87,7 +88,7 @@ def test_columns_that_nobody_wants_change_nothing_for_the_others(
 
 
 @BOTH
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(tables(), st.data())
 def test_slices_and_both_ways_give_the_same(
     row_format: RowFormat, table: tuple[list[t.DataType], list[list[Any]]], data: st.DataObject
@@ -103,7 +104,7 @@ def test_slices_and_both_ways_give_the_same(
     assert all(ours.equals(theirs) for ours, theirs in zip(small, columns, strict=True))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables())
 def test_aligned_columns_equal_aligned_rows(table: tuple[list[t.DataType], list[list[Any]]]) -> None:
     types, rows = table
@@ -239,7 +240,7 @@ def test_no_rows() -> None:
     assert len(join([], 0)) == 0
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(tables(max_rows=3))
 def test_nulls_only(table: tuple[list[t.DataType], list[list[Any]]]) -> None:
     types = [data_type.copy(True) for data_type in table[0]]

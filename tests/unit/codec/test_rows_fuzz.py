@@ -20,6 +20,7 @@ from fluss.codec.row_columns import RowFormat
 from fluss.codec.row_decode import decode_compacted_columns, decode_indexed_columns
 from fluss.codec.row_values import CorruptRowError, RowValueError
 from fluss.model import types as t
+from tests.support.lanes import examples
 from tests.support.row_strategies import column_types, tables
 
 DECODE_ROW = {RowFormat.COMPACTED: decode_compacted_row, RowFormat.INDEXED: decode_indexed_row}
@@ -71,7 +72,7 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
 
 
 @BOTH
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(tables(max_rows=2), st.integers(0, 2**32))
 def test_mutated_rows(row_format: RowFormat, table: tuple[list[t.DataType], list[list[Any]]], seed: int) -> None:
     types, rows = table
@@ -82,7 +83,7 @@ def test_mutated_rows(row_format: RowFormat, table: tuple[list[t.DataType], list
             same(mutated(content, chance), types, row_format)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(tables(max_rows=2), st.integers(0, 2**32))
 def test_mutated_aligned_rows(table: tuple[list[t.DataType], list[list[Any]]], seed: int) -> None:
     types, rows = table

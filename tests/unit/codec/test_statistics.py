@@ -18,6 +18,7 @@ from fluss.codec.statistics import BatchStatistics, decode_statistics, encode_st
 from fluss.model import types as t
 from tests.support import golden_log_batches as golden
 from tests.support.arrow_strategies import decimal_of, flat_types, record_batches
+from tests.support.lanes import examples
 
 SAMPLE_BLOCK = golden.STATISTICS_JAVA[52 : 52 + 0x5D]
 
@@ -102,7 +103,7 @@ def test_bounds_of_floats_are_in_javas_order(arrow_type: pa.DataType) -> None:
     assert bounds([math.nan]) == "(nan, nan)"
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.lists(flat_types().filter(supports_statistics), min_size=1, max_size=4))
 def test_bounds_are_those_of_the_rows(data: st.DataObject, types: list[t.DataType]) -> None:
     rows = data.draw(record_batches(types, min_rows=1))

@@ -23,6 +23,7 @@ from fluss.model import types as t
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema
+from tests.support.lanes import examples
 
 INT, TEXT = t.IntType(nullable=False), t.StringType(nullable=False)
 
@@ -49,7 +50,7 @@ def at_once(reader: KeyReader, keys: list[Any]) -> dict[int, tuple[Place, bytes]
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.text(max_size=6)), max_size=70))
 @pytest.mark.parametrize("lake", [None, "paimon", "lance"])
 def test_both_ways_agree(lake: str | None, keys: list[tuple[int, str]]) -> None:
@@ -59,7 +60,7 @@ def test_both_ways_agree(lake: str | None, keys: list[tuple[int, str]]) -> None:
     assert one_by_one(reader, list(keys)) == at_once(reader, list(keys))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(-9, 9), st.sampled_from(["eu", "us", "a b", "", "x$y"])), max_size=70))
 def test_both_ways_agree_about_partitions(keys: list[tuple[int, str]]) -> None:
     reader = primary_key_reader(table({"a": INT, "b": TEXT}, ("a", "b"), partition_keys=("b",)))

@@ -14,6 +14,7 @@ from fluss.codec.row_columns import RowFormat
 from fluss.codec.row_values import CorruptRowError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
+from tests.support.lanes import examples
 
 KINDS: list[tuple[t.DataType, Any]] = [
     (t.IntType(), st.integers(-(2**31), 2**31 - 1)),
@@ -36,14 +37,14 @@ READ = row_function(SCHEMA, 3, [None] * len(KINDS))
 READER = ValueReader({3: SCHEMA}, 3, RowFormat.COMPACTED)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(ROWS)
 def test_it_reads_what_the_complete_reader_reads(row: tuple[Any, ...]) -> None:
     value = encode_value(row, 3, SCHEMA, RowFormat.COMPACTED)
     assert READ(value) == dict(zip(SCHEMA.column_names, READER.row(value), strict=True))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(ROWS, st.data())
 def test_it_never_reads_what_the_complete_reader_refuses(row: tuple[Any, ...], data: st.DataObject) -> None:
     value = bytearray(encode_value(row, 3, SCHEMA, RowFormat.COMPACTED))

@@ -17,6 +17,7 @@ from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import ChangeType, TablePath
 from fluss.model.schema import Column, Schema
 from fluss.model.types import IntType, StringType
+from tests.support.lanes import examples
 
 SCHEMA = Schema((Column("id", IntType(nullable=False)), Column("name", StringType())), ("id",)).numbered()
 TABLE = ClientTable(TablePath("db", "t"), 1, 1, TableDescriptor(SCHEMA, bucket_count=1), 0, 0)
@@ -29,7 +30,7 @@ def log_rows(rows: list[tuple[ChangeType, Change]]) -> LogRows:
     return LogRows(TableBucket(1, 0), batch, 0, 0, bytes(kind for kind, _ in rows))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 8), st.none() | st.text(max_size=2)), max_size=12), max_size=8),
     st.sampled_from([1, 7, 1000]),

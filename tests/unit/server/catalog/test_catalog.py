@@ -17,6 +17,7 @@ from fluss.server.catalog import Catalog, CatalogStore, database_file
 from fluss.server.catalog.records import Acl
 from fluss.server.placement import leader_of
 from tests.support.catalog import path_of, plain_table
+from tests.support.lanes import examples
 
 
 def contents(catalog: Catalog) -> dict[str, object]:
@@ -182,7 +183,7 @@ def _do(store: CatalogStore, step: str, first: str, second: str) -> None:
         store.settings.change_tags({0: len(second)})
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(_steps, max_size=30))
 def test_incremental_equals_full(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]]) -> None:
     file = tmp_path_factory.mktemp("catalog") / "catalog.sqlite"

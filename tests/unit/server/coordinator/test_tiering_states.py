@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
 from fluss.server.coordinator.lake.tiering_states import TieringState, TieringStates
+from tests.support.lanes import examples
 
 FRESHNESS_MS = 180_000
 TIMEOUT_MS = 120_000
@@ -246,4 +247,4 @@ class Services(RuleBasedStateMachine):
 
 
 TestServices = Services.TestCase
-TestServices.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestServices.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)

@@ -15,6 +15,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.options import LogOptions
 from tests.support.bucket_logs import LogBench, batch_of
 from tests.support.faulty_files import FaultyFiles
+from tests.support.lanes import examples
 
 WRITERS = 3
 
@@ -153,5 +154,5 @@ class BucketLogModel(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-BucketLogModel.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+BucketLogModel.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
 TestBucketLogModel = BucketLogModel.TestCase

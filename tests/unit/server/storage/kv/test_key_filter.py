@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluss.server.storage.kv.key_filter import FIRST_LAYER_KEYS, MAX_QUEUED_KEYS, FilterMemory, KeyFilter, hash_keys
+from tests.support.lanes import examples
 
 MEGABYTE = 1 << 20
 
@@ -22,7 +23,7 @@ def _numbered(start: int, end: int) -> list[bytes]:
 
 
 @given(st.lists(st.lists(st.binary(min_size=1, max_size=20), max_size=8), max_size=8), st.randoms())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_noted_keys_are_always_found(batches: list[list[bytes]], choice: Any) -> None:
     known, noted = KeyFilter(FilterMemory(MEGABYTE)), set()
     for keys in batches:

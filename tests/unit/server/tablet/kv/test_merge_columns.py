@@ -23,6 +23,7 @@ from fluss.server.tablet.kv.merge import Deletes, Outcome, merge_rows
 from fluss.server.tablet.kv.merge_columns import merge_partial_columns
 from fluss.server.tablet.kv.partial_update import PartialUpdateMerger
 from fluss.server.tablet.kv.rules import KvRules
+from tests.support.lanes import examples
 from tests.support.row_strategies import column_types, values_of
 
 
@@ -53,7 +54,7 @@ def _comparable(outcome: Outcome, schema: Schema) -> str:
 
 @pytest.mark.parametrize("with_old", [True, False])
 @given(case=_cases())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 def test_columns_give_what_rows_give(case: Any, with_old: bool) -> None:
     entry, new, old, targets = case
     table_format = KvTableFormat(

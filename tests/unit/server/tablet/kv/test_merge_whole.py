@@ -21,6 +21,7 @@ from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.tablet.kv.merge import Deletes, Outcome, merge_rows, merge_values
 from fluss.server.tablet.kv.merge_engines import FirstRowMerger, VersionedMerger
 from fluss.server.tablet.kv.merge_whole import merge_chosen_rows, merge_whole_rows
+from tests.support.lanes import examples
 
 OLD_SCHEMA = Schema((Column("id", IntType(nullable=False)), Column("name", StringType())), ("id",)).numbered()
 SCHEMA = Schema((*OLD_SCHEMA.columns, Column("more", IntType())), ("id",)).numbered()
@@ -53,7 +54,7 @@ def _comparable(outcome: Outcome) -> Any:
 @pytest.mark.parametrize("full_image", [True, False])
 @pytest.mark.parametrize("behavior", ["ALLOW", "IGNORE"])
 @given(stored=_stored, changes=_changes | _different_puts)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_columns_give_what_records_give(stored: Any, changes: Any, behavior: str, full_image: bool) -> None:
     old = {key: _value(key, text, schema_id) for key, (text, schema_id) in stored.items()}
     asked: list[bytes] = []
@@ -89,7 +90,7 @@ VERSION_POSITION = 2
     "merger", [FirstRowMerger(), VersionedMerger(VERSION_POSITION)], ids=["first_row", "versioned"]
 )
 @given(stored=_stored, changes=_different_puts)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_engines_choose_by_columns_what_they_choose_by_rows(stored: Any, changes: Any, merger: Any) -> None:
     """The version is the length of the text; rows of the old schema have none."""
     old = {key: _value(key, text, schema_id) for key, (text, schema_id) in stored.items()}
