@@ -2,7 +2,8 @@
 
 Each child appends a line to DIR/<role>.starts. Modes: `serve` (ready at once, until SIGTERM), `stubborn` (ignores
 SIGTERM; the supervisor is soon out of patience), `deaf` (the same with a patient supervisor), `crash` (never ready),
-`refuse` (exit code for "cannot start").
+`refuse` (exit code for "cannot start"), `silent` (the first `b` serves and never beats again), `tight` (as `serve`).
+In the last two a child hangs after a few seconds without a beat.
 """
 
 from __future__ import annotations
@@ -12,17 +13,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from fluss.server.exit_codes import EXIT_CANNOT_START
-from fluss.server.supervisor import Supervisor
+from fluss.server.heartbeat import BEAT_SECONDS, Heart
+from fluss.server.supervisor import HANG_SECONDS, Supervisor
 
 STUBBORN_DEADLINE_SECONDS = 0.5
+SHORT_HANG_SECONDS = 6.0
 
 
 def main(mode: str, directory: Path) -> int:
-    def child_main(role: str, report_ready: Callable[[], None], life_line: int) -> int:
+    def child_main(role: str, heart: Heart, life_line: int) -> int:
         starts = directory / f"{role}.starts"
         with starts.open("a") as file:
             file.write(f"{os.getpid()}\n")
@@ -32,13 +34,16 @@ def main(mode: str, directory: Path) -> int:
             raise RuntimeError("scripted")
         stopped = threading.Event()
         signal.signal(signal.SIGTERM, lambda number, frame: None if mode in ("stubborn", "deaf") else stopped.set())
-        report_ready()
+        heart.ready()
         threading.Thread(target=lambda: os.read(life_line, 1) or os._exit(70), daemon=True).start()
-        stopped.wait()
+        while not stopped.wait(BEAT_SECONDS):
+            if mode != "silent" or role != "b" or len(starts.read_text().splitlines()) > 1:
+                heart.beat_once()
         return 0
 
     deadline = STUBBORN_DEADLINE_SECONDS if mode == "stubborn" else 30.0
-    return Supervisor(["a", "b"], child_main, "all ready", stop_deadline_seconds=deadline).run()
+    hang = SHORT_HANG_SECONDS if mode in ("silent", "tight") else HANG_SECONDS
+    return Supervisor(["a", "b"], child_main, "all ready", deadline, hang).run()
 
 
 if __name__ == "__main__":

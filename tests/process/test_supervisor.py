@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from fluss.server.supervisor import SAME_STOP_REQUEST_SECONDS
+from tests.process.scripted_supervisor import SHORT_HANG_SECONDS
 from tests.support.waiting import patience, wait_until
 
 
@@ -129,3 +131,33 @@ def test_the_death_of_the_supervisor_ends_its_children(tmp_path: Path) -> None:
         process.kill()
         _, alive = psutil.wait_procs(children, timeout=patience(120))
         assert alive == []
+
+
+def test_a_child_that_hangs_shows_its_stacks_and_is_replaced(tmp_path: Path) -> None:
+    with scripted("silent", tmp_path) as process:
+        read_ready(process)
+        wait_until(functools.partial(has_starts, tmp_path, 2), "another child serves instead")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=patience(120))
+    silent, _, killed = errors.partition("its stacks follow")
+    assert re.search(r"b \(process \d+\) is silent for \d+ s: $", silent)
+    assert "in child_main" in killed, "where it hangs"
+    assert re.search(r"b \(process \d+\) is silent for \d+ s and is killed; nothing acknowledged is lost", killed)
+    assert len(starts(tmp_path, "a")) == 1, "whoever beats is left alone"
+
+
+@pytest.mark.all
+def test_a_server_that_was_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
+    with scripted("tight", tmp_path) as process:
+        read_ready(process)
+        everybody = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+        for each in everybody:
+            each.suspend()
+        time.sleep(SHORT_HANG_SECONDS + 2)
+        for each in everybody:
+            each.resume()
+        time.sleep(SHORT_HANG_SECONDS)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=patience(120))
+    assert "silent" not in errors
+    assert len(starts(tmp_path, "a")) == len(starts(tmp_path, "b")) == 1

@@ -14,6 +14,7 @@ from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
     from fluss.server.config import ServerConfig
+    from fluss.server.heartbeat import Heart
 
 logger = logging.getLogger(__name__)
 
@@ -115,12 +116,12 @@ def _supervise(config: ServerConfig, name_process: Callable[[str], None]) -> int
         # Children share these pages as long as nobody writes into them, not even the collector's marks.
         gc.freeze()
 
-        def child_main(role: str, report_ready: Callable[[], None], life_line: int) -> int:
+        def child_main(role: str, heart: Heart, life_line: int) -> int:
             name_process(role)
-            return run_role(role, config, sockets, report_ready, life_line)
+            return run_role(role, config, sockets, heart, life_line)
 
         ready_line = f"fluss server ready: {sockets.describe()} (tablets {config.tablet_count}, data {config.data_dir})"
-        supervisor = Supervisor(role_names(config), child_main, ready_line)
+        supervisor = Supervisor(role_names(config), child_main, ready_line, hang_seconds=config.hang_timeout_ms / 1000)
         return supervisor.run()
     finally:
         directory.close()

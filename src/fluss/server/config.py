@@ -62,6 +62,7 @@ class ServerConfig:
     listeners: tuple[Listener, ...]
     internal_listener: str
     tablet_count: int
+    hang_timeout_ms: int
     tablet_first_port: int
     rack: str | None
     log_flush: Literal["always", "interval", "os"]

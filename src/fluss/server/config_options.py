@@ -46,6 +46,15 @@ _LISTENERS = [
         minimum=0,
     ),
     Option("server.tablets", INTEGER, "1", "number of tablet processes", attribute="tablet_count", minimum=1, own=True),
+    Option(
+        "server.hang-timeout",
+        DURATION,
+        "30 s",
+        "a process that hangs is killed and started again after this time; after half of it its stacks are logged",
+        attribute="hang_timeout_ms",
+        minimum=4_000,
+        own=True,
+    ),
     Option("tablet-server.id", INTEGER, None, "ids are given by this server: 0 and up"),
     Option("tablet-server.rack", STRING, None, "rack in metadata answers", attribute="rack"),
 ]

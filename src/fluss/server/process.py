@@ -24,7 +24,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from fluss.errors import FlussError
 from fluss.server.config import ServerConfig
 from fluss.server.event_loop import new_event_loop
 from fluss.server.exit_codes import EXIT_CANNOT_START, EXIT_FAILED, EXIT_ORPHANED
+from fluss.server.heartbeat import Heart
 from fluss.server.roles import Role, make_role
 from fluss.server.sockets import ServerSockets
 
@@ -41,11 +41,10 @@ logger = logging.getLogger(__name__)
 _PROCESS_NAME_LIMIT_BYTES = 15
 
 
-def run_role(
-    role_name: str, config: ServerConfig, sockets: ServerSockets, report_ready: Callable[[], None], life_line: int
-) -> int:
+def run_role(role_name: str, config: ServerConfig, sockets: ServerSockets, heart: Heart, life_line: int) -> int:
     """The whole life of a child process; returns its exit code."""
     faulthandler.enable()
+    heart.beat_while_starting()
     _set_process_name(f"fluss-{role_name}")
     sys.meta_path.insert(0, _WithoutPandas())
     sockets.close_all_but(role_name)
@@ -54,7 +53,7 @@ def run_role(
     asyncio.set_event_loop(loop)
     try:
         role = make_role(role_name, config, sockets)
-        return loop.run_until_complete(_serve(role, report_ready))
+        return loop.run_until_complete(_serve(role, heart))
     except FlussError as error:
         logger.error("%s cannot start: %s", role_name, error.message)
         return EXIT_CANNOT_START
@@ -63,7 +62,7 @@ def run_role(
         return EXIT_FAILED
 
 
-async def _serve(role: Role, report_ready: Callable[[], None]) -> int:
+async def _serve(role: Role, heart: Heart) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -71,7 +70,8 @@ async def _serve(role: Role, report_ready: Callable[[], None]) -> int:
     # What exists now lives as long as the process: full collections need not look at it again.
     gc.collect()
     gc.freeze()
-    report_ready()
+    heart.ready()
+    beats = asyncio.create_task(heart.beat(), name="heart")
     stopped = asyncio.ensure_future(stop.wait())
     failed = asyncio.ensure_future(role.wait_failed())
     await asyncio.wait((stopped, failed), return_when=asyncio.FIRST_COMPLETED)
@@ -79,6 +79,7 @@ async def _serve(role: Role, report_ready: Callable[[], None]) -> int:
     stopped.cancel()
     failed.cancel()
     await role.stop()
+    beats.cancel()
     if failure is not None:
         raise failure
     return 0

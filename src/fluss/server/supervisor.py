@@ -10,6 +10,10 @@ counts against `CRASH_LOOP_LIMIT_DEATHS`; being ready clears the count. The dela
 that cannot start does not burn a processor, while a served role that is killed is back at once. In the first start of
 the server an exit code that means "cannot start" ends everything, because a person is waiting for that message.
 
+A child beats every second (`fluss.server.heartbeat`). One that is silent for half of `hang_seconds` is told to write
+its stacks to the log, one that stays silent for all of it is killed and started again: clients wait for a role that
+comes back, they would wait for ever for one that hangs. Time in which the supervisor itself did not run does not count.
+
 Invariants: the ready line is printed once, after every role serves; signals are only noted by handlers and acted upon
 in the one loop of `Supervisor.run`; each child gets its end of the life line only, so the death of the supervisor,
 however violent, ends all children.
@@ -18,6 +22,7 @@ however violent, ends all children.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import os
 import selectors
@@ -29,6 +34,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from fluss.server.exit_codes import EXIT_CANNOT_START, EXIT_FAILED
+from fluss.server.heartbeat import BEAT_SECONDS, READY, Heart
 
 logger = logging.getLogger(__name__)
 
@@ -38,14 +44,15 @@ RESTART_DELAY_LONGEST_SECONDS = 2.0
 # A child that served for a shorter time than this before it died waits like one that never served.
 HEALTHY_LIFE_SECONDS = 0.5
 STOP_DEADLINE_SECONDS = 30.0
+HANG_SECONDS = 30.0
 # Some programs signal the process and then its whole group: only a later request means that somebody is impatient.
 SAME_STOP_REQUEST_SECONDS = 0.5
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HANDLED_SIGNALS = (*_STOP_SIGNALS, signal.SIGCHLD)
 
-ChildMain = Callable[[str, Callable[[], None], int], int]
-"""Runs in the child: role name, what to call when it serves, descriptor of the life line. Returns the exit code."""
+ChildMain = Callable[[str, Heart, int], int]
+"""Runs in the child: role name, its heart, descriptor of the life line. Returns the exit code."""
 
 
 @dataclass
@@ -55,7 +62,10 @@ class _Child:
     role: str
     process_id: int = 0
     """0 while there is none."""
-    ready_pipe: int = -1
+    pipe: int = -1
+    """Where its heart is heard."""
+    heard_at: float = 0.0
+    was_told_to_dump: bool = False
     started_at: float = 0.0
     is_ready: bool = False
     early_deaths: int = 0
@@ -72,11 +82,14 @@ class Supervisor:
         child_main: ChildMain,
         ready_line: str,
         stop_deadline_seconds: float = STOP_DEADLINE_SECONDS,
+        hang_seconds: float = HANG_SECONDS,
     ) -> None:
         self._children = [_Child(role) for role in roles]
         self._child_main = child_main
         self._ready_line = ready_line
         self._stop_deadline_seconds = stop_deadline_seconds
+        self._hang_seconds = hang_seconds
+        self._looked_at = time.monotonic()
         self._announced = False
         self._stop_requests = 0
         self._stop_requested_at = 0.0
@@ -95,8 +108,9 @@ class Supervisor:
         try:
             while not self._stop_requests and not self._failed:
                 self._start_due()
-                self._wait(self._next_start_delay())
+                self._wait(self._longest_wait())
                 self._reap()
+                self._look_for_silent()
             self._stop_all()
         finally:
             signal.set_wakeup_fd(previous_wakeup)
@@ -119,28 +133,29 @@ class Supervisor:
             if child.process_id == 0 and child.start_at <= now:
                 self._fork(child)
 
-    def _next_start_delay(self) -> float | None:
+    def _longest_wait(self) -> float:
+        """Until the next start is due, and not longer than it takes to notice silence."""
         starts = [child.start_at for child in self._children if child.process_id == 0]
-        return max(0.0, min(starts) - time.monotonic()) if starts else None
+        return min(BEAT_SECONDS, max(0.0, min(starts) - time.monotonic())) if starts else BEAT_SECONDS
 
     def _fork(self, child: _Child) -> None:
-        ready_read, ready_write = os.pipe()
+        pipe_read, pipe_write = os.pipe()
         # A signal between fork and the child's own set-up would be taken for the supervisor's: hold it until then.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             process_id = os.fork()
             if process_id == 0:
-                self._become_child(child.role, ready_read, ready_write)
+                self._become_child(child.role, pipe_read, pipe_write)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
-        os.close(ready_write)
+        os.close(pipe_write)
         child.process_id = process_id
-        child.ready_pipe = ready_read
-        child.started_at = time.monotonic()
-        child.is_ready = False
-        self._selector.register(ready_read, selectors.EVENT_READ, child)
+        child.pipe = pipe_read
+        child.started_at = child.heard_at = time.monotonic()
+        child.is_ready = child.was_told_to_dump = False
+        self._selector.register(pipe_read, selectors.EVENT_READ, child)
 
-    def _become_child(self, role: str, ready_read: int, ready_write: int) -> None:
+    def _become_child(self, role: str, pipe_read: int, pipe_write: int) -> None:
         """In the child: drop what is the supervisor's and run the role. Never returns."""
         code = EXIT_FAILED
         try:
@@ -148,19 +163,15 @@ class Supervisor:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            faulthandler.register(signal.SIGUSR1, all_threads=True)  # "kill -USR1": where is every thread?
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
             self._selector.close()
-            other_pipes = [child.ready_pipe for child in self._children if child.ready_pipe >= 0]
-            for descriptor in (self._life_line_write, self._wake_read, self._wake_write, ready_read, *other_pipes):
+            other_pipes = [child.pipe for child in self._children if child.pipe >= 0]
+            for descriptor in (self._life_line_write, self._wake_read, self._wake_write, pipe_read, *other_pipes):
                 os.close(descriptor)
             # Only the supervisor speaks on standard output, and its end there must be visible to readers.
             os.dup2(sys.__stderr__.fileno() if sys.__stderr__ else 2, 1)
-
-            def report_ready() -> None:
-                os.write(ready_write, b"1")
-                os.close(ready_write)
-
-            code = self._child_main(role, report_ready, self._life_line_read)
+            code = self._child_main(role, Heart(pipe_write), self._life_line_read)
         except BaseException:
             logger.exception("%s failed", role)
         finally:
@@ -173,13 +184,16 @@ class Supervisor:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
             else:
-                self._read_ready(key.data)
+                self._hear(key.data)
 
-    def _read_ready(self, child: _Child) -> None:
-        """A byte means ready; the end of the pipe without one means that the process is dying, which `_reap` sees."""
-        is_ready = os.read(child.ready_pipe, 1) == b"1"
-        self._forget_pipe(child)
-        if not is_ready:
+    def _hear(self, child: _Child) -> None:
+        """The end of the pipe means that the process is dying, which `_reap` sees."""
+        heard = os.read(child.pipe, 4096)
+        if not heard:
+            self._forget_pipe(child)
+        child.heard_at = time.monotonic()
+        child.was_told_to_dump = False
+        if READY not in heard:
             return
         child.is_ready = True
         child.early_deaths = 0
@@ -190,10 +204,32 @@ class Supervisor:
             print(self._ready_line, flush=True)
 
     def _forget_pipe(self, child: _Child) -> None:
-        if child.ready_pipe >= 0:
-            self._selector.unregister(child.ready_pipe)
-            os.close(child.ready_pipe)
-            child.ready_pipe = -1
+        if child.pipe >= 0:
+            self._selector.unregister(child.pipe)
+            os.close(child.pipe)
+            child.pipe = -1
+
+    def _look_for_silent(self) -> None:
+        now = time.monotonic()
+        away = now - self._looked_at - 2 * BEAT_SECONDS  # stopped with its children, or a machine without time for it
+        self._looked_at = now
+        for child in self._children:
+            if away > 0:
+                child.heard_at += away
+            silent = now - child.heard_at
+            if child.process_id == 0 or silent < self._hang_seconds / 2:
+                continue
+            name = f"{child.role} (process {child.process_id})"
+            if not child.was_told_to_dump:
+                child.was_told_to_dump = True
+                logger.error(
+                    "%s (process %d) is silent for %.0f s: its stacks follow", child.role, child.process_id, silent
+                )
+                os.kill(child.process_id, signal.SIGUSR1)
+            if silent >= self._hang_seconds:
+                logger.error("%s is silent for %.0f s and is killed; nothing acknowledged is lost", name, silent)
+                os.kill(child.process_id, signal.SIGKILL)
+                child.heard_at = now  # it may take a moment to die
 
     def _reap(self) -> None:
         for child in self._children:

@@ -1,0 +1,34 @@
+"""A role that hangs is noticed, killed and replaced: clients wait a little longer, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import fluss
+from tests.support.server_process import ServerProcess
+from tests.support.waiting import wait_until
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+@pytest.mark.parametrize("role", ["tablet-0", pytest.param("coordinator", marks=pytest.mark.all)])
+def test_calls_go_on_when_the_role_is_back(tmp_path: Path, role: str) -> None:
+    with (
+        ServerProcess(tmp_path / "data", tablets=1, config={"server.hang-timeout": "4 s"}) as server,
+        fluss.connect(server.address) as db,
+    ):
+        db.create_table("t", SCHEMA, bucket_count=1)
+        db.append("t", [{"id": 0}])
+        hanging = server.process_of(role)
+        assert hanging is not None
+        hanging.suspend()
+        if role == "coordinator":
+            wait_until(lambda: server.process_of(role) not in (None, hanging), "another one runs")
+            db.create_table("u", SCHEMA, bucket_count=1)
+        db.append("t", [{"id": 1}])
+        assert db.to_arrow("t").column("id").to_pylist() == [0, 1]
+        assert not hanging.is_running()
+    assert f"{role} (process {hanging.pid}) is silent for" in server.log_text()
