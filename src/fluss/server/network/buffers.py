@@ -63,11 +63,11 @@ def _map(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, size))
 
 
-class ReceivedBytes:
-    """How many received bytes are in memory, against the limit, and who may go on receiving when it is reached.
+class BytesInMemory:
+    """How many bytes of received frames or of answers are in memory, and who may go on when the limit is reached.
 
-    When the account is full only the oldest unfinished frame may go on: it will finish (or stall and be dropped), so
-    frames cannot block each other for good. The limit is exceeded by at most that frame and one read per connection.
+    When the account is full only the oldest that has begun may go on: it will end (or stall and be dropped), so they
+    cannot block each other for good. The limit is exceeded by at most that one and one step of each other.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -91,17 +91,17 @@ class ReceivedBytes:
         """Whether somebody waits for room."""
         return bool(self._waiting)
 
-    def begin_frame(self, owner: int) -> None:
-        """A big frame of `owner` is now being received."""
+    def begin(self, owner: int) -> None:
+        """A big frame of `owner` is now being received, or a large answer made."""
         self._unfinished[owner] = None
 
-    def end_frame(self, owner: int) -> None:
-        """The frame is complete, or its connection is gone."""
+    def end(self, owner: int) -> None:
+        """It is complete, or its connection is gone."""
         self._unfinished.pop(owner, None)
         self._wake()
 
     def charge(self, count: int) -> None:
-        """`count` bytes arrived."""
+        """`count` bytes came."""
         self._bytes += count
 
     def refund(self, count: int) -> None:
@@ -110,18 +110,18 @@ class ReceivedBytes:
         assert self._bytes >= 0, "more bytes refunded than charged"
         self._wake()
 
-    def may_receive(self, owner: int) -> bool:
-        """Whether `owner` may read more now."""
+    def may_go_on(self, owner: int) -> bool:
+        """Whether `owner` may take more memory now."""
         return self._bytes < self._limit_bytes or next(iter(self._unfinished), None) == owner
 
     def wait(self, owner: int, wake: Callable[[], None]) -> None:
-        """Call `wake` once when `owner` may receive again."""
+        """Call `wake` once when `owner` may go on."""
         self._waiting[owner] = wake
 
     def forget(self, owner: int) -> None:
-        """The connection of `owner` is gone."""
+        """`owner` is gone."""
         self._waiting.pop(owner, None)
-        self.end_frame(owner)
+        self.end(owner)
 
     def _wake(self) -> None:
         if not self._waiting:
@@ -144,7 +144,7 @@ class Lease:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        account: ReceivedBytes,
+        account: BytesInMemory,
         size: int,
         pool: BufferPool | None = None,
         buffer: memoryview | None = None,

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, cast
 
 from fluss.protocol.frames import LENGTH_BYTES, REQUEST_HEADER_BYTES, error_frame, read_length, success_prefix
 from fluss.protocol.record_walk import pieces_size
+from fluss.server.network.answers import ConnectionAnswers
 from fluss.server.network.buffers import Lease
 from fluss.server.network.holds import Hold, peer_is_gone, write_pieces
 from fluss.server.network.service import ANONYMOUS_NAME, Piece
@@ -53,6 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.login = Login(server.credentials_of(listener), ANONYMOUS_NAME)
         self.in_flight = 0
+        self.answers = ConnectionAnswers(self, server.answers)
         self.cancel_on_loss: set[asyncio.Future[object]] = set()
         self.served_requests = 0
         self.is_closing = False
@@ -112,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         """The peer has taken most of it."""
+        self.answers.taken()
         self.release_hold(Hold.UNSENT)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -119,6 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closing = True
         self._drop_big()
         self.server.received.forget(id(self))
+        self.answers.lost()
         self._pending, self._backlog = b"", memoryview(b"")
         self._out, self._transport = [], None
         for future in tuple(self.cancel_on_loss):
@@ -131,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         """Serve the whole frames in `view[:end]`; keep what remains."""
         start = served = 0
         turn = self._limits.max_requests_per_turn
-        serve = self.server.dispatcher.serve
+        serve, answers = self.server.dispatcher.serve, self.server.answers
         while end - start >= LENGTH_BYTES:
             size = read_length(view, start) + LENGTH_BYTES
             if not self._is_acceptable(view, start, end, size):
@@ -140,6 +144,8 @@ class Connection(asyncio.BufferedProtocol):
             if stop > end:
                 break
             if self._hold or served >= turn:
+                break
+            if answers.is_full and self.answers.must_wait(view, start + LENGTH_BYTES):
                 break
             serve(self, view, start + LENGTH_BYTES, stop)
             if self.is_closing:
@@ -203,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         self._big[:count] = head
         self._big_size, self._big_position, self._progress_mark = size, count, count
         self.progress_at = server.now
-        server.received.begin_frame(id(self))
+        server.received.begin(id(self))
         server.received.charge(count)
         self._hold_if_memory_is_full()
 
@@ -219,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._big is not None
         buffer, size = self._big, self._big_size
         self._big = None
-        self.server.received.end_frame(id(self))
+        self.server.received.end(id(self))
         self.served_requests += 1
         self.active_at = self.progress_at = self.server.now
         lease = Lease(self._loop, self.server.received, size, self.server.pool, buffer)
@@ -234,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hold_if_memory_is_full(self) -> None:
         received = self.server.received
-        if not received.may_receive(id(self)) and not self.is_closing:
+        if not received.may_go_on(id(self)) and not self.is_closing:
             self.hold(Hold.MEMORY)
             received.wait(id(self), lambda: self.release_hold(Hold.MEMORY))
 
@@ -294,6 +300,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._out.append(frame)
         self._out_bytes += len(frame)
+        self.answers.queued(len(frame))
 
     def send_pieces(self, request_id: int, pieces: list[Piece]) -> None:
         """Queue a success answer whose body is in pieces."""
@@ -303,6 +310,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out.append(success_prefix(request_id, size))
         self._out += pieces
         self._out_bytes += size
+        self.answers.queued(size)
 
     def flush_later(self) -> None:
         """Write what is queued at the end of this loop iteration, together with what comes until then."""
@@ -318,7 +326,10 @@ class Connection(asyncio.BufferedProtocol):
         self._out, self._out_bytes = [], 0
         self.active_at = self.server.now
         write_pieces(self._transport, out)
-        if self.unsent_bytes() > self._limits.max_unsent_bytes_per_connection:
+        unsent = self.unsent_bytes()
+        if unsent <= self._limits.max_unsent_bytes_before_pause:
+            self.answers.taken()  # otherwise `resume_writing` will tell
+        elif unsent > self._limits.max_unsent_bytes_per_connection:
             self.server.quiet_log.log(
                 logging.WARNING, "unsent", "peer %s takes no answers: connection closed", self.client_host
             )
@@ -355,14 +366,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def overdue_reason(self, now: float, memory_is_short: bool) -> str | None:
+    def overdue_reason(self, now: float, memory_is_short: bool, answers_wait: bool) -> str | None:
         """Why the connection must end now, if so. Called by the server's sweep."""
         limits = self._limits
         unsent = self.unsent_bytes()
         if unsent == 0 or unsent != self._unsent_seen:
             self._unsent_seen = unsent
             self.unsent_moved_at = now
-        elif now - self.unsent_moved_at > limits.write_stall_seconds:
+        elif now - self.unsent_moved_at > (
+            limits.write_stall_under_pressure_seconds if answers_wait else limits.write_stall_seconds
+        ):
             return "the peer takes no answers"
         if self.is_closing:
             return None

@@ -105,13 +105,14 @@ class Dispatcher:
                 message, records = route.split(body)
                 kept_lease, lease = lease, None
                 request = ProduceRequest(message, records, kept_lease.release)
-            reply = route.handler(self._context(connection, api_key, api_version, request_id), request)
+            context = self._context(connection, api_key, api_version, request_id)
+            reply = route.handler(context, request)
             if isinstance(reply, Message):
                 connection.send(success_frame(request_id, reply.SerializeToString()))
             elif isinstance(reply, list):
                 connection.send_pieces(request_id, reply)
             else:
-                self._answer_later(connection, api_key, request_id, reply, kept_lease)
+                self._answer_later(connection, context, reply, kept_lease)
         except Exception as error:
             if kept_lease is not None:
                 kept_lease.abandon()
@@ -131,6 +132,7 @@ class Dispatcher:
             USER_TYPE,
             listener.is_internal,
             connection.client_host,
+            connection.answers,
         )
 
     def _serve_other(
@@ -174,7 +176,7 @@ class Dispatcher:
         connection.send(success_frame(request_id, answer.SerializeToString()))
 
     def _answer_later(
-        self, connection: Connection, api_key: int, request_id: int, awaitable: Any, lease: Lease | None
+        self, connection: Connection, context: RequestContext, awaitable: Any, lease: Lease | None
     ) -> None:
         """The handler has run its first part; its answer comes when the awaitable is done."""
         if inspect.iscoroutine(awaitable):
@@ -182,27 +184,28 @@ class Dispatcher:
         elif isinstance(awaitable, asyncio.Future):
             future = awaitable
         else:
-            raise TypeError(f"handler of API {api_key} returned {type(awaitable).__name__}")
+            raise TypeError(f"handler of API {context.api_key} returned {type(awaitable).__name__}")
         if future.done():
-            self._deliver(connection, api_key, request_id, lease, future)
+            self._deliver(connection, context, lease, future)
             return
         connection.begin_request()
-        if api_key in CANCELLED_WITH_THE_CONNECTION:
+        if context.api_key in CANCELLED_WITH_THE_CONNECTION:
             connection.cancel_on_loss.add(future)
-        future.add_done_callback(partial(self._finished, connection, api_key, request_id, lease))
+        future.add_done_callback(partial(self._finished, connection, context, lease))
 
     def _finished(
-        self, connection: Connection, api_key: int, request_id: int, lease: Lease | None, future: asyncio.Future[Any]
+        self, connection: Connection, context: RequestContext, lease: Lease | None, future: asyncio.Future[Any]
     ) -> None:
         connection.cancel_on_loss.discard(future)
-        self._deliver(connection, api_key, request_id, lease, future)
+        self._deliver(connection, context, lease, future)
         connection.end_request()
         connection.flush_later()
 
     def _deliver(
-        self, connection: Connection, api_key: int, request_id: int, lease: Lease | None, future: asyncio.Future[Any]
+        self, connection: Connection, context: RequestContext, lease: Lease | None, future: asyncio.Future[Any]
     ) -> None:
         """Queue the answer that a finished future holds."""
+        request_id = context.request_id
         try:
             reply = future.result()
             if isinstance(reply, list):
@@ -217,7 +220,10 @@ class Dispatcher:
         except Exception as error:
             if lease is not None:
                 lease.abandon()
-            connection.send(self._error_frame(request_id, api_key, error))
+            connection.send(self._error_frame(request_id, context.api_key, error))
+        finally:
+            if context.answer_bytes:
+                connection.answers.ended(id(context), context.answer_bytes)
 
     def _error_frame(self, request_id: int, api_key: int, error: Exception) -> bytes:
         if isinstance(error, FlussError):

@@ -33,6 +33,7 @@ class Hold(IntFlag):
     UNSENT = 2
     MEMORY = 4
     TURN = 8
+    ANSWERS = 16
 
 
 def write_pieces(transport: asyncio.WriteTransport, pieces: Sequence[Piece]) -> None:

@@ -37,6 +37,8 @@ class NetworkLimits:
 
     # Received bytes of frames that are not served yet, and record bytes that handlers still hold, over all connections.
     max_received_bytes_in_memory: int = 512 * MIB
+    # Answers with rows that handlers make or peers have not taken, over all connections.
+    max_answer_bytes_in_memory: int = 512 * MIB
     # Receive buffers kept for reuse.
     max_pooled_bytes: int = 32 * MIB
 
@@ -44,6 +46,7 @@ class NetworkLimits:
     frame_stall_seconds: float = 30.0  # a started frame makes no progress
     frame_stall_under_pressure_seconds: float = 2.0  # the same while others wait for memory
     write_stall_seconds: float = 60.0  # the peer takes nothing of what is waiting for it
+    write_stall_under_pressure_seconds: float = 5.0  # the same while others wait for memory
     login_seconds: float = 30.0
     idle_seconds: float = 600.0  # nothing in either direction and nothing under way
     stop_grace_seconds: float = 5.0  # for requests under way when the server stops

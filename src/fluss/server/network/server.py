@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.network.buffers import BufferPool, ReceivedBytes
+from fluss.server.network.answers import AnswersInMemory
+from fluss.server.network.buffers import BufferPool, BytesInMemory
 from fluss.server.network.connection import Connection
 from fluss.server.network.dispatch import Dispatcher
 from fluss.server.network.limits import NetworkLimits
@@ -64,7 +65,8 @@ class NetworkServer:
         self.quiet_log = QuietLog(logging.getLogger("fluss.server.network"))
         self.dispatcher = Dispatcher(service, self.loop, self.quiet_log)
         self.pool = BufferPool(self.limits.max_pooled_bytes)
-        self.received = ReceivedBytes(self.limits.max_received_bytes_in_memory)
+        self.received = BytesInMemory(self.limits.max_received_bytes_in_memory)
+        self.answers = AnswersInMemory(self.limits.max_answer_bytes_in_memory, self.loop)
         self._listeners = tuple(listeners)
         self._credentials = dict(credentials or {})
         self._shared_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
@@ -180,9 +182,9 @@ class NetworkServer:
 
     def _sweep(self) -> None:
         self.now = self.loop.time()
-        memory_is_short = self.received.has_waiting
+        memory_is_short, answers_wait = self.received.has_waiting, self.answers.has_waiting
         for connection in tuple(self._connections):
-            reason = connection.overdue_reason(self.now, memory_is_short)
+            reason = connection.overdue_reason(self.now, memory_is_short, answers_wait)
             if reason is not None:
                 self.quiet_log.log(
                     logging.INFO,

@@ -29,12 +29,25 @@ Handler: TypeAlias = Callable[["RequestContext", Any], Reply | Awaitable[Reply]]
 
 ANONYMOUS_NAME = "ANONYMOUS"
 USER_TYPE = "User"
+LARGE_STEP_BYTES = 64 * 1024
+
+
+class AnswerAccount(Protocol):
+    """Where collected bytes are counted."""
+
+    def collected(self, owner: int, size: int) -> None:
+        """So many more of a request."""
+
+    async def room(self, owner: int) -> None:
+        """Return when it may collect more."""
 
 
 class RequestContext:
     """Who asks for what, through which listener. One per request, read-only for handlers."""
 
     __slots__ = (
+        "_answers",
+        "answer_bytes",
         "api_key",
         "api_version",
         "client_host",
@@ -55,6 +68,7 @@ class RequestContext:
         principal_type: str = USER_TYPE,
         is_internal: bool = False,
         client_host: str = "127.0.0.1",
+        answers: AnswerAccount | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -64,6 +78,19 @@ class RequestContext:
         self.principal_type = principal_type
         self.is_internal = is_internal
         self.client_host = client_host
+        self.answer_bytes = 0
+        self._answers = answers
+
+    def collect(self, size: int) -> None:
+        """Say that the answer has grown by so many bytes; handlers whose answers may be large do, step by step."""
+        if size >= LARGE_STEP_BYTES and self._answers is not None:
+            self.answer_bytes += size
+            self._answers.collected(id(self), size)
+
+    async def room(self) -> None:
+        """Between two steps of a large answer: others first, if there is no memory for all."""
+        if self.answer_bytes and self._answers is not None:
+            await self._answers.room(id(self))
 
 
 class ProduceRequest:

@@ -19,10 +19,7 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.kv.kv_limit_scan import first_rows
-from fluss.server.tablet.kv.reading import KvReads
-
-# An answer is one frame, and clients hold it whole.
-MAX_LIMIT_SCAN_BYTES = 1024 * 1024 * 1024
+from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
 
 
 def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:
@@ -33,16 +30,16 @@ def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:
     offset = max(log.local_start_offset, end - limit)
     while offset < end:
         segment = log.segment_of(offset)
-        found = log.read(offset, MAX_LIMIT_SCAN_BYTES - size)
+        found = log.read(offset, MAX_ANSWER_BYTES - size)
         size += len(found.view)
         if found.position + len(found.view) < segment.committed_size:
-            if size < MAX_LIMIT_SCAN_BYTES:
+            if size < MAX_ANSWER_BYTES:
                 raise FlussError(
                     f"one of the last {limit} rows is in a damaged batch; scan the log to read around it",
                     ErrorCode.CORRUPT_RECORD_EXCEPTION,
                 )
             raise FlussError(
-                f"the last {limit} rows are more than {MAX_LIMIT_SCAN_BYTES} bytes; ask for fewer, or scan the log",
+                f"the last {limit} rows are more than {MAX_ANSWER_BYTES} bytes; ask for fewer, or scan the log",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
             )
         pieces.append(found.view)
@@ -84,7 +81,7 @@ class LimitScanApi:
         try:
             self._check(context, request)
             await self._kv_reads.settled([bucket])
-            return await first_rows(self._kv_reads, bucket, request.limit)
+            return await first_rows(context, self._kv_reads, bucket, request.limit)
         except FlussError as error:
             return pb.LimitScanResponse(error_code=error.error_code, error_message=error.message)
 

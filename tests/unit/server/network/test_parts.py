@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from fluss.server.network import stepping
-from fluss.server.network.buffers import MAX_POOLED_BUFFER_BYTES, BufferPool, Lease, ReceivedBytes
+from fluss.server.network.buffers import MAX_POOLED_BUFFER_BYTES, BufferPool, BytesInMemory, Lease
 from fluss.server.network.quiet_log import MAX_LINES_PER_WINDOW, WINDOW_SECONDS, QuietLog
 from tests.support.waiting import patience
 
@@ -37,16 +37,16 @@ def test_very_big_buffers_are_not_pooled() -> None:
 
 
 def test_only_the_oldest_frame_goes_on_when_memory_is_full() -> None:
-    received = ReceivedBytes(100)
+    received = BytesInMemory(100)
     woken: list[int] = []
-    received.begin_frame(1)
-    received.begin_frame(2)
+    received.begin(1)
+    received.begin(2)
     received.charge(100)
-    assert received.may_receive(1)
-    assert not received.may_receive(2)
+    assert received.may_go_on(1)
+    assert not received.may_go_on(2)
     received.wait(2, lambda: woken.append(2))
     received.wait(3, lambda: woken.append(3))
-    received.end_frame(1)
+    received.end(1)
     assert woken == [2], "now 2 is the oldest"
     received.refund(50)
     assert woken == [2, 3]
@@ -55,7 +55,7 @@ def test_only_the_oldest_frame_goes_on_when_memory_is_full() -> None:
 
 def test_a_lease_ends_once() -> None:
     loop = asyncio.new_event_loop()
-    received, pool = ReceivedBytes(1000), BufferPool(1 << 20)
+    received, pool = BytesInMemory(1000), BufferPool(1 << 20)
     buffer = pool.take(1)
     received.charge(10)
     lease = Lease(loop, received, 10, pool, buffer)
@@ -68,7 +68,7 @@ def test_a_lease_ends_once() -> None:
 
 def test_an_abandoned_buffer_is_not_reused() -> None:
     loop = asyncio.new_event_loop()
-    received, pool = ReceivedBytes(1000), BufferPool(1 << 20)
+    received, pool = BytesInMemory(1000), BufferPool(1 << 20)
     received.charge(10)
     Lease(loop, received, 10, pool, pool.take(1)).abandon()
     assert (received.bytes, pool.pooled_bytes) == (0, 0)
@@ -77,7 +77,7 @@ def test_an_abandoned_buffer_is_not_reused() -> None:
 
 def test_a_lease_may_be_released_by_another_thread() -> None:
     async def run() -> int:
-        received = ReceivedBytes(1000)
+        received = BytesInMemory(1000)
         received.charge(10)
         lease = Lease(asyncio.get_running_loop(), received, 10)
         thread = threading.Thread(target=lease.release)

@@ -6,11 +6,11 @@ from fluss.codec.value_batch import encode_value_batch
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.record_walk import limit_scan_response_pieces
-from fluss.server.network.service import Reply
+from fluss.server.network.service import Reply, RequestContext
 from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor, too_large
 
 
-async def first_rows(reads: KvReads, bucket: TableBucket, limit: int) -> Reply:
+async def first_rows(context: RequestContext, reads: KvReads, bucket: TableBucket, limit: int) -> Reply:
     """The answer with the first `limit` rows; FlussError when there is none to give."""
     local, store = reads.store(bucket)
     cursor = RowCursor(local, store)
@@ -18,6 +18,8 @@ async def first_rows(reads: KvReads, bucket: TableBucket, limit: int) -> Reply:
     try:
         async for step in cursor.steps(limit, MAX_ANSWER_BYTES):
             values += step
+            context.collect(sum(map(len, step)))
+            await context.room()
         if cursor.has_more and len(values) < limit:
             raise too_large(f"the first {limit} rows")
     finally:

@@ -62,7 +62,7 @@ class LookupApi:
             self._check(context, request, item)
             if request.insert_if_not_exists:
                 await self._insert_missing(bucket, request, item.keys)
-            return await self._values(bucket, item.keys, max_bytes)
+            return await self._values(context, bucket, item.keys, max_bytes)
 
         return await answer_by_bucket(
             self._reads, request.table_id, request.buckets_req, pb.PbLookupRespForBucket, rows
@@ -102,7 +102,9 @@ class LookupApi:
         timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_INSERT_TIMEOUT_MS
         await self._missing_rows.insert(local, entry, partition, missing, timeout_ms)
 
-    async def _values(self, bucket: TableBucket, keys: Sequence[bytes], max_bytes: int) -> bytes:
+    async def _values(
+        self, context: RequestContext, bucket: TableBucket, keys: Sequence[bytes], max_bytes: int
+    ) -> bytes:
         _, store = self._reads.store(bucket)
         if len(keys) <= STEP_KEYS:
             payload = b"".join(encode_values(_get(store, list(keys))))
@@ -114,11 +116,13 @@ class LookupApi:
         for start in range(0, len(keys), STEP_KEYS):
             if start:
                 await asyncio.sleep(0)
+                await context.room()
                 _, store = self._reads.store(bucket)  # The bucket may have gone meanwhile.
             step = b"".join(encode_values(_get(store, list(keys[start : start + STEP_KEYS]))))
             size += len(step)
             if size > max_bytes:
                 raise too_large("the rows of these keys")
+            context.collect(len(step))
             steps.append(step)
         return b"".join(steps)
 

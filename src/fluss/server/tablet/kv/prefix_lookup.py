@@ -39,31 +39,35 @@ class PrefixLookupApi:
 
         async def rows(bucket: TableBucket, item: pb.PbPrefixLookupReqForBucket, max_bytes: int) -> bytes:
             self._reads.check_table(context, request.table_id)
-            return await self._lists(bucket, item.keys, max_bytes)
+            return await self._lists(context, bucket, item.keys, max_bytes)
 
         return await answer_by_bucket(
             self._reads, request.table_id, request.buckets_req, pb.PbPrefixLookupRespForBucket, rows
         )
 
-    async def _lists(self, bucket: TableBucket, prefixes: Sequence[bytes], max_bytes: int) -> bytes:
+    async def _lists(
+        self, context: RequestContext, bucket: TableBucket, prefixes: Sequence[bytes], max_bytes: int
+    ) -> bytes:
         pieces: list[bytes] = []
         size = 0
         for index, prefix in enumerate(prefixes):
             if index and not index % STEP_PREFIXES:
                 await asyncio.sleep(0)
-            content = await self._list(bucket, prefix, max_bytes - size)
+            content = await self._list(context, bucket, prefix, max_bytes - size)
             head = _LIST_TAG + encode_varint(len(content))
             pieces += (head, content)
             size += len(head) + len(content)
         return b"".join(pieces)
 
-    async def _list(self, bucket: TableBucket, prefix: bytes, max_bytes: int) -> bytes:
+    async def _list(self, context: RequestContext, bucket: TableBucket, prefix: bytes, max_bytes: int) -> bytes:
         """The encoded values of one prefix."""
         local, store = self._reads.store(bucket)
         cursor = RowCursor(local, store, prefix, end_of_prefix(prefix))
         pieces: list[bytes] = []
         try:
             async for values in cursor.steps(None, max_bytes):
+                context.collect(sum(map(len, values)))
+                await context.room()
                 for value in values:
                     pieces.append(_value_prefix(len(value)))
                     pieces.append(value)
