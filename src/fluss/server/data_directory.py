@@ -20,6 +20,7 @@ from typing import Any
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.formats import refuse_newer
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME, FORMAT_VERSION, stored_format_version
+from fluss.server.start_check import check_tables
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class DataDirectory:
         self._lock_fd = _open_locked(path)
         try:
             self._check_format()
+            check_tables(path)
         except BaseException:
             self.close()
             raise

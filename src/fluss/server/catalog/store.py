@@ -25,6 +25,7 @@ from fluss.model.paths import PhysicalTablePath, TablePath
 from fluss.model.schema import Schema, schema_to_json
 from fluss.server.catalog.closing_records import ClosingRecords
 from fluss.server.catalog.database_file import DatabaseFile
+from fluss.server.catalog.drop_records import PARTITION_KIND, TABLE_KIND, DropRecords
 from fluss.server.catalog.kv_snapshot_records import KvSnapshotRecords
 from fluss.server.catalog.lake_records import LakeRecords
 from fluss.server.catalog.records import AclRecords, ExpiringRecords, SettingRecords
@@ -50,6 +51,7 @@ class CatalogStore:
         self.lake = LakeRecords(self.file)
         self.closing = ClosingRecords(self.file)
         self.row_numbers = RowNumberRecords(self.file)
+        self.drops = DropRecords(self.file)
 
     def close(self) -> None:
         """Close the file; the store is dead afterwards."""
@@ -151,7 +153,8 @@ class CatalogStore:
         # Schemas and partitions go with it (ON DELETE CASCADE).
         connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
         connection.execute("DELETE FROM counters WHERE name = ?", (row_number_counter(table_id),))
-        self.file.add_tombstone(change, "table", str(table_id))
+        self.file.add_tombstone(change, TABLE_KIND, str(table_id))
+        self.drops.note(TABLE_KIND, table_id, change)
 
     # Partitions
 
@@ -184,9 +187,17 @@ class CatalogStore:
                 if found is None:
                     raise partition_missing(path, name)
                 connection.execute("DELETE FROM partitions WHERE partition_id = ?", found)
-                self.file.add_tombstone(change, "partition", str(found[0]))
+                self.file.add_tombstone(change, PARTITION_KIND, str(found[0]))
+                self.drops.note(PARTITION_KIND, found[0], change)
 
     # Numbers
+
+    def never_use_ids(self, table_id: int, partition_id: int) -> None:
+        """Hand out only higher ids from now on: these, and those below, were in use by somebody."""
+        with self.file.transaction():
+            for name, used in (("table_id", table_id), ("partition_id", partition_id)):
+                if self.file.counter(name) <= used:
+                    self.file.set_counter(name, used + 1)
 
     def allocate_writer_ids(self, count: int) -> int:
         """Reserve `count` writer ids for one tablet; returns the first. Ids are never handed out twice."""
