@@ -10,6 +10,7 @@ from pathlib import Path
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog.database_file import is_missing_or_empty, reading
 from fluss.server.catalog.drop_records import Dropped, dropped_in
+from fluss.server.catalog.wal_check import find_damage
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,6 @@ class StoredCatalog:
     partitions: Mapping[int, int]
     dropped: Dropped
 
-    @staticmethod
-    def empty() -> StoredCatalog:
-        """A catalog that knows nothing."""
-        return StoredCatalog({}, {}, {}, Dropped(frozenset(), frozenset()))
-
     def has_partition(self, table_id: int, partition_id: int) -> bool:
         """Whether the partition belongs to that table."""
         return self.partitions.get(partition_id) == table_id
@@ -35,6 +31,10 @@ def read_stored_catalog(path: Path) -> StoredCatalog | None:
     """The catalog in a file; None when there is no file, or nothing in it. FlussError 26 when it is damaged."""
     if is_missing_or_empty(path):
         return None
+    log = path.with_name(f"{path.name}-wal")
+    damage = find_damage(log)
+    if damage is not None:
+        raise _damaged(log, f"frame {damage.frame} is not what was written, and {damage.lost_commits} changes follow")
     try:
         with reading(path) as connection:
             (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -53,4 +53,4 @@ def read_stored_catalog(path: Path) -> StoredCatalog | None:
 
 
 def _damaged(path: Path, reason: str) -> FlussError:
-    return FlussError(f"the catalog {path} is damaged: {reason}", ErrorCode.STORAGE_EXCEPTION)
+    return FlussError(f"the catalog's file {path} is damaged: {reason}", ErrorCode.STORAGE_EXCEPTION)

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fluss.server.storage.files import FileSystem, make_directories
+from fluss.server.storage.table_record import RECORD_FILE_NAME
 
 DATA_DIRECTORY_NAME = "data"
 ORPHANS_DIRECTORY_NAME = "orphans"
 DROPPED_MARKER_NAME = "dropped"
 # Files of the server in the directory of a table, besides its buckets: they go with the last bucket.
-TABLE_FILE_NAMES = frozenset({DROPPED_MARKER_NAME})
+TABLE_FILE_NAMES = frozenset({DROPPED_MARKER_NAME, RECORD_FILE_NAME, f"{RECORD_FILE_NAME}.tmp"})
 
 _TABLE_DIRECTORY = re.compile(r".+-(\d{1,19})")
 _PARTITION_DIRECTORY = re.compile(r".*-p(\d{1,19})", re.DOTALL)
