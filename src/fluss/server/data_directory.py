@@ -19,7 +19,13 @@ from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.formats import refuse_newer
-from fluss.server.catalog.database_file import CATALOG_FILE_NAME, FORMAT_VERSION, stored_format_version
+from fluss.server.catalog.database_file import (
+    CATALOG_FILE_NAME,
+    FORMAT_VERSION,
+    LATER_TABLE_NAMES,
+    stored_format_version,
+)
+from fluss.server.catalog.safety_copies import copy_before_upgrade
 from fluss.server.start_check import check_tables
 
 logger = logging.getLogger(__name__)
@@ -41,6 +47,7 @@ class DataDirectory:
         try:
             self._check_format()
             check_tables(path)
+            copy_before_upgrade(path, LATER_TABLE_NAMES, FORMAT_VERSION)
         except BaseException:
             self.close()
             raise

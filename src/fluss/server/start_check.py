@@ -21,8 +21,9 @@ from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import CatalogStore
-from fluss.server.catalog.database_file import CATALOG_FILE_NAME
+from fluss.server.catalog.database_file import CATALOG_FILE_NAME, FORMAT_VERSION, LATER_TABLE_NAMES
 from fluss.server.catalog.mark import CATALOG_ID_COUNTER, CatalogMark, read_mark
+from fluss.server.catalog.safety_copies import copy_before_upgrade
 from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.catalog.table_rows import put_table
 from fluss.server.storage.files import FileSystem
@@ -142,6 +143,7 @@ def _check_nameless(
 def _mend(
     data_dir: Path, newer_here: list[TableRecord], found: list[FoundDirectory], unknown: list[FoundDirectory]
 ) -> None:
+    copy_before_upgrade(data_dir, LATER_TABLE_NAMES, FORMAT_VERSION)
     store = CatalogStore(data_dir / CATALOG_FILE_NAME)
     try:
         with store.file.transaction():

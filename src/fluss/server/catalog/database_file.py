@@ -132,6 +132,7 @@ CREATE TABLE IF NOT EXISTS drops (
     kind TEXT NOT NULL, id INTEGER NOT NULL, change INTEGER NOT NULL, PRIMARY KEY (kind, id)) WITHOUT ROWID;
 """,
 }
+LATER_TABLE_NAMES = frozenset(_LATER_TABLES)
 
 
 class DatabaseFile:

@@ -18,6 +18,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.names import DEFAULT_DATABASE
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog import Catalog, CatalogStore, TableEntry
+from fluss.server.catalog.safety_copies import SafetyCopies
 from fluss.server.config import ServerConfig
 from fluss.server.coordinator.alter_table import AlterTableApi
 from fluss.server.coordinator.auto_partition import AutoPartitioner
@@ -122,6 +123,7 @@ class CoordinatorService:
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),
             self._repeat(self.watch_lake, self._config.lake_tiering_check_interval_ms),
             self._sync_copies(),
+            SafetyCopies(self._config.data_dir, self._catalog.store.file).run(),
         )
 
     async def _sync_copies(self) -> None:
