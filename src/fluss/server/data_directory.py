@@ -41,11 +41,14 @@ ORPHANS_POLL_SECONDS = 0.02
 class DataDirectory:
     """An existing, locked directory. `close` gives it free; the object is of no use afterwards."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, for_repair: bool = False) -> None:
+        """Lock the directory and check that it can be served; a repair only needs a format that is known."""
         self.path = path
         self._lock_fd = _open_locked(path)
         try:
             self._check_format()
+            if for_repair:
+                return
             check_tables(path)
             copy_before_upgrade(path, LATER_TABLE_NAMES, FORMAT_VERSION)
         except BaseException:

@@ -56,7 +56,7 @@ class CatalogStore:
         self.row_numbers = RowNumberRecords(self.file)
         self.drops = DropRecords(self.file)
         self.on_table_change: Callable[[int], None] = _nothing
-        """Called with the id of a table whose change is on disk now."""
+        """Called with the id of a table whose change, or drop, is on disk now."""
 
     def close(self) -> None:
         """Close the file; the store is dead afterwards."""
@@ -103,6 +103,8 @@ class CatalogStore:
                 self._delete_table(connection, table_id, change)
             connection.execute("DELETE FROM databases WHERE name = ?", (name,))
             self.file.add_tombstone(change, "database", name)
+        for (table_id,) in rows:
+            self.on_table_change(table_id)
 
     # Tables
 
@@ -159,6 +161,7 @@ class CatalogStore:
             if table_id is None:
                 raise table_missing(path)
             self._delete_table(connection, table_id, self.file.next_change())
+        self.on_table_change(table_id)
 
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:
         # Schemas and partitions go with it (ON DELETE CASCADE).

@@ -19,6 +19,7 @@ from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.mark import MARKED_COUNTERS, write_mark
 from fluss.server.catalog.table_rows import directory_of, table_record
 from fluss.server.storage.files import FileSystem, make_directories
+from fluss.server.storage.table_directories import mark_dropped
 from fluss.server.storage.table_record import RECORD_FILE_NAME, TableRecord, read_record, record_to_json
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class TableCopies:
         self._data_dir = data_dir
         self._store = store
         self._files = files or FileSystem()
+        self._directories: dict[int, Path] = {}
         self._unwritten: set[int] = set()
         self._unsynced: set[Path] = set()
         self._marked: dict[str, int] = {}
@@ -47,14 +49,15 @@ class TableCopies:
                 raise
         for (table_id,) in self._store.file.connection.execute("SELECT table_id FROM tables").fetchall():
             record = table_record(self._store.file.connection, table_id)
-            if record is not None and not _says_the_same(read_record(self._directory(record)), record):
+            assert record is not None, "nobody else drops tables"
+            if not _says_the_same(read_record(self._directory(record)), record):
                 self._unwritten.add(table_id)
         self._write_again()
         self._write_mark()
         self._store.on_table_change = self.table_changed
 
     def table_changed(self, table_id: int) -> None:
-        """A change of a table is durable: copy it."""
+        """A change of a table, or its drop, is durable: copy it."""
         self._unwritten.add(table_id)
         self._write_again()
 
@@ -77,14 +80,24 @@ class TableCopies:
         self._write_mark()
 
     def _directory(self, record: TableRecord) -> Path:
-        return self._data_dir / directory_of(record.database_name, record.table_name, record.table_id)
+        directory = self._data_dir / directory_of(record.database_name, record.table_name, record.table_id)
+        self._directories[record.table_id] = directory
+        return directory
 
     def _write_again(self) -> None:
         for table_id in sorted(self._unwritten):
             record = table_record(self._store.file.connection, table_id)
-            if record is not None and not self._write(record):
+            if record is None:
+                self._dropped(table_id)
+            elif not self._write(record):
                 return
             self._unwritten.discard(table_id)
+
+    def _dropped(self, table_id: int) -> None:
+        """Its files go later: if the catalog is lost before, nobody must take it for a table that is there."""
+        directory = self._directories.pop(table_id, None)
+        if directory is not None:
+            mark_dropped(directory)
 
     def _write(self, record: TableRecord) -> bool:
         directory = self._directory(record)
