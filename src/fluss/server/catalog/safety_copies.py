@@ -52,10 +52,10 @@ class SafetyCopies:
 
     async def look(self, now_seconds: float) -> None:
         """Make a copy if one is due and something was changed; a failure is logged once and tried again."""
-        newest = next(iter(list_copies(self._data_dir)), None)
-        if newest is not None and abs(now_seconds - newest.stat().st_mtime) < COPY_INTERVAL_SECONDS:
-            return
         try:
+            newest = next(iter(list_copies(self._data_dir)), None)
+            if newest is not None and abs(now_seconds - newest.stat().st_mtime) < COPY_INTERVAL_SECONDS:
+                return
             version = self._file.data_version()
             if version == self._copied or self._file.counter("table_id") == 0:
                 return
