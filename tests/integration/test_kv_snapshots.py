@@ -218,6 +218,28 @@ def test_a_table_that_was_dropped_while_its_tablet_was_down(tmp_path: Path) -> N
     asyncio.run(second())
 
 
+def test_a_catalog_that_is_older_than_the_bucket_deletes_no_snapshots(tmp_path: Path) -> None:
+    """It does not have the newest snapshots, which says nothing about them: their objects stay."""
+
+    async def first(tablet: TabletHarness, table: KvTable) -> None:
+        await table.upsert((1, "x", 1))
+        await _snapshot(tablet)
+        tablet.coordinator.catalog.store.file.connection.execute("DELETE FROM kv_snapshots")
+
+    async def second() -> None:
+        async with TabletHarness(tmp_path, **SNAPSHOTS_ON) as tablet:
+            before = remote_files(_remote(tablet))
+            assert before
+            await tablet.service.registry.open_existing()
+            await eventually(lambda: list(tablet.service.registry.open_buckets()), "the bucket is open")
+            await _snapshot(tablet)
+            await _snapshot(tablet)
+            assert before < remote_files(_remote(tablet))
+
+    _run(tmp_path, first)
+    asyncio.run(second())
+
+
 def test_a_snapshot_is_never_ahead_of_the_disk(tmp_path: Path) -> None:
     """Rows that a power loss may still take from the changelog are brought to the disk first."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,6 +227,7 @@ def test_left_over_files_of_dropped_tables_do_not_block_a_start(cluster: LogClus
     cluster.start()
     cluster.drop_table("gone")
     cluster.stop()
+    shutil.rmtree(local, ignore_errors=True)
     saved.rename(local)  # As if the server had died between the drop and the removal of the files.
     (cluster.directory / "data" / "fluss" / "junk").write_text("not ours")
     (cluster.directory / "data" / "not-a-table-99999").mkdir()
@@ -254,7 +256,10 @@ def test_dropped_partitions(cluster: LogCluster) -> None:
     assert cluster.tablet.fetch(table, 0, 0, partition_id=partitions["a"]).error_code == 21
     assert ids_of(cluster.tablet.fetch(table, 0, 0, partition_id=partitions["b"]).records) == [1]
     directory = cluster.directory / "data" / "fluss" / f"parts-{table}"
-    wait_until(lambda: [path.name for path in directory.iterdir()] == [f"b-p{partitions['b']}"], "one directory left")
+    wait_until(
+        lambda: {path.name for path in directory.iterdir()} == {f"b-p{partitions['b']}", "table.json"},
+        "one directory left",
+    )
 
 
 def test_a_broken_bucket_answers_26_and_nothing_else_suffers(cluster: LogCluster) -> None:

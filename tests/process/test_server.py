@@ -156,17 +156,23 @@ def test_a_clean_stop_is_quick_and_ends_all_processes_even_with_clients_connecte
         assert "killed" not in server.log_text()
 
 
-def test_left_over_files_do_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+def test_files_of_others_do_not_keep_the_server_from_starting(tmp_path: Path) -> None:
+    """A directory that the catalog does not know is put aside as it is, and its id is not used again."""
     data = tmp_path / "data"
-    leftovers = data / "data" / "gone" / "table-77" / "log-0"
-    leftovers.mkdir(parents=True)
-    (leftovers / "00000000000000000000.log").write_bytes(b"garbage")
+    with ServerProcess(data) as server:
+        create_table(server.address, "before", 1)
+    unknown = data / "data" / "gone" / "table-77" / "log-0"
+    unknown.mkdir(parents=True)
+    (unknown / "00000000000000000000.log").write_bytes(b"garbage")
     (data / "data" / "a file").write_text("not a directory")
     (data / "LOCK").write_text("999999999\n")
     (data / "ports.json").write_text("{")
     (data / "ports.json.new").write_text("{")
     with ServerProcess(data) as server:
-        assert create_table(server.address, "t", 1) >= 0
+        assert create_table(server.address, "t", 1) > 77
+        assert "fluss repair orphans" in server.log_text()
+    assert (data / "orphans" / "gone" / "table-77" / "log-0" / "00000000000000000000.log").read_bytes() == b"garbage"
+    assert not unknown.exists()
 
 
 def test_a_damaged_catalog_is_named_and_stops_the_start_at_once(tmp_path: Path) -> None:

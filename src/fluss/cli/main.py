@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import fluss
-from fluss.cli import admin, lake, server, tier
+from fluss.cli import admin, lake, repair, server, tier
 from fluss.errors import FlussError
 
 EXIT_USAGE = 2
@@ -26,6 +26,7 @@ def build_parser() -> argparse.ArgumentParser:
     tier.add_parser(commands)
     lake.add_parser(commands)
     admin.add_parser(commands)
+    repair.add_parser(commands)
     return parser
 
 

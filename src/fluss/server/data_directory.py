@@ -19,7 +19,14 @@ from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.formats import refuse_newer
-from fluss.server.catalog.database_file import CATALOG_FILE_NAME, FORMAT_VERSION, stored_format_version
+from fluss.server.catalog.database_file import (
+    CATALOG_FILE_NAME,
+    FORMAT_VERSION,
+    LATER_TABLE_NAMES,
+    stored_format_version,
+)
+from fluss.server.catalog.safety_copies import copy_before_upgrade
+from fluss.server.start_check import check_tables
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +41,16 @@ ORPHANS_POLL_SECONDS = 0.02
 class DataDirectory:
     """An existing, locked directory. `close` gives it free; the object is of no use afterwards."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, for_repair: bool = False) -> None:
+        """Lock the directory and check that it can be served; a repair only needs a format that is known."""
         self.path = path
         self._lock_fd = _open_locked(path)
         try:
             self._check_format()
+            if for_repair:
+                return
+            check_tables(path)
+            copy_before_upgrade(path, LATER_TABLE_NAMES, FORMAT_VERSION)
         except BaseException:
             self.close()
             raise

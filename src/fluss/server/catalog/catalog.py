@@ -22,6 +22,7 @@ from fluss.server.catalog.closing_records import CLOSING_SECTION
 from fluss.server.catalog.entries import DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.records import ACL_SECTION, CONFIG_SECTION, TAG_SECTION, Acl
 from fluss.server.catalog.store import CatalogStore
+from fluss.server.catalog.table_rows import directory_of
 
 # File systems allow 255 bytes per name; the ids behind the name keep directories distinct.
 DIRECTORY_NAME_LIMIT_CHARACTERS = 200
@@ -220,7 +221,7 @@ class Catalog:
     def directory(self, bucket: TableBucket) -> Path:
         """Where the bucket's log lives, relative to the server's data directory; KeyError for an unknown bucket."""
         entry = self._tables_by_id[bucket.table_id]
-        directory = Path("data", entry.path.database_name, f"{entry.path.table_name}-{entry.table_id}")
+        directory = directory_of(entry.path.database_name, entry.path.table_name, entry.table_id)
         if bucket.partition_id is not None:
             partition = self._partitions[bucket.partition_id][1]
             directory /= f"{partition.name[:DIRECTORY_NAME_LIMIT_CHARACTERS]}-p{partition.partition_id}"

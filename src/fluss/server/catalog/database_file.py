@@ -122,7 +122,17 @@ CREATE UNIQUE INDEX IF NOT EXISTS row_numbers_by_bucket
     ON row_numbers (table_id, ifnull(partition_id, -1), bucket_id);
 CREATE INDEX IF NOT EXISTS row_numbers_by_partition ON row_numbers (partition_id);
 """,
+    "lake_prepared": """
+CREATE TABLE IF NOT EXISTS lake_prepared (
+    path TEXT PRIMARY KEY, table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    prepared_time INTEGER NOT NULL) WITHOUT ROWID;
+""",
+    "drops": """
+CREATE TABLE IF NOT EXISTS drops (
+    kind TEXT NOT NULL, id INTEGER NOT NULL, change INTEGER NOT NULL, PRIMARY KEY (kind, id)) WITHOUT ROWID;
+""",
 }
+LATER_TABLE_NAMES = frozenset(_LATER_TABLES)
 
 
 class DatabaseFile:
@@ -289,20 +299,32 @@ class DatabaseFile:
 
 
 def stored_format_version(path: Path) -> int | None:
-    """The version of a catalog that nobody has open; None if no file is there or it is no catalog. Changes nothing.
-
-    A server that was killed may have left the version in the write-ahead log. Without one, SQLite is told that nobody
-    writes: it would make an empty one otherwise.
-    """
-    if not path.exists():
+    """The version of a catalog that nobody has open; None if no file is there or it is no catalog. Changes nothing."""
+    if is_missing_or_empty(path):
         return None
-    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
+        with reading(path) as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
     except sqlite3.Error:
         return None
     return int(version)
+
+
+def is_missing_or_empty(path: Path) -> bool:
+    """Such a file is not even opened for reading: SQLite would remove its write-ahead log, with all that is in it."""
+    return not path.exists() or path.stat().st_size == 0
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to a catalog that nobody has open, which changes nothing.
+
+    A server that was killed may have left changes in the write-ahead log. Without one, SQLite is told that nobody
+    writes: it would make an empty one otherwise.
+    """
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
+        yield connection
 
 
 def _sync_directory(directory: Path) -> None:

@@ -1,9 +1,10 @@
 """How far tables are in the lake, and who may tier them, in the catalog file.
 
-Three tables. `lake_snapshots`: the snapshots that were registered, in the order of their registration, each with its
+Four tables. `lake_snapshots`: the snapshots that were registered, in the order of their registration, each with its
 offsets document and the file in which a tiering service finds the same. `lake_offsets`: up to where each bucket is in
 the lake now; tablets let the log go up to there. `lake_tiering`: the last epoch that was handed out, so that none is
-ever handed out twice, and when the table was tiered last. All of it goes with its table.
+ever handed out twice, and when the table was tiered last. `lake_prepared`: offsets files that were announced and are
+not registered yet. All of it goes with its table.
 
 Invariants: offsets of a bucket never go back while the table has its lake; the newest snapshot is never forgotten.
 """
@@ -11,7 +12,7 @@ Invariants: offsets of a bucket never go back while the table has its lake; the 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
@@ -89,6 +90,7 @@ class LakeRecords:
             )
             _insert(connection, table_id, entry)
             _put_offsets(connection, offsets)
+            _forget_prepared(connection, entry.paths)
             needed = {path for each in (*kept, entry) for path in each.paths}
             return {path for each in gone for path in each.paths} - needed
 
@@ -124,6 +126,26 @@ class LakeRecords:
         statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? AND snapshot_id = ?"
         row = self._file.connection.execute(statement, (table_id, snapshot_id)).fetchone()
         return None if row is None else LakeSnapshotEntry(*row)
+
+    # Offsets files that are not registered yet
+
+    def note_prepared(self, table_id: int, path: str, now_ms: int) -> None:
+        """A file is about to be written. One whose table is gone meanwhile is not noted."""
+        with self._file.transaction() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO lake_prepared SELECT ?, table_id, ? FROM tables WHERE table_id = ?",
+                (path, now_ms, table_id),
+            )
+
+    def prepared_before(self, table_id: int, before_ms: int) -> list[str]:
+        """Files that were announced before a moment and never registered."""
+        statement = "SELECT path FROM lake_prepared WHERE table_id = ? AND prepared_time < ?"
+        return [path for (path,) in self._file.connection.execute(statement, (table_id, before_ms))]
+
+    def forget_prepared(self, paths: Iterable[str]) -> None:
+        """These files are gone."""
+        with self._file.transaction() as connection:
+            _forget_prepared(connection, paths)
 
     # Offsets
 
@@ -228,6 +250,10 @@ def _kept(
         return []
     ids = [entry.snapshot_id for entry in others]
     return others[ids.index(earliest_snapshot_id) :] if earliest_snapshot_id in ids else others
+
+
+def _forget_prepared(connection: sqlite3.Connection, paths: Iterable[str]) -> None:
+    connection.executemany("DELETE FROM lake_prepared WHERE path = ?", ((path,) for path in paths))
 
 
 def _put_offsets(connection: sqlite3.Connection, offsets: Mapping[TableBucket, int]) -> None:

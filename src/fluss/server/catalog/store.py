@@ -9,8 +9,9 @@ closing ones. See `database_file` for threads, processes and change numbers.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
@@ -25,8 +26,10 @@ from fluss.model.paths import PhysicalTablePath, TablePath
 from fluss.model.schema import Schema, schema_to_json
 from fluss.server.catalog.closing_records import ClosingRecords
 from fluss.server.catalog.database_file import DatabaseFile
+from fluss.server.catalog.drop_records import PARTITION_KIND, TABLE_KIND, DropRecords
 from fluss.server.catalog.kv_snapshot_records import KvSnapshotRecords
 from fluss.server.catalog.lake_records import LakeRecords
+from fluss.server.catalog.mark import CATALOG_ID_COUNTER
 from fluss.server.catalog.records import AclRecords, ExpiringRecords, SettingRecords
 from fluss.server.catalog.row_number_records import RowNumberRecords, row_number_counter
 from fluss.server.catalog.staged_records import StagedRecords
@@ -34,6 +37,7 @@ from fluss.server.catalog.staged_records import StagedRecords
 FIRST_SCHEMA_ID = 1
 # Record batches carry the schema id in 16 bits.
 LAST_SCHEMA_ID = 32767
+CATALOG_ID_LIMIT = 2**53
 
 
 class CatalogStore:
@@ -50,6 +54,9 @@ class CatalogStore:
         self.lake = LakeRecords(self.file)
         self.closing = ClosingRecords(self.file)
         self.row_numbers = RowNumberRecords(self.file)
+        self.drops = DropRecords(self.file)
+        self.on_table_change: Callable[[int], None] = _nothing
+        """Called with the id of a table whose change, or drop, is on disk now."""
 
     def close(self) -> None:
         """Close the file; the store is dead afterwards."""
@@ -77,6 +84,9 @@ class CatalogStore:
             statement = "UPDATE databases SET descriptor = ?, modified_time = ?, change = ? WHERE name = ?"
             if connection.execute(statement, row).rowcount == 0:
                 raise database_missing(name)
+            rows = connection.execute("SELECT table_id FROM tables WHERE database_name = ?", (name,)).fetchall()
+        for (table_id,) in rows:
+            self.on_table_change(table_id)
 
     def drop_database(self, name: str, *, cascade: bool) -> None:
         with self.file.transaction() as connection:
@@ -93,6 +103,8 @@ class CatalogStore:
                 self._delete_table(connection, table_id, change)
             connection.execute("DELETE FROM databases WHERE name = ?", (name,))
             self.file.add_tombstone(change, "database", name)
+        for (table_id,) in rows:
+            self.on_table_change(table_id)
 
     # Tables
 
@@ -109,7 +121,8 @@ class CatalogStore:
             row = (table_id, path.database_name, path.table_name, document, FIRST_SCHEMA_ID, now_ms, now_ms)
             connection.execute("INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, self.file.next_change()))
             _insert_schema(connection, table_id, FIRST_SCHEMA_ID, descriptor.schema)
-            return table_id
+        self.on_table_change(table_id)
+        return table_id
 
     def alter_table(self, path: TablePath, table_id: int, descriptor: TableDescriptor, now_ms: int) -> None:
         """Store changed properties or custom properties; the schema must be the present one."""
@@ -118,6 +131,7 @@ class CatalogStore:
             statement = "UPDATE tables SET descriptor = ?, modified_time = ?, change = ? WHERE table_id = ?"
             if connection.execute(statement, row).rowcount == 0:
                 raise table_missing(path)
+        self.on_table_change(table_id)
 
     def add_schema(self, path: TablePath, table_id: int, descriptor: TableDescriptor) -> int:
         """Store the next schema version of a table; returns its id. The modified time stays."""
@@ -138,7 +152,8 @@ class CatalogStore:
                 (document, schema_id, self.file.next_change(), table_id),
             )
             _insert_schema(connection, table_id, schema_id, descriptor.schema)
-            return schema_id
+        self.on_table_change(table_id)
+        return schema_id
 
     def drop_table(self, path: TablePath) -> None:
         with self.file.transaction() as connection:
@@ -146,12 +161,14 @@ class CatalogStore:
             if table_id is None:
                 raise table_missing(path)
             self._delete_table(connection, table_id, self.file.next_change())
+        self.on_table_change(table_id)
 
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:
         # Schemas and partitions go with it (ON DELETE CASCADE).
         connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
         connection.execute("DELETE FROM counters WHERE name = ?", (row_number_counter(table_id),))
-        self.file.add_tombstone(change, "table", str(table_id))
+        self.file.add_tombstone(change, TABLE_KIND, str(table_id))
+        self.drops.note(TABLE_KIND, table_id, change)
 
     # Partitions
 
@@ -161,7 +178,9 @@ class CatalogStore:
             if connection.execute("SELECT 1 FROM tables WHERE table_id = ?", (table_id,)).fetchone() is None:
                 raise table_missing(path)
             change = self.file.next_change()
-            return [self._insert_partition(connection, path, table_id, name, change) for name in names]
+            ids = [self._insert_partition(connection, path, table_id, name, change) for name in names]
+        self.on_table_change(table_id)
+        return ids
 
     def _insert_partition(
         self, connection: sqlite3.Connection, path: TablePath, table_id: int, name: str, change: int
@@ -184,9 +203,29 @@ class CatalogStore:
                 if found is None:
                     raise partition_missing(path, name)
                 connection.execute("DELETE FROM partitions WHERE partition_id = ?", found)
-                self.file.add_tombstone(change, "partition", str(found[0]))
+                self.file.add_tombstone(change, PARTITION_KIND, str(found[0]))
+                self.drops.note(PARTITION_KIND, found[0], change)
+        self.on_table_change(table_id)
 
     # Numbers
+
+    @property
+    def catalog_id(self) -> int:
+        """The number that tells this catalog from others; 0 while it has none."""
+        return self.file.counter(CATALOG_ID_COUNTER)
+
+    def ensure_catalog_id(self) -> None:
+        """Draw the number of a catalog that has none yet."""
+        if self.catalog_id == 0:
+            with self.file.transaction():
+                self.file.set_counter(CATALOG_ID_COUNTER, 1 + secrets.randbelow(CATALOG_ID_LIMIT))
+
+    def never_use_ids(self, table_id: int, partition_id: int) -> None:
+        """Hand out only higher ids from now on: these, and those below, were in use by somebody."""
+        with self.file.transaction():
+            for name, used in (("table_id", table_id), ("partition_id", partition_id)):
+                if self.file.counter(name) <= used:
+                    self.file.set_counter(name, used + 1)
 
     def allocate_writer_ids(self, count: int) -> int:
         """Reserve `count` writer ids for one tablet; returns the first. Ids are never handed out twice."""
@@ -198,6 +237,10 @@ class CatalogStore:
         """A number that grows with every start of the coordinator."""
         with self.file.transaction():
             return self.file.add_to_counter("coordinator_epoch", 1)
+
+
+def _nothing(table_id: int) -> None:
+    """Nobody wants to know."""
 
 
 def _text(node: object) -> str:

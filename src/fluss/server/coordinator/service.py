@@ -18,6 +18,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.names import DEFAULT_DATABASE
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog import Catalog, CatalogStore, TableEntry
+from fluss.server.catalog.safety_copies import SafetyCopies
 from fluss.server.config import ServerConfig
 from fluss.server.coordinator.alter_table import AlterTableApi
 from fluss.server.coordinator.auto_partition import AutoPartitioner
@@ -34,6 +35,7 @@ from fluss.server.coordinator.partition_apis import PartitionApis
 from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
 from fluss.server.coordinator.staged_commits import StagedCommitApis
 from fluss.server.coordinator.table_apis import TableApis
+from fluss.server.coordinator.table_copies import SYNC_INTERVAL_MS, TableCopies
 from fluss.server.network.service import Handler
 from fluss.server.security.acl_apis import AclApis
 from fluss.server.shared_apis import SharedApis
@@ -55,7 +57,9 @@ class CoordinatorService:
         self._catalog = catalog
         self._clock = clock
         self.epoch = _next_epoch(catalog.store)
+        self._copies = TableCopies(config.data_dir, catalog.store)
         catalog.store.create_first_database(DEFAULT_DATABASE, clock())
+        self._copies.start()
         catalog.refresh()
         self._shared = SharedApis(config, catalog, topology, clock)
         self.lake_tiering = LakeTiering(self._shared.environment, self.epoch)
@@ -118,7 +122,14 @@ class CoordinatorService:
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),
             self._repeat(self.watch_lake, self._config.lake_tiering_check_interval_ms),
+            self._sync_copies(),
+            SafetyCopies(self._config.data_dir, self._catalog.store.file).run(),
         )
+
+    async def _sync_copies(self) -> None:
+        while True:
+            await asyncio.sleep(SYNC_INTERVAL_MS / 1000)
+            await self._copies.sync()
 
     async def _repeat(self, step: Callable[[], None], interval_ms: int) -> None:
         while True:
@@ -147,7 +158,8 @@ class CoordinatorService:
         self.auto_partitioner.update_table(entry)
 
     def close(self) -> None:
-        """Nothing is open here: the process that made the catalog closes it."""
+        """Note how far the catalog is; the process that made it closes it."""
+        self._copies.close()
 
 
 def _next_epoch(store: CatalogStore) -> int:

@@ -2,8 +2,8 @@
 
 Theory. The catalog says which buckets exist and placement who leads them; this registry follows. `follow_catalog` is
 called after every `catalog.refresh()` and does work only when something changed: buckets that no longer exist become
-GONE, at once, and their files are removed by the maintenance worker. So a bucket in `find`'s map exists and is led
-here, and the way of a request is one dictionary look-up.
+GONE, at once, and their files are removed by the maintenance worker if the catalog says that they were dropped. So a
+bucket in `find`'s map exists and is led here, and the way of a request is one dictionary look-up.
 
 A bucket is opened by the first request for it, or at the start in the background when it has files. Opening blocks
 (recovery), so it happens in worker threads; the loop goes on serving everything else. All other code here runs in the
@@ -30,10 +30,11 @@ from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import LogOptions
+from fluss.server.storage.table_directories import mark_dropped, remove_empty
 from fluss.server.tablet.kv.rules import KvRules
 from fluss.server.tablet.kv_snapshots.bucket_snapshots import BucketSnapshots
 from fluss.server.tablet.kv_snapshots.restore import SnapshotRestorer
-from fluss.server.tablet.leftovers import leftover_directories, list_directories, remove_directory
+from fluss.server.tablet.leftovers import Leftovers
 from fluss.server.tablet.local_bucket import BROKEN_RETRY_MS, BucketState, LocalBucket
 from fluss.server.tablet.remote_log import RemoteLog
 from fluss.server.tablet.remote_store import RemoteStore
@@ -43,9 +44,6 @@ logger = logging.getLogger(__name__)
 OPENING_THREADS = 4
 # How many buckets the start opens ahead of requests: few, so that a requested one is never far back in the queue.
 MAX_BACKGROUND_OPENINGS = 2
-# Other tablets close their buckets of a dropped table within this time; before, their files are not touched.
-LEFTOVER_GRACE_SECONDS = 1.0
-
 
 OpenedBucket: TypeAlias = tuple[BucketLog, RemoteLog, KvBucket | None, BucketSnapshots | None]
 
@@ -82,6 +80,7 @@ class BucketRegistry:
         self._opening_workers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="bucket-open")
         # One thread: uploads and deletions are in no hurry and must not take the machine from requests.
         self.maintenance_worker = ThreadPoolExecutor(1, thread_name_prefix="bucket-maintenance")
+        self._leftovers = Leftovers(data_dir, catalog, store, self.maintenance_worker)
 
     def follow_catalog(self) -> None:
         """Take in metadata changes; cheap when there are none."""
@@ -166,20 +165,8 @@ class BucketRegistry:
                 limit.release()
 
     async def remove_leftovers(self) -> None:
-        """Delete directories of tables and partitions that do not exist any more."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self.maintenance_worker, list_directories, self._data_dir / "data")
-        self.follow_catalog()  # After listing: see the reasoning in `leftovers`.
-        leftovers = leftover_directories(
-            found,
-            lambda table_id: self._catalog.table_by_id(table_id) is not None,
-            lambda table_id, partition_id: self._catalog.partition(table_id, partition_id) is not None,
-        )
-        if leftovers:
-            await asyncio.sleep(LEFTOVER_GRACE_SECONDS)
-        for directory in leftovers:
-            if await loop.run_in_executor(self.maintenance_worker, remove_directory, directory, self._store):
-                logger.info("removed %s, its table or partition was dropped", directory)
+        """Delete directories of tables and partitions that are known to be dropped."""
+        await self._leftovers.search()
 
     async def close(self) -> None:
         """Close every log; requests get 12 from now on, which sends clients to look again."""
@@ -253,7 +240,7 @@ class BucketRegistry:
             if error is None and not done.cancelled():
                 local.log, local.remote, local.kv, local.snapshots = done.result()
                 if not self._is_stopping:
-                    self._remove_files(local)
+                    self._let_go(local)
         elif error is None and not done.cancelled():
             local.becomes_open(*done.result())
         else:
@@ -275,10 +262,29 @@ class BucketRegistry:
         was_open = local.state is BucketState.OPEN
         local.becomes_gone(unknown_bucket(local.bucket))
         if was_open:
+            self._let_go(local)
+
+    def _let_go(self, local: LocalBucket) -> None:
+        """A bucket is not in the catalog any more: its files go if they were dropped, and stay otherwise."""
+        if self._catalog.store.drops.contains(local.bucket.table_id, local.bucket.partition_id):
             self._remove_files(local)
+            return
+        logger.error("%s is not in the catalog, which has no note of a drop: its files stay as they are", local.name)
+        assert local.log is not None
+        assert local.remote is not None
+        local.remote.close()
+        if local.snapshots is not None:
+            local.snapshots.close()
+        _close_log(local.log, local.name)
+        if local.kv is not None:
+            local.kv.close()
 
     def _remove_files(self, local: LocalBucket) -> None:
         """Rows first, then remote objects: the local directory is what remembers them."""
+        assert local.log is not None
+        is_whole_table = self._catalog.table_by_id(local.bucket.table_id) is None
+        levels = is_whole_table and local.bucket.partition_id is not None
+        mark_dropped(Path(local.log.directory).parents[levels])
         work: list[Callable[[], None]] = []
         if local.kv is not None:
             work.append(local.kv.abandon())
@@ -314,7 +320,7 @@ class BucketRegistry:
         # The directory of a table that goes on must stay: another partition may be making its own in it right now.
         table_gone = self._catalog.table_by_id(local.bucket.table_id) is None
         parents = list(Path(log.directory).parents)[: (local.bucket.partition_id is not None) + table_gone]
-        log.destroy(lambda: _remove_empty(parents))
+        log.destroy(lambda: remove_empty(parents))
 
 
 def _run_all(work: list[Callable[[], None]]) -> None:
@@ -360,11 +366,3 @@ def _close_log(log: BucketLog, name: str) -> None:
         log.close()
     except (OSError, FlussError) as error:
         logger.error("%s was not closed cleanly, the next start recovers it: %s", name, error)
-
-
-def _remove_empty(directories: list[Path]) -> None:
-    for directory in directories:
-        try:
-            directory.rmdir()
-        except OSError:
-            return  # Other buckets are still in it; the last one removes it.

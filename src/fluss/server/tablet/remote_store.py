@@ -111,16 +111,6 @@ class RemoteStore:
         if filesystem.get_file_info(path).type != fs.FileType.NotFound:
             filesystem.delete_dir(path)
 
-    def files_older_than(self, name: str, before_ms: int) -> list[str]:
-        """Names of the objects directly in directory `name` that were not changed since a moment."""
-        filesystem, path = self._resolve(name)
-        found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return [
-            f"{name}/{item.base_name}"
-            for item in found
-            if item.type == fs.FileType.File and item.mtime_ns is not None and item.mtime_ns < before_ms * 1_000_000
-        ]
-
     def remove_empty_parents(self, name: str) -> None:
         """Remove directories above `name` that hold nothing any more, up to the store's root (local stores only)."""
         directory = Path(name).parent

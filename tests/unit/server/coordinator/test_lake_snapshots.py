@@ -245,12 +245,17 @@ def test_times_of_rows_are_for_metrics(coordinator: CoordinatorHarness) -> None:
 
 
 def test_files_of_dead_rounds_go_when_they_are_old(coordinator: CoordinatorHarness) -> None:
-    dead, young, used = (Path(prepared(coordinator, {0: number})) for number in (1, 2, 3))
+    """Only those that the catalog knows: it may be older than a file that it does not know."""
+    dead, used = (Path(prepared(coordinator, {0: number})) for number in (1, 3))
+    unknown = dead.with_name("unknown.offsets")
+    unknown.write_bytes(dead.read_bytes())
     past = (coordinator.now_ms - UNUSED_FILE_AGE_MS - 1) / 1000
-    for file in (dead, used):
-        os.utime(file, (past, past))
+    os.utime(unknown, (past, past))
+    coordinator.now_ms += UNUSED_FILE_AGE_MS + 1
+    young = Path(prepared(coordinator, {0: 2}))
     commit(coordinator, 1, str(used))
-    assert [file.exists() for file in (dead, young, used)] == [False, True, True]
+    assert [file.exists() for file in (dead, young, used, unknown)] == [False, True, True, True]
+    assert coordinator.catalog.store.lake.prepared_before(0, coordinator.now_ms + 1) == [str(young)]
 
 
 def test_a_dropped_database_takes_all_files_along(coordinator: CoordinatorHarness) -> None:

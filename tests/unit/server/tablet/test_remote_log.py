@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from fluss.model.paths import TableBucket, TablePath
+from fluss.server.catalog.drop_records import Dropped
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.index import OFFSET_ENTRY, TIME_ENTRY
 from fluss.server.storage.log.segment import SegmentInfo
-from fluss.server.tablet.leftovers import leftover_directories, list_directories, remove_directory
+from fluss.server.storage.table_directories import list_directories, mark_dropped
+from fluss.server.tablet.leftovers import dropped_directories, remove_directory
 from fluss.server.tablet.remote_log import RemoteLog
 from fluss.server.tablet.remote_manifest import manifest_from_json, segment_object
 from fluss.server.tablet.remote_plan import segments_from
@@ -199,21 +201,31 @@ def test_destroy_removes_everything_remote(tmp_path: Path) -> None:
     assert not (tmp_path / "remote" / "log").exists()
 
 
-def test_left_over_directories_go_with_their_remote_objects(tmp_path: Path) -> None:
+def test_directories_of_dropped_tables_go_with_their_remote_objects(tmp_path: Path) -> None:
+    """Only those: what nobody knows to be dropped stays, whatever the catalog lacks, and so does what it has."""
     log = open_log(tmp_path)
     log.upload([segment(tmp_path, 0, 10)])
     data = tmp_path / "data"
-    (data / "db" / "kept-8" / "p1-p5" / "log-0").mkdir(parents=True)
-    (data / "db" / "kept-8" / "p2-p6" / "log-0").mkdir(parents=True)
+    for name in ("kept-8/p1-p5", "kept-8/p2-p6", "kept-8/p3-p7", "unknown-9/p4-p8", "marked-10", "there-11"):
+        (data / "db" / name / "log-0").mkdir(parents=True)
     (data / "db" / "something else").mkdir()
-    found = list_directories(data)
-    leftovers = leftover_directories(found, lambda table: table == 8, lambda _, partition: partition == 5)
-    assert leftovers == [data / "db" / "kept-8" / "p2-p6", data / "db" / "t-7"]
-    for directory in leftovers:
+    mark_dropped(data / "db" / "marked-10")
+    mark_dropped(data / "db" / "there-11")
+    dropped = Dropped(frozenset({7, 8}), frozenset({5, 6, 8}))
+    known = dropped_directories(
+        list_directories(data), dropped, lambda table: table in (8, 11), lambda _, partition: partition == 5
+    )
+    assert known == [data / "db" / "kept-8" / "p2-p6", data / "db" / "marked-10", data / "db" / "t-7"]
+    for directory in known:
         assert remove_directory(directory, RemoteStore(str(tmp_path / "remote")))
     assert remote_files(tmp_path) == set()
-    assert sorted(path.name for path in (data / "db").iterdir()) == ["kept-8", "something else"]
-    assert [path.name for path in (data / "db" / "kept-8").iterdir()] == ["p1-p5"]
+    assert sorted(path.name for path in (data / "db").iterdir()) == [
+        "kept-8",
+        "something else",
+        "there-11",
+        "unknown-9",
+    ]
+    assert sorted(path.name for path in (data / "db" / "kept-8").iterdir()) == ["p1-p5", "p3-p7"]
     assert list_directories(tmp_path / "missing") == []
 
 

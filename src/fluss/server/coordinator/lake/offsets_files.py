@@ -3,7 +3,8 @@
 A tiering service names them in the snapshots that it commits to the lake, so they are where Apache Fluss has them. The
 catalog holds the same documents; nothing that readers or tablets need is read from here. Files of rounds that were
 prepared and never registered stay for `UNUSED_FILE_AGE_MS`: a service that died may have committed to the lake, and
-then the next one registers that snapshot with this very file.
+then the next one registers that snapshot with this very file. They are known by name: the store is never searched for
+files that the catalog does not have, since the catalog may be older than they are.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ class OffsetsFiles:
         path = entry.path
         return f"{self._store.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}/metadata"
 
-    async def write(self, entry: TableEntry, document: str) -> str:
-        """A new file, on disk when this returns; its address."""
-        name = f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
+    def new_name(self, entry: TableEntry) -> str:
+        """The address of a file that is not there yet."""
+        return f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
+
+    async def write(self, name: str, document: str) -> None:
+        """Write a new file; it is on disk when this returns."""
         await self._work.run(f"writing the offsets file {name}", lambda: self._store.write(name, document.encode()))
-        return name
 
     async def read(self, entry: TableEntry, path: str) -> str:
         """The document of a file. Only of this table: registered files are deleted some day."""
@@ -62,21 +65,16 @@ class OffsetsFiles:
             raise _unusable(f"offsets file {path} is about table id {table_id}, not {entry.table_id}")
         return content.decode()
 
-    async def remove_unused(
-        self, entry: TableEntry, forgotten: Collection[str], registered: Collection[str], now_ms: int
-    ) -> None:
-        """Remove files of forgotten snapshots, and old ones that never were registered."""
+    async def remove_unused(self, entry: TableEntry, unused: Collection[str]) -> bool:
+        """Remove files of forgotten snapshots, and old ones that never were registered; False if some stay."""
         directory = self.directory(entry)
 
         def remove() -> None:
-            for path in forgotten:
+            for path in unused:
                 if path.startswith(f"{directory}/"):
                     self._store.delete(path)
-            for path in self._store.files_older_than(directory, now_ms - UNUSED_FILE_AGE_MS):
-                if path not in registered:
-                    self._store.delete(path)
 
-        await self._remove(entry, remove)
+        return await self._remove(entry, remove)
 
     async def remove_all(self, entry: TableEntry) -> None:
         """The table was dropped."""
@@ -88,11 +86,13 @@ class OffsetsFiles:
 
         await self._remove(entry, remove)
 
-    async def _remove(self, entry: TableEntry, remove: Callable[[], None]) -> None:
+    async def _remove(self, entry: TableEntry, remove: Callable[[], None]) -> bool:
         try:
             await self._work.run(f"removing offsets files of table {entry.path}", remove)
         except (FlussError, OSError) as error:
             logger.warning("unused offsets files of table %s stay: %s", entry.path, error)
+            return False
+        return True
 
 
 def _unusable(reason: str) -> FlussError:

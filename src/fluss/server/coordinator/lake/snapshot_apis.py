@@ -20,7 +20,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
 from fluss.server.catalog.store import table_missing
-from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
+from fluss.server.coordinator.lake.offsets_files import UNUSED_FILE_AGE_MS, OffsetsFiles
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
 
@@ -57,7 +57,14 @@ class LakeSnapshotApis:
         latest = self._records.latest(entry.table_id)
         known = load_offsets(latest.tiered_offsets)[1] if latest is not None and not ignore_previous else {}
         document = merged_document(entry.table_id, known, _offsets(entry, table.bucket_offsets))
-        return await self._files.write(entry, document)
+        return await self._write(entry, document)
+
+    async def _write(self, entry: TableEntry, document: str) -> str:
+        """A new offsets file, noted before it is there so that it is found if it is never registered."""
+        name = self._files.new_name(entry)
+        self._records.note_prepared(entry.table_id, name, self._environment.clock())
+        await self._files.write(name, document)
+        return name
 
     # COMMIT
 
@@ -102,7 +109,7 @@ class LakeSnapshotApis:
         latest = self._records.latest(table_id)
         known = load_offsets(latest.tiered_offsets)[1] if latest is not None else {}
         document = merged_document(table_id, known, _offsets(entry, legacy.buckets_req))
-        name = await self._files.write(entry, document)
+        name = await self._write(entry, document)
         snapshot = LakeSnapshotEntry(legacy.snapshot_id, name, name, document, document, self._environment.clock())
         await self._register(entry, snapshot, None, legacy)
 
@@ -121,7 +128,10 @@ class LakeSnapshotApis:
         logger.info("lake snapshot %d of table %s is registered", snapshot.snapshot_id, entry.path)
         self._registered(entry)
         registered = {path for each in self._records.snapshots(entry.table_id) for path in each.paths}
-        await self._files.remove_unused(entry, unused, registered, self._environment.clock())
+        before_ms = self._environment.clock() - UNUSED_FILE_AGE_MS
+        never_registered = set(self._records.prepared_before(entry.table_id, before_ms)) - registered
+        if await self._files.remove_unused(entry, unused | never_registered) and never_registered:
+            self._records.forget_prepared(never_registered)
 
     def _table(self, table_id: int) -> TableEntry:
         self._environment.catalog.refresh()

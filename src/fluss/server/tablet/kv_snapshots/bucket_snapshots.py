@@ -37,6 +37,7 @@ from fluss.server.storage.kv.checkpoint import CheckpointFile, StoreCheckpoint
 from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT
 from fluss.server.tablet.kv_snapshots.record import (
     DIRECTORY_NAME,
+    NONE_REGISTERED,
     RECORD_FILE_NAME,
     SnapshotRecord,
     UploadedFile,
@@ -166,19 +167,48 @@ class BucketSnapshots:
         }
         with self.lock:
             self._check_open()
-            self._commit(replace(self.record, store_id=checkpoint.store_id, uploaded=uploaded))
+            self._commit(
+                replace(
+                    self.record,
+                    store_id=checkpoint.store_id,
+                    uploaded=uploaded,
+                    registered_id=snapshot.snapshot_id,
+                )
+            )
+
+    def note_none_registered(self) -> None:
+        """Registered snapshots are about to be taken back: the catalog will be right when it does not have them."""
+        with self.lock:
+            self._commit(replace(self.record, registered_id=NONE_REGISTERED))
 
     def collect_garbage(self, registered: Iterable[CompletedSnapshot]) -> None:
-        """Delete objects that no registered snapshot has. A failure leaves them noted for the next round."""
+        """Delete objects that no registered snapshot has. A failure leaves them noted for the next round.
+
+        A catalog that is older than what is noted here knows nothing about these objects: then they stay for good.
+        """
         with self.lock:
-            needed = self._needed(registered)
+            found = list(registered)
+            needed = self._needed(found)
             garbage = [name for name in self.record.objects if name not in needed]
             if self.closed or not garbage:
+                return
+            newest = max((snapshot.snapshot_id for snapshot in found), default=NONE_REGISTERED)
+            if newest < self.record.registered_id:
+                self._keep_unknown(garbage, needed, newest)
                 return
             for name in garbage:
                 self._store.delete(self._object(name))
                 self._store.remove_empty_parents(self._object(name))
             self._commit(replace(self.record, objects=tuple(name for name in self.record.objects if name in needed)))
+
+    def _keep_unknown(self, unknown: list[str], needed: set[str], newest: int) -> None:
+        logger.warning(
+            "bucket %s: snapshot %d was registered, but the catalog does not have it, so it is older than the bucket; "
+            "%d objects in %s are not touched any more",
+            self.record.bucket, self.record.registered_id, len(unknown), self.record.tablet_directory,
+        )  # fmt: skip
+        objects = tuple(name for name in self.record.objects if name in needed)
+        self._commit(replace(self.record, objects=objects, uploaded={}, registered_id=newest))
 
     def close(self) -> None:
         """Nothing begins any more; an upload that is under way ends after its current file."""

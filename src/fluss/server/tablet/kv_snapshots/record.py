@@ -4,7 +4,8 @@ One file, `kv-snapshots.json` in the bucket's directory, replaced atomically. It
 have in remote storage: a name is noted *before* the object is made and stays noted until it is deleted. Which of them
 are needed is said by the catalog alone, so whatever the moment of a crash, an object is either part of a registered
 snapshot or a noted name that is not, which the next round deletes. Nothing has to be found by listing a store that
-others may share.
+others may share. `registered_id` is the newest snapshot that is known to be registered: the newest one is never
+retired, so a catalog that does not have it is older than this record, and its silence about objects means nothing.
 
 It also remembers which files of the store lie in remote storage already (`uploaded`), so that the next snapshot only
 uploads new ones. A file is the same one if store, name and size are the same.
@@ -24,6 +25,7 @@ from fluss.model.paths import TableBucket, TablePath
 DIRECTORY_NAME = "kv-snapshots"
 RECORD_FILE_NAME = "kv-snapshots.json"
 RECORD_VERSION = 1
+NONE_REGISTERED = -1
 
 
 class UploadedFile(NamedTuple):
@@ -46,6 +48,7 @@ class SnapshotRecord:
     objects: tuple[str, ...] = ()
     store_id: str = ""
     uploaded: Mapping[str, UploadedFile] = field(default_factory=dict)
+    registered_id: int = NONE_REGISTERED
 
 
 def record_to_json(record: SnapshotRecord) -> bytes:
@@ -61,6 +64,7 @@ def record_to_json(record: SnapshotRecord) -> bytes:
         "objects": list(record.objects),
         "store_id": record.store_id,
         "uploaded": {name: list(file) for name, file in record.uploaded.items()},
+        "registered_id": record.registered_id,
     }
     return json.dumps(node, indent=1).encode()
 
@@ -81,6 +85,8 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> SnapshotR
             tuple(str(name) for name in node["objects"]),
             str(node["store_id"]),
             {name: UploadedFile(*file) for name, file in node["uploaded"].items()},
+            # Earlier versions did not note it; they noted uploaded files when some snapshot was registered.
+            int(node.get("registered_id", 0 if node["uploaded"] else NONE_REGISTERED)),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a kv snapshot record: {error!r}") from error

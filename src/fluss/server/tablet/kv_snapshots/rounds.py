@@ -101,7 +101,7 @@ class KvSnapshotRounds:
             return True
         try:
             if is_first:
-                await self._first_visit(local, kv)
+                await self._first_visit(local, kv, snapshots)
             self._records.retire(local.bucket, self._retained, self._clock())
             await self._collect_garbage(local, snapshots)
             if take:
@@ -116,7 +116,9 @@ class KvSnapshotRounds:
         self._failing.discard(local)
         return True
 
-    async def _first_visit(self, local: LocalBucket, kv: KvBucket) -> None:
+    async def _first_visit(self, local: LocalBucket, kv: KvBucket, snapshots: BucketSnapshots) -> None:
+        if (self._records.newest_offset(local.bucket) or 0) > local.end_offset_when_opened:
+            await self._in_worker(snapshots.note_none_registered)
         beyond = self._records.remove_beyond(local.bucket, local.end_offset_when_opened)
         if beyond:
             logger.warning(

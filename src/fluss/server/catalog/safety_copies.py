@@ -1,0 +1,125 @@
+"""Copies of the catalog beside it, for the day on which it is damaged: `catalog.copy-TIME.sqlite`.
+
+A copy is made with SQLite's own backup call, which sees one moment of a catalog in use and blocks nobody, into a file
+that gets its name when it is whole and on disk. The coordinator makes one every `COPY_INTERVAL_SECONDS` if anything was
+changed since the last one; a start makes one before it upgrades a catalog of an earlier version. The newest
+`COPIES_LIMIT` of each kind stay. What is newer than a copy is lost with the catalog, so copies are the first choice of
+`fluss repair catalog`, and not a promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import sqlite3
+import time
+from contextlib import closing
+from datetime import datetime, timezone
+from pathlib import Path
+
+from fluss.errors import FlussError
+from fluss.server.catalog.database_file import CATALOG_FILE_NAME, DatabaseFile, is_missing_or_empty, reading
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.options import RESERVED_FREE_BYTES
+
+logger = logging.getLogger(__name__)
+
+COPY_INTERVAL_SECONDS = 300.0
+# How often the coordinator looks whether a copy is due.
+LOOK_INTERVAL_SECONDS = 1.0
+COPIES_LIMIT = 3
+
+_NAME = re.compile(r"catalog\.copy-(\d{8}T\d{6}\.\d{6}Z)(-before-upgrade)?\.sqlite")
+_TIME_FORMAT = "%Y%m%dT%H%M%S.%fZ"
+
+
+class SafetyCopies:
+    """The regular copies of a running server; called in the event loop, the work is done in a thread."""
+
+    def __init__(self, data_dir: Path, file: DatabaseFile) -> None:
+        self._data_dir = data_dir
+        self._file = file
+        self._copied: tuple[int, int] | None = None
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Goes round for ever; ends only by cancellation."""
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
+            await self.look(time.time())
+
+    async def look(self, now_seconds: float) -> None:
+        """Make a copy if one is due and something was changed; a failure is logged once and tried again."""
+        try:
+            newest = next(iter(list_copies(self._data_dir)), None)
+            if newest is not None and abs(now_seconds - newest.stat().st_mtime) < COPY_INTERVAL_SECONDS:
+                return
+            version = self._file.data_version()
+            if version == self._copied or self._file.counter("table_id") == 0:
+                return
+            await asyncio.get_running_loop().run_in_executor(None, make_copy, self._data_dir)
+            self._copied = version
+            self._is_failing = False
+        except (FlussError, OSError, sqlite3.Error) as error:
+            if not self._is_failing:
+                logger.warning("no safety copy of the catalog could be made, it is tried again: %s", error)
+            self._is_failing = True
+
+
+def list_copies(data_dir: Path) -> list[Path]:
+    """All copies, the newest first."""
+    try:
+        names = [name for name in os.listdir(data_dir) if _NAME.fullmatch(name)]
+    except FileNotFoundError:
+        return []
+    return [data_dir / name for name in sorted(names, reverse=True)]
+
+
+def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
+    """Copy the catalog of a data directory, in use or not; blocks until the copy is on disk."""
+    catalog, files = data_dir / CATALOG_FILE_NAME, FileSystem()
+    free = files.free_bytes(str(data_dir))
+    if free < RESERVED_FREE_BYTES + 2 * catalog.stat().st_size:
+        raise OSError(f"{free} bytes are free in {data_dir}, which is kept for the catalog itself")
+    moment = datetime.now(timezone.utc).strftime(_TIME_FORMAT)
+    target = data_dir / f"catalog.copy-{moment}{'-before-upgrade' if before_upgrade else ''}.sqlite"
+    temporary = target.with_name("catalog.copy.tmp")
+    temporary.unlink(missing_ok=True)
+    with closing(sqlite3.connect(catalog)) as source, closing(sqlite3.connect(temporary)) as copy:
+        source.backup(copy)
+    descriptor = files.open_read(str(temporary))
+    try:
+        files.fdatasync(descriptor)
+    finally:
+        files.close(descriptor)
+    temporary.replace(target)
+    files.sync_directory(str(data_dir))
+    _prune(data_dir)
+    return target
+
+
+def copy_before_upgrade(data_dir: Path, needed_tables: frozenset[str], format_version: int) -> None:
+    """Copy a catalog of an earlier version before it is opened for the first time by this one."""
+    path = data_dir / CATALOG_FILE_NAME
+    if is_missing_or_empty(path):
+        return
+    try:
+        with reading(path) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if known and (version < format_version or not needed_tables <= known):
+            copy = make_copy(data_dir, before_upgrade=True)
+            logger.info("the catalog is brought up to date; %s is a copy of it as it was", copy)
+    except (OSError, sqlite3.Error) as error:  # opening a damaged one says more
+        logger.warning("no copy of the catalog was made before its upgrade: %s", error)
+
+
+def _prune(data_dir: Path) -> None:
+    kinds: dict[bool, int] = {True: 0, False: 0}
+    for path in list_copies(data_dir):
+        is_before_upgrade = path.stem.endswith("-before-upgrade")
+        kinds[is_before_upgrade] += 1
+        if kinds[is_before_upgrade] > COPIES_LIMIT:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,56 @@
+"""What a catalog file says that nobody has open, read without changing anything: before a start, and for repairs."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.catalog.database_file import is_missing_or_empty, reading
+from fluss.server.catalog.drop_records import Dropped, dropped_in
+from fluss.server.catalog.wal_check import find_damage
+
+
+@dataclass(frozen=True)
+class StoredCatalog:
+    """Counters by name, the schema id of each table by its id, partition id -> table id, and what was dropped."""
+
+    counters: Mapping[str, int]
+    tables: Mapping[int, int]
+    partitions: Mapping[int, int]
+    dropped: Dropped
+
+    def has_partition(self, table_id: int, partition_id: int) -> bool:
+        """Whether the partition belongs to that table."""
+        return self.partitions.get(partition_id) == table_id
+
+
+def read_stored_catalog(path: Path) -> StoredCatalog | None:
+    """The catalog in a file; None when there is no file, or nothing in it. FlussError 26 when it is damaged."""
+    if is_missing_or_empty(path):
+        return None
+    log = path.with_name(f"{path.name}-wal")
+    damage = find_damage(log)
+    if damage is not None:
+        raise _damaged(log, f"frame {damage.frame} is not what was written, and {damage.lost_commits} changes follow")
+    try:
+        with reading(path) as connection:
+            (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if sound != "ok":
+                raise _damaged(path, sound)
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tombstones'").fetchone() is None:
+                return None
+            return StoredCatalog(
+                dict(connection.execute("SELECT name, value FROM counters")),
+                dict(connection.execute("SELECT table_id, schema_id FROM tables")),
+                dict(connection.execute("SELECT partition_id, table_id FROM partitions")),
+                dropped_in(connection),
+            )
+    except sqlite3.Error as error:
+        raise _damaged(path, str(error)) from None
+
+
+def _damaged(path: Path, reason: str) -> FlussError:
+    return FlussError(f"the catalog's file {path} is damaged: {reason}", ErrorCode.STORAGE_EXCEPTION)

@@ -1,0 +1,79 @@
+"""`table.json` in the directory of a table: what the catalog says about it, for the day on which the catalog is lost.
+
+It is written by the coordinator after each change of the table, when the change is durable in the catalog. `change` is
+the catalog's change number then, so a record is never ahead of the catalog it was copied from; a catalog that is behind
+a record is older than the table. `catalog_id` tells catalogs apart that have nothing to do with each other. Readers get
+None for a record that is missing or damaged: a table of an earlier version has none, and a power loss may tear one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluss.codec.crc import crc32c_of_pieces
+from fluss.model.formats import refuse_newer
+
+RECORD_FILE_NAME = "table.json"
+RECORD_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TableRecord:
+    """A table as its catalog had it. Descriptors and schemas are the catalog's own texts."""
+
+    catalog_id: int
+    change: int
+    database_name: str
+    database_descriptor: str
+    table_name: str
+    table_id: int
+    descriptor: str
+    schema_id: int
+    schemas: Mapping[int, str]
+    created_time: int
+    modified_time: int
+    partitions: Mapping[int, str]
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        return f"{self.database_name}.{self.table_name}"
+
+
+def record_to_json(record: TableRecord) -> bytes:
+    """The content of the file."""
+    node: dict[str, Any] = {
+        "version": RECORD_VERSION,
+        **vars(record),
+        "schemas": {str(number): text for number, text in record.schemas.items()},
+        "partitions": {str(number): name for number, name in record.partitions.items()},
+    }
+    node["checksum"] = _checksum(node)
+    return json.dumps(node, indent=1).encode()
+
+
+def read_record(directory: Path) -> TableRecord | None:
+    """The record in the directory of a table; None when there is none that can be trusted."""
+    path = directory / RECORD_FILE_NAME
+    try:
+        node = json.loads(path.read_bytes())
+        refuse_newer(f"table record {path}", node.pop("version"), RECORD_VERSION)
+        if node.pop("checksum") != _checksum({"version": RECORD_VERSION, **node}):
+            return None
+        return TableRecord(
+            **{
+                **node,
+                "schemas": {int(number): text for number, text in node["schemas"].items()},
+                "partitions": {int(number): name for number, name in node["partitions"].items()},
+            }
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _checksum(node: Mapping[str, Any]) -> int:
+    return crc32c_of_pieces([json.dumps(node, sort_keys=True).encode()])

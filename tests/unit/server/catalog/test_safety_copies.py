@@ -1,0 +1,108 @@
+"""Copies of the catalog: made of a catalog in use, when something changed, and never too many."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from fluss.server.catalog import Catalog, CatalogStore
+from fluss.server.catalog.database_file import FORMAT_VERSION, LATER_TABLE_NAMES
+from fluss.server.catalog.safety_copies import (
+    COPIES_LIMIT,
+    COPY_INTERVAL_SECONDS,
+    SafetyCopies,
+    copy_before_upgrade,
+    list_copies,
+    make_copy,
+)
+from fluss.server.catalog.stored import read_stored_catalog
+from tests.support.catalog import check_consistent, path_of, plain_table
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CatalogStore:
+    store = CatalogStore(tmp_path / "catalog.sqlite")
+    store.create_first_database("fluss", 1)
+    return store
+
+
+def test_a_copy_has_everything_up_to_its_moment(tmp_path: Path, store: CatalogStore) -> None:
+    store.create_table(path_of("a"), plain_table(), 1)
+    copy = make_copy(tmp_path)
+    store.create_table(path_of("b"), plain_table(), 1)
+    assert not list(tmp_path.glob("*.tmp*"))
+    catalog = read_stored_catalog(copy)
+    assert catalog is not None
+    assert set(catalog.tables) == {0}
+    moved = tmp_path / "moved.sqlite"
+    copy.rename(moved)
+    assert [str(entry.path) for entry in check_consistent(moved).tables()] == ["fluss.a"]
+
+
+def test_copies_are_made_when_something_changed_and_time_has_passed(tmp_path: Path, store: CatalogStore) -> None:
+    async def body() -> None:
+        copies, now = SafetyCopies(tmp_path, store.file), time.time()
+        await copies.look(now)
+        assert list_copies(tmp_path) == []  # there is nothing to lose yet
+        store.create_table(path_of("a"), plain_table(), 1)
+        await copies.look(now)
+        assert len(list_copies(tmp_path)) == 1
+        store.create_table(path_of("b"), plain_table(), 1)
+        await copies.look(now + 1)
+        assert len(list_copies(tmp_path)) == 1  # too soon
+        await copies.look(now + COPY_INTERVAL_SECONDS + 10)
+        assert len(list_copies(tmp_path)) == 2
+        _make_older(list_copies(tmp_path)[0])
+        await copies.look(now)
+        assert len(list_copies(tmp_path)) == 2  # nothing was changed since
+
+    asyncio.run(body())
+
+
+def _make_older(path: Path) -> None:
+    os.utime(path, (time.time() - 2 * COPY_INTERVAL_SECONDS,) * 2)
+
+
+def test_only_the_newest_stay(tmp_path: Path, store: CatalogStore) -> None:
+    upgrade = make_copy(tmp_path, before_upgrade=True)
+    made = [make_copy(tmp_path) for _ in range(COPIES_LIMIT + 2)]
+    assert list_copies(tmp_path) == [*made[::-1][:COPIES_LIMIT], upgrade]
+
+
+def test_a_copy_before_an_upgrade(tmp_path: Path, store: CatalogStore) -> None:
+    store.create_table(path_of("a"), plain_table(), 1)
+    copy_before_upgrade(tmp_path, LATER_TABLE_NAMES, FORMAT_VERSION)
+    assert list_copies(tmp_path) == []  # it is up to date
+    store.file.connection.execute("DROP TABLE drops")
+    store.close()
+    copy_before_upgrade(tmp_path, LATER_TABLE_NAMES, FORMAT_VERSION)
+    (copy,) = list_copies(tmp_path)
+    stored = read_stored_catalog(copy)
+    assert stored is not None
+    assert set(stored.tables) == {0}
+    store = CatalogStore(tmp_path / "catalog.sqlite")
+    assert len(list(Catalog(store).tables())) == 1
+    copy_before_upgrade(tmp_path, LATER_TABLE_NAMES, FORMAT_VERSION)
+    assert list_copies(tmp_path) == [copy]
+
+
+def test_without_room_there_is_no_copy_and_one_line(
+    tmp_path: Path, store: CatalogStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.create_table(path_of("a"), plain_table(), 1)
+    monkeypatch.setattr("fluss.server.storage.files.FileSystem.free_bytes", lambda self, path: 1000)
+
+    async def body() -> None:
+        copies = SafetyCopies(tmp_path, store.file)
+        with caplog.at_level(logging.WARNING):
+            await copies.look(time.time())
+            await copies.look(time.time())
+
+    asyncio.run(body())
+    assert list_copies(tmp_path) == []
+    assert len(caplog.records) == 1

@@ -1,0 +1,114 @@
+"""Copies of what the catalog says: there when a change is answered, and never ahead of the catalog's own disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fluss.model.paths import TablePath
+from fluss.server.catalog import CatalogStore
+from fluss.server.catalog.mark import read_mark
+from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
+from fluss.server.coordinator.table_copies import TableCopies
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.table_record import RECORD_FILE_NAME, read_record
+from tests.support.catalog import path_of, plain_table
+
+PATH = path_of("t")
+
+
+class Disk(FileSystem):
+    """Remembers the catalog as it was on disk whenever a file of ours got its name."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.catalogs: list[StoredCatalog] = []
+
+    def replace(self, source: str, target: str) -> None:
+        super().replace(source, target)
+        copy = self._directory / "disk"
+        copy.mkdir(exist_ok=True)
+        for name in ("catalog.sqlite", "catalog.sqlite-wal"):
+            shutil.copy(self._directory / name, copy / name)
+        stored = read_stored_catalog(copy / "catalog.sqlite")
+        assert stored is not None
+        self.catalogs.append(stored)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CatalogStore:
+    store = CatalogStore(tmp_path / "catalog.sqlite")
+    store.create_first_database("fluss", 1)
+    return store
+
+
+def test_every_change_of_a_table_is_copied(tmp_path: Path, store: CatalogStore) -> None:
+    TableCopies(tmp_path, store).start()
+    table_id = store.create_table(PATH, plain_table(partitioned=True), 5)
+    directory = tmp_path / "data" / "fluss" / f"t-{table_id}"
+    changes = []
+
+    def record() -> tuple[int, set[int], set[str]]:
+        found = read_record(directory)
+        assert found is not None
+        assert (found.name, found.table_id, found.catalog_id) == ("fluss.t", table_id, store.catalog_id)
+        assert found.change == store.file.counter("change")
+        changes.append(found.change)
+        return found.schema_id, set(found.schemas), set(found.partitions.values())
+
+    assert record() == (1, {1}, set())
+    store.create_partitions(PATH, table_id, ["a", "b"])
+    assert record() == (1, {1}, {"a", "b"})
+    store.drop_partitions(PATH, table_id, ["a"])
+    assert record() == (1, {1}, {"b"})
+    store.add_schema(PATH, table_id, plain_table(partitioned=True, extra_columns=1))
+    assert record() == (2, {1, 2}, {"b"})
+    store.alter_table(PATH, table_id, plain_table(partitioned=True, extra_columns=1), 9)
+    record()
+    assert changes == sorted(set(changes))
+
+
+def test_the_mark_is_never_ahead_of_the_disk(tmp_path: Path, store: CatalogStore) -> None:
+    disk = Disk(tmp_path)
+    copies = TableCopies(tmp_path, store, disk)
+    copies.start()
+    for number in range(5):
+        store.create_table(path_of(f"t{number}"), plain_table(), 5)
+        copies.close()
+        mark = read_mark(tmp_path)
+        assert mark is not None
+        assert mark.is_original
+        assert mark.ahead_of(disk.catalogs[-1].counters) == []
+        assert mark.counters["table_id"] == number + 1
+    assert len(disk.catalogs) == 6
+    shutil.copy(tmp_path / "catalog.mark", tmp_path / "disk")
+    copied = read_mark(tmp_path / "disk")
+    assert copied is not None
+    assert not copied.is_original
+
+
+def test_missing_and_damaged_records_are_written_at_the_start(tmp_path: Path, store: CatalogStore) -> None:
+    TableCopies(tmp_path, store).start()
+    for name in ("a", "b", "c"):
+        store.create_table(TablePath("fluss", name), plain_table(), 5)
+    data = tmp_path / "data" / "fluss"
+    (data / "a-0" / RECORD_FILE_NAME).unlink()
+    content = (data / "b-1" / RECORD_FILE_NAME).read_bytes()
+    (data / "b-1" / RECORD_FILE_NAME).write_bytes(content.replace(b'"t', b'"s').replace(b'"b"', b'"x"'))
+    untouched = (data / "c-2" / RECORD_FILE_NAME).stat().st_ino
+    assert read_record(data / "b-1") is None
+    TableCopies(tmp_path, store).start()
+    assert [read_record(data / name) is not None for name in ("a-0", "b-1")] == [True, True]
+    assert (data / "c-2" / RECORD_FILE_NAME).stat().st_ino == untouched
+
+
+def test_a_copy_that_cannot_be_written_is_tried_again(tmp_path: Path, store: CatalogStore) -> None:
+    copies = TableCopies(tmp_path, store)
+    copies.start()
+    (tmp_path / "data").write_text("in the way")
+    table_id = store.create_table(PATH, plain_table(), 5)
+    (tmp_path / "data").unlink()
+    store.create_table(path_of("other"), plain_table(), 5)
+    assert read_record(tmp_path / "data" / "fluss" / f"t-{table_id}") is not None
