@@ -11,7 +11,6 @@ from collections.abc import Iterable
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_missing
@@ -43,7 +42,7 @@ class KvSnapshotApis:
                     f"table id {table.table_id} does not exist; refresh the metadata",
                     ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
                 )
-            self._environment.authorizer.check_table(context, Operation.READ, entry.path)
+            self._environment.authorizer.check_table_id(context, table.table_id)
             check_primary_key(entry)
             for bucket in table.bucket_snapshots:
                 partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
@@ -86,7 +85,7 @@ class KvSnapshotApis:
     ) -> pb.ListKvSnapshotsResponse:
         """The newest snapshots of every bucket and those that someone leases."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
-        entry = self._table(context, request.table_id, partition_id)
+        entry = self._table(request.table_id, partition_id)
         response = pb.ListKvSnapshotsResponse(table_id=entry.table_id, partition_id=partition_id)
         retained = self._environment.config.kv_snapshot_num_retained
         offered = self._snapshots.offered(entry.table_id, partition_id, retained, self._environment.clock())
@@ -99,15 +98,14 @@ class KvSnapshotApis:
     ) -> pb.ListRemoteLogManifestsResponse:
         """Manifests are each tablet's own business here; clients learn of segments when they fetch."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
-        self._table(context, request.table_id, partition_id)
+        self._table(request.table_id, partition_id)
         return pb.ListRemoteLogManifestsResponse()
 
-    def _table(self, context: RequestContext, table_id: int, partition_id: int | None) -> TableEntry:
+    def _table(self, table_id: int, partition_id: int | None) -> TableEntry:
         self._environment.catalog.refresh()
         entry = self._environment.catalog.table_by_id(table_id)
         if entry is None:
             raise FlussError(f"table id {table_id} does not exist; it may have been dropped", ErrorCode.TABLE_NOT_EXIST)
-        self._environment.authorizer.check_table(context, Operation.DESCRIBE, entry.path)
         unknown = partition_id is not None and self._environment.catalog.partition(table_id, partition_id) is None
         if unknown or (entry.is_partitioned and partition_id is None):
             raise partition_missing(entry.path, f"id {partition_id}")
@@ -129,7 +127,7 @@ class KvSnapshotApis:
         self._environment.catalog.refresh()
         for table_id in set(table_ids):
             if self._environment.catalog.table_by_id(table_id) is not None:
-                self._environment.authorizer.check_table_id(context, Operation.READ, table_id)
+                self._environment.authorizer.check_table_id(context, table_id)
 
 
 def _unavailable(missing: dict[TableBucket, int]) -> pb.AcquireKvSnapshotLeaseResponse:

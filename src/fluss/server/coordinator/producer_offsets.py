@@ -10,7 +10,6 @@ import json
 
 from fluss.model.descriptor import dump_json
 from fluss.model.names import check_producer_id
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
@@ -31,7 +30,7 @@ class ProducerOffsetApis:
     ) -> pb.RegisterProducerOffsetsResponse:
         self._begin(request.producer_id)
         for table in request.table_offsets:
-            self._environment.authorizer.check_table_id(context, Operation.WRITE, table.table_id)
+            self._environment.authorizer.check_table_id(context, table.table_id)
         now_ms = self._environment.clock()
         if self._records.get(request.producer_id, now_ms) is not None:
             return pb.RegisterProducerOffsetsResponse(result=ALREADY_EXISTS)
@@ -67,7 +66,7 @@ class ProducerOffsetApis:
         if found is not None:
             for table_id, _ in json.loads(found[0]):
                 if self._environment.catalog.table_by_id(table_id) is not None:
-                    self._environment.authorizer.check_table_id(context, Operation.WRITE, table_id)
+                    self._environment.authorizer.check_table_id(context, table_id)
             self._records.delete(request.producer_id)
         return pb.DeleteProducerOffsetsResponse()
 
@@ -79,9 +78,7 @@ class ProducerOffsetApis:
         if not self._environment.authorizer.enabled:
             return True
         entry = self._environment.catalog.table_by_id(table_id)
-        return entry is not None and self._environment.authorizer.allows(
-            context, Operation.READ, table_resource(entry.path)
-        )
+        return entry is not None and self._environment.authorizer.permits(context, table_resource(entry.path))
 
 
 def _to_json(request: pb.RegisterProducerOffsetsRequest) -> list[object]:

@@ -36,6 +36,7 @@ from fluss.server.coordinator.staged_commits import StagedCommitApis
 from fluss.server.coordinator.table_apis import TableApis
 from fluss.server.network.service import Handler
 from fluss.server.security.acl_apis import AclApis
+from fluss.server.security.guard import guarded
 from fluss.server.shared_apis import SharedApis
 from fluss.server.tablet.remote_store import RemoteStore
 from fluss.server.topology import Topology
@@ -78,8 +79,7 @@ class CoordinatorService:
         snapshots = KvSnapshotApis(environment)
         staged = StagedCommitApis(environment)
         lake_snapshots = LakeSnapshotApis(environment, self._lake_files, self._lake_registered)
-        return {
-            **self._shared.apis(),
+        handlers: Mapping[int, Handler] = {
             ApiKey.CREATE_DATABASE: databases.create_database,
             ApiKey.ALTER_DATABASE: databases.alter_database,
             ApiKey.DROP_DATABASE: databases.drop_database,
@@ -110,6 +110,7 @@ class CoordinatorService:
             ApiKey.DECIDE_STAGED: staged.decide_staged,
             ApiKey.GET_STAGED_COMMIT: staged.get_staged_commit,
         }
+        return {**self._shared.apis(), **guarded(environment, handlers)}
 
     async def run_background(self) -> None:
         """Partitions at their interval, expired records at theirs; runs until it is cancelled."""

@@ -27,6 +27,7 @@ from fluss.server.network import stepping
 from fluss.server.network.buffers import Lease
 from fluss.server.network.quiet_log import QuietLog
 from fluss.server.network.service import USER_TYPE, Handler, ProduceRequest, RequestContext, Service
+from fluss.server.security.permissions import rule_of
 
 if TYPE_CHECKING:
     from fluss.server.network.connection import Connection
@@ -59,6 +60,7 @@ class Dispatcher:
         self._quiet_log = quiet_log
         self._routes: dict[int, _Route] = {}
         for key, handler in service.apis().items():
+            rule_of(key)  # A key without a declared permission is not served.
             api = APIS[ApiKey(key)]
             self._routes[int(key)] = _Route(
                 handler, api.min_version, api.max_version, api.request, _SPLITS.get(int(key))

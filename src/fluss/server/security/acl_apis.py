@@ -40,7 +40,7 @@ class AclApis:
             acl=[
                 _message(acl)
                 for acl in self._environment.catalog.acls
-                if matches(acl) and self._environment.authorizer.allows(context, Operation.DESCRIBE, _resource_of(acl))
+                if matches(acl) and self._environment.authorizer.permits(context, _resource_of(acl))
             ]
         )
 
@@ -59,8 +59,9 @@ class AclApis:
         return response
 
     def _check_may_change(self, context: RequestContext, acls: Iterable[Acl]) -> None:
+        """ALL on what each permission is about. Filters may match what the caller cannot see, so it is not named."""
         for acl in acls:
-            self._environment.authorizer.check(context, Operation.ALL, _guard_of(acl))
+            self._environment.authorizer.check_unnamed(context, _guard_of(acl))
 
     def _begin(self) -> None:
         if not self._environment.authorizer.enabled:

@@ -92,7 +92,7 @@ class LimitScanApi:
         entry = self._registry.table(request.table_id)
         if entry is None:
             return  # Looking for the bucket tells.
-        error = self._access.read_error(context, entry.path)
+        error = self._access.error(context, entry.path)
         if error is not None:
             raise error
         if request.limit <= 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.offsets import load_offsets
@@ -19,6 +20,8 @@ from fluss.server.coordinator.lake.work import LakeWork
 from fluss.server.tablet.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 OFFSETS_SUFFIX = ".offsets"
 UNUSED_FILE_AGE_MS = 7 * 24 * 3600 * 1000
@@ -35,6 +38,10 @@ class OffsetsFiles:
         """Where the files of a table are."""
         path = entry.path
         return f"{self._store.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}/metadata"
+
+    async def run(self, doing: str, work: Callable[[], T]) -> T:
+        """Other work with files, away from the event loop."""
+        return await self._work.run(doing, work)
 
     async def write(self, entry: TableEntry, document: str) -> str:
         """A new file, on disk when this returns; its address."""

@@ -80,7 +80,7 @@ class LookupApi:
         if not request.HasField("acks") or request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
             raise FlussError("a lookup that inserts needs acks -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
         entry = reads.registry.table(request.table_id)
-        error = reads.access.write_error(context, entry.path) if entry is not None else None
+        error = reads.access.insert_error(context, entry.path) if entry is not None else None
         if error is not None:
             raise error
 
