@@ -14,6 +14,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.permissions import CLUSTER_NAME, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.embedded import EmbeddedCluster
 from fluss.server.network.dispatch import Dispatcher
 from fluss.server.security.permissions import PERMISSIONS, Refusal
 from tests.support.apache_fluss import jaas_config
@@ -47,7 +48,7 @@ SEEN: dict[ApiKey, Callable[[Any, str], bool]] = {
 class Guarded:
     """A server with permissions, and a connection of every user to each of its roles."""
 
-    def __init__(self, stack: ExitStack, cluster: fluss.EmbeddedCluster) -> None:
+    def __init__(self, stack: ExitStack, cluster: EmbeddedCluster) -> None:
         self._stack = stack
         self.admin = stack.enter_context(WireClient.connect(cluster.bootstrap_servers))
         self.table_ids = {database: self._create(database) for database in DATABASES}

@@ -115,6 +115,7 @@ class CoordinatorService:
     async def run_background(self) -> None:
         """Partitions at their interval, expired records at theirs; runs until it is cancelled."""
         await asyncio.gather(
+            self._lake_files.check_store(),
             self._repeat(self.auto_partitioner.update_all, self._config.auto_partition_check_interval_ms),
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),

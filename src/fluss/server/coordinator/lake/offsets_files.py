@@ -39,6 +39,18 @@ class OffsetsFiles:
         path = entry.path
         return f"{self._store.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}/metadata"
 
+    async def check_store(self) -> None:
+        """Say at once what would otherwise be noticed when the first segment is to be copied, hours later."""
+        try:
+            await self._work.run(f"opening remote.data.dir {self._store.root}", self._store.check_reachable)
+        except (OSError, FlussError) as error:
+            logger.warning(
+                "remote.data.dir %s cannot be used: %s. Rows stay on the local disk until it can; check its "
+                "address and keys (s3.endpoint, s3.access-key, ...)",
+                self._store.root,
+                error,
+            )
+
     async def run(self, doing: str, work: Callable[[], T]) -> T:
         """Other work with files, away from the event loop."""
         return await self._work.run(doing, work)
