@@ -58,7 +58,7 @@ class Target(ABC):
         """Do what a case wants: disturb the server, or what pyfluss has no call for.
 
         "crash", "restart", "add_column DATABASE TABLE COLUMN", "grant USER OPERATION DATABASE TABLE",
-        "tiered DATABASE TABLE" (give a table of id and name a lake and 100 rows; Apache Fluss does not ask for them)
+        "tiered DATABASE TABLE" (give a table of id and name 100 rows; Apache Fluss tiers what is not there)
         "lake_snapshot DATABASE TABLE ID OFFSET..." (a tiered table, one offset per bucket)
         """
         words = what.split()
@@ -68,7 +68,7 @@ class Target(ABC):
             _grant(self.settings()["bootstrap"], *words[1:])
         elif words[0] == "tiered":
             if not isinstance(self, ApacheTarget):
-                _make_tiered(self.settings()["bootstrap"], *words[1:])
+                _append_rows(self.settings()["bootstrap"], *words[1:])
         elif words[0] == "lake_snapshot":
             lake_snapshot(self.settings()["bootstrap"], *words[1:])
         else:
@@ -214,11 +214,9 @@ def _grant(bootstrap: str, user: str, operation: str, database: str, table: str)
         client.call(ApiKey.CREATE_ACLS, request)
 
 
-def _make_tiered(bootstrap: str, database: str, table: str) -> None:
+def _append_rows(bootstrap: str, database: str, table: str) -> None:
     with fluss.connect(bootstrap) as db:
-        name = f"{database}.{table}"
-        db.alter_table(name, set_properties={"table.datalake.enabled": "true"})
-        db.append(name, [{"id": number, "name": "x"} for number in range(100)])
+        db.append(f"{database}.{table}", [{"id": number, "name": "x"} for number in range(100)])
 
 
 def lake_snapshot(bootstrap: str, database: str, table: str, snapshot_id: str, *offsets: str) -> None:

@@ -149,6 +149,11 @@ class ExpiringRecords:
                     ErrorCode.STORAGE_EXCEPTION,
                 )
 
+    def total_bytes(self) -> int:
+        """The size of all documents, expired ones that are not purged yet included."""
+        statement = f"SELECT ifnull(sum(length({self._value})), 0) FROM {self._table}"
+        return int(self._file.connection.execute(statement).fetchone()[0])
+
     def delete(self, key: str) -> None:
         """Remove a document; absent is no error."""
         with self._file.transaction() as connection:

@@ -93,6 +93,11 @@ class Authorizer:
             return True
         return any(self._matches(acl, context, _operation(context)) for acl in self._catalog.acls)
 
+    def check_any(self, context: RequestContext) -> None:
+        """Raise code 48 unless the principal has the permission that the API key needs on anything at all."""
+        if not self.permits_any(context):
+            raise _refused(context, "anything")
+
     def check(self, context: RequestContext, resource: Resource) -> None:
         """Raise code 48 unless the request may do what its API key is for. The request names the resource itself."""
         if not self.permits(context, resource):

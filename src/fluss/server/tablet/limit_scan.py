@@ -65,13 +65,16 @@ class LimitScanApi:
             request.table_id, request.partition_id if request.HasField("partition_id") else None, request.bucket_id
         )
 
+        try:
+            self._check(context, request)
+        except FlussError as error:
+            return pb.LimitScanResponse(error_code=error.error_code, error_message=error.message)
         entry = self._registry.table(request.table_id)
         if entry is not None and entry.has_primary_key:
-            return self._scan_kv(context, request, bucket)
+            return self._scan_kv(request, bucket)
 
         def answer() -> Reply:
             try:
-                self._check(context, request)
                 log, _ = self._registry.find(bucket).opened()
                 pieces = tail_pieces(log, request.limit)
             except FlussError as error:
@@ -80,9 +83,8 @@ class LimitScanApi:
 
         return self._registry.when_open([bucket], answer)
 
-    async def _scan_kv(self, context: RequestContext, request: pb.LimitScanRequest, bucket: TableBucket) -> Reply:
+    async def _scan_kv(self, request: pb.LimitScanRequest, bucket: TableBucket) -> Reply:
         try:
-            self._check(context, request)
             await self._kv_reads.settled([bucket])
             return await first_rows(self._kv_reads, bucket, request.limit)
         except FlussError as error:
