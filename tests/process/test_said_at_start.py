@@ -39,6 +39,7 @@ def test_a_store_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
         wait_until(lambda: "remote.data.dir s3://bucket/path cannot be used" in server.log_text(), "it is said")
 
 
+@pytest.mark.all
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with ServerProcess(tmp_path / "data", config={"remote.data.dir": str(tmp_path / "file" / "remote")}) as server:
