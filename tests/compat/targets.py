@@ -68,7 +68,7 @@ class Target(ABC):
             _grant(self.settings()["bootstrap"], *words[1:])
         elif words[0] == "tiered":
             if not isinstance(self, ApacheTarget):
-                _append_rows(self.settings()["bootstrap"], *words[1:])
+                append_rows(self.settings()["bootstrap"], *words[1:])
         elif words[0] == "lake_snapshot":
             lake_snapshot(self.settings()["bootstrap"], *words[1:])
         else:
@@ -214,7 +214,8 @@ def _grant(bootstrap: str, user: str, operation: str, database: str, table: str)
         client.call(ApiKey.CREATE_ACLS, request)
 
 
-def _append_rows(bootstrap: str, database: str, table: str) -> None:
+def append_rows(bootstrap: str, database: str, table: str) -> None:
+    """100 rows of id and name: what the lake has must have been written."""
     with fluss.connect(bootstrap) as db:
         db.append(f"{database}.{table}", [{"id": number, "name": "x"} for number in range(100)])
 

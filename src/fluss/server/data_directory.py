@@ -99,8 +99,7 @@ def keep_files_private(config: ServerConfig) -> None:
 
 def _open_locked(path: Path) -> int:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if path.stat().st_mode & 0o077:
             logger.warning("other users can look into data directory %s: chmod 700 keeps them out", path)
         descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -46,9 +46,13 @@ class RemoteStore:
     def check_reachable(self) -> None:
         """OSError or FlussError when nothing could be stored here now."""
         if self.is_local:
-            os.makedirs(self.root, exist_ok=True)
-            if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
-                raise PermissionError(f"directory {self.root} is not writable")
+            directory = Path(self.root)
+            while not directory.exists():
+                directory = directory.parent
+            if not directory.is_dir():
+                raise NotADirectoryError(f"{directory} is not a directory")
+            if not os.access(directory, os.W_OK | os.X_OK):
+                raise PermissionError(f"directory {directory} is not writable")
             return
         filesystem, path = self._resolve(self.root)
         bucket = path.partition("/")[0]
