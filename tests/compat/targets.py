@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import fluss
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.support.apache_fluss import ApacheFluss, jaas_config
@@ -57,6 +58,7 @@ class Target(ABC):
         """Do what a case wants: disturb the server, or what pyfluss has no call for.
 
         "crash", "restart", "add_column DATABASE TABLE COLUMN", "grant USER OPERATION DATABASE TABLE",
+        "tiered DATABASE TABLE" (give a table of id and name 100 rows; Apache Fluss tiers what is not there)
         "lake_snapshot DATABASE TABLE ID OFFSET..." (a tiered table, one offset per bucket)
         """
         words = what.split()
@@ -64,6 +66,9 @@ class Target(ABC):
             _add_column(self.settings()["bootstrap"], *words[1:])
         elif words[0] == "grant":
             _grant(self.settings()["bootstrap"], *words[1:])
+        elif words[0] == "tiered":
+            if not isinstance(self, ApacheTarget):
+                append_rows(self.settings()["bootstrap"], *words[1:])
         elif words[0] == "lake_snapshot":
             lake_snapshot(self.settings()["bootstrap"], *words[1:])
         else:
@@ -207,6 +212,12 @@ def _grant(bootstrap: str, user: str, operation: str, database: str, table: str)
     )
     with WireClient.connect(bootstrap) as client:
         client.call(ApiKey.CREATE_ACLS, request)
+
+
+def append_rows(bootstrap: str, database: str, table: str) -> None:
+    """100 rows of id and name: what the lake has must have been written."""
+    with fluss.connect(bootstrap) as db:
+        db.append(f"{database}.{table}", [{"id": number, "name": "x"} for number in range(100)])
 
 
 def lake_snapshot(bootstrap: str, database: str, table: str, snapshot_id: str, *offsets: str) -> None:

@@ -1,4 +1,8 @@
-"""The calls of a tiering service have the same answers everywhere; none of them needs a lake behind it."""
+"""The calls of a tiering service have the same answers everywhere.
+
+Apache Fluss takes snapshots of tables without a lake and offsets of rows that do not exist; ours refuses both, so there
+the tables have a lake and rows.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +30,26 @@ def calls(connection: fluss.FlussConnection) -> TieringCalls:
 
 
 @pytest.fixture
-def make_table(connection: fluss.FlussConnection, table_name: str) -> Callable[..., Made]:
-    """A table of three buckets; its path and id."""
+def make_table(connection: fluss.FlussConnection, table_name: str, target: Target) -> Callable[..., Made]:
+    """A table of three buckets with some rows in each; its path and id."""
 
-    def make(partition_keys: list[str] | None = None) -> Made:
+    def make(partition_keys: list[str] | None = None, *, lake: bool = True) -> Made:
         async def create() -> int:
             admin = connection.get_admin()
             descriptor = fluss.TableDescriptor(
-                fluss.Schema(SCHEMA), bucket_count=3, partition_keys=partition_keys or None
+                fluss.Schema(SCHEMA),
+                bucket_count=3,
+                bucket_keys=["id"],
+                partition_keys=partition_keys or None,
+                properties={} if target.is_apache or not lake else {"table.datalake.enabled": "true"},
             )
             await admin.create_table(path, descriptor)
+            if partition_keys:
+                await admin.create_partition(path, {"dt": "x"})
+            if not target.is_apache:
+                writer = (await connection.get_table(path)).new_append().create_writer()
+                writer.write_arrow(pa.table({"id": pa.array(range(100), pa.int32()), "dt": ["x"] * 100}))
+                await writer.flush()
             return (await admin.get_table_info(path)).table_id
 
         path = fluss.TablePath("fluss", table_name)
@@ -98,7 +112,6 @@ def test_partitions(connection: fluss.FlussConnection, calls: TieringCalls, make
 
     async def partition() -> int:
         admin = connection.get_admin()
-        await admin.create_partition(path, {"dt": "x"})
         (found,) = await admin.list_partition_infos(path)
         return found.partition_id
 
@@ -116,7 +129,7 @@ def test_what_is_not_there(calls: TieringCalls, make_table: Callable[..., Made])
 
 
 def test_heartbeats(calls: TieringCalls, make_table: Callable[..., Made]) -> None:
-    path, table_id = make_table()  # without a lake
+    path, table_id = make_table(lake=False)
     answer = calls.heartbeat()
     assert answer.table is None
     table = TieringTable(table_id, path, 1, answer.coordinator_epoch)
@@ -141,3 +154,15 @@ def test_the_form_of_before_0_9(
     answer = connection._session.run(cluster.call_coordinator(ApiKey.COMMIT_LAKE_TABLE_SNAPSHOT, request))
     assert [(each.table_id, each.error_message) for each in answer.table_resp] == [(table_id, "")]
     assert offsets_of(calls, path) == (3, {(None, 0): 4})
+
+
+def test_what_a_service_says_is_compared_with_the_table(
+    calls: TieringCalls, make_table: Callable[..., Made], target: Target
+) -> None:
+    if target.is_apache:
+        pytest.skip("Apache Fluss believes what tiering services say")
+    path, table_id = make_table()
+    bucket = TableBucket(table_id, None, 0)
+    code = code_of(lambda: calls.prepare(table_id, path, {bucket: 101}))
+    assert code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
+    assert calls.snapshot(path) is None

@@ -20,7 +20,7 @@ import fluss.aio
 from tests.compat import cases as case_package
 from tests.compat.cases import kit
 from tests.compat.cases.kit import Case, Context, registered
-from tests.compat.targets import lake_snapshot
+from tests.compat.targets import append_rows, lake_snapshot
 from tests.support.targets import Target
 from tests.support.waiting import patience
 
@@ -92,6 +92,10 @@ def test_case(case: Case, target: Target) -> None:
         verb, database, table, *rest = what.split()
         if verb == "lake_snapshot":
             lake_snapshot(target.bootstrap_servers, database, table, *rest)
+            return
+        if verb == "tiered":
+            if not target.is_apache:
+                append_rows(target.bootstrap_servers, database, table)
             return
         assert verb == "add_column", what
         (column,) = rest

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fluss.errors import FlussError
+from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.server.catalog import Catalog, CatalogStore
@@ -20,6 +21,8 @@ from fluss.server.config import ServerConfig
 from fluss.server.coordinator.service import CoordinatorService
 from fluss.server.network.service import RequestContext
 from fluss.server.shared_apis import SharedApis
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.checkpoint import Checkpoint, encode_checkpoint, write_checkpoint
 from fluss.server.topology import Topology
 
 NOON_2024_09_19_MS = 1_726_747_200_000
@@ -127,6 +130,19 @@ class CoordinatorHarness:
         answer = self.call(ApiKey.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path(name)))
         assert isinstance(answer, pb.GetTableInfoResponse)
         return answer
+
+    def written_logs(self, end_offset: int = 1000) -> None:
+        """What tablets leave behind: the logs of all buckets are written up to there."""
+        content = encode_checkpoint(Checkpoint(0, end_offset, 0, 0, 0, 0, 0))
+        self.catalog.refresh()
+        for entry in self.catalog.tables():
+            partitions = [partition.partition_id for partition in entry.partitions.values()]
+            for partition_id in partitions if entry.is_partitioned else [None]:
+                for bucket_id in range(entry.bucket_count):
+                    bucket = TableBucket(entry.table_id, partition_id, bucket_id)
+                    directory = self.config.data_dir / self.catalog.directory(bucket)
+                    directory.mkdir(parents=True, exist_ok=True)
+                    write_checkpoint(FileSystem(), str(directory), content)
 
     def table_node(self, name: str) -> Any:
         return json.loads(self.table_info(name).table_json)

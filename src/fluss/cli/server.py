@@ -103,12 +103,13 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _supervise(config: ServerConfig, name_process: Callable[[str], None]) -> int:
-    from fluss.server.data_directory import DataDirectory
+    from fluss.server.data_directory import DataDirectory, keep_files_private
     from fluss.server.process import run_role
     from fluss.server.roles import role_names
     from fluss.server.sockets import open_sockets
     from fluss.server.supervisor import Supervisor
 
+    keep_files_private(config)
     directory = DataDirectory(config.data_dir)
     try:
         sockets = open_sockets(config, directory)

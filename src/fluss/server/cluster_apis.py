@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.config import REDACTED
 from fluss.server.config_options import is_secret
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import CLUSTER
 
 INITIAL_SOURCE = "INITIAL_SERVER_CONFIG"
 DYNAMIC_SOURCE = "DYNAMIC_SERVER_CONFIG"
@@ -26,7 +24,6 @@ class ClusterApis:
     ) -> pb.DescribeClusterConfigsResponse:
         """Configured options and those set at run time, which win; secrets are stars."""
         self._environment.catalog.refresh()
-        self._environment.authorizer.check(context, Operation.DESCRIBE, CLUSTER)
         dynamic = self._environment.catalog.cluster_config
         response = pb.DescribeClusterConfigsResponse()
         for key, value in sorted(self._environment.config.public_values().items()):
@@ -42,7 +39,6 @@ class ClusterApis:
     ) -> pb.GetClusterHealthResponse:
         """One replica per bucket; a dead tablet is started again at once, so every bucket has its leader."""
         self._environment.catalog.refresh()
-        self._environment.authorizer.check(context, Operation.DESCRIBE, CLUSTER)
         buckets = sum(
             entry.bucket_count * (len(entry.partitions) if entry.is_partitioned else 1)
             for entry in self._environment.catalog.tables()

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import parse_boolean, parse_duration_ms, parse_int, parse_memory_size
+from fluss.server.config_file import read_config_file
 from fluss.server.config_option import Kind, Option
 from fluss.server.config_options import FAMILIES, OPTIONS, family_of, is_secret
 from fluss.server.listeners import (
@@ -26,6 +27,7 @@ from fluss.server.listeners import (
     DEFAULT_LISTENER_NAME,
     Listener,
     build_listeners,
+    check_access_control,
     parse_address,
     parse_listeners,
     parse_protocol_map,
@@ -35,8 +37,8 @@ from fluss.server.security.sasl import Credentials
 
 logger = logging.getLogger(__name__)
 
-# A larger file is not a configuration; reading it would only waste memory.
-CONFIG_FILE_LIMIT_BYTES = 1 << 20
+# What pyarrow's file systems know.
+REMOTE_SCHEMES = frozenset({"file", "s3", "s3a", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
 TABLET_COUNT_LIMIT = 256
 # Apache Fluss takes the options of its S3 library by three prefixes and two spellings; here one name stands for all.
 _S3_PREFIXES = ("fs.s3a.", "s3a.", "s3.")
@@ -154,45 +156,6 @@ class ServerConfig:
         return {name: value for name, value in self.values.items() if name.startswith(prefix)}
 
 
-def read_config_file(path: Path) -> dict[str, str]:
-    """The options of a YAML file as texts: nested maps become dotted names, lists become comma-separated texts."""
-    import yaml  # Only servers with a configuration file need it.
-
-    try:
-        with path.open("rb") as file:
-            content = file.read(CONFIG_FILE_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise _invalid(f"configuration file {path} cannot be read: {error.strerror or error}") from error
-    if len(content) > CONFIG_FILE_LIMIT_BYTES:
-        raise _invalid(f"configuration file {path} is larger than {CONFIG_FILE_LIMIT_BYTES} bytes")
-    try:
-        # The base loader keeps every scalar as text, as the options want it.
-        document = yaml.load(content, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}" if mark else "somewhere"
-        problem = getattr(error, "problem", None) or "not text"
-        raise _invalid(f"configuration file {path} is not valid YAML, {where}: {problem}") from error
-    if document in (None, ""):
-        return {}
-    if not isinstance(document, dict):
-        raise _invalid(f"configuration file {path} must hold lines of 'option: value'")
-    return _flatten(document, "")
-
-
-def _flatten(document: Mapping[Any, Any], prefix: str) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for key, value in document.items():
-        name = f"{prefix}{key}".strip()
-        if isinstance(value, dict):
-            values.update(_flatten(value, f"{name}."))
-        elif isinstance(value, list):
-            values[name] = ",".join(str(item) for item in value)
-        elif str(value).strip():
-            values[name] = str(value).strip()
-    return values
-
-
 def _override_addresses(values: dict[str, str], given: dict[str, str]) -> None:
     """Let ``--bind HOST:PORT`` move the one listener of the file; with several it cannot know which is meant."""
     address = given.get("bind.listeners")
@@ -223,13 +186,14 @@ def from_values(values: Mapping[str, str]) -> ServerConfig:
     _limit_replicas_and_tablets(fields)
     data_dir = _data_dir(values)
     listeners, internal = _listeners(values)
+    check_access_control(bool(fields["authorizer_enabled"]), listeners, internal)
     mechanisms = read_mechanisms(values, listeners)
     enabled = values.get("datalake.enabled")
     parse_value(OPTIONS["authorizer.type"], values.get("authorizer.type", "default"))
     return ServerConfig(
         **fields,
         data_dir=data_dir,
-        remote_data_dir=_first_of(values, "remote.data.dir", "remote.data.dirs") or str(data_dir / "remote"),
+        remote_data_dir=_remote_data_dir(values, data_dir),
         listeners=listeners,
         internal_listener=internal,
         datalake_enabled=None if enabled is None else bool(parse_value(OPTIONS["datalake.enabled"], enabled)),
@@ -323,6 +287,17 @@ def _data_dir(values: Mapping[str, str]) -> Path:
         text = str(Path(tempfile.gettempdir()) / "fluss-data")
         logger.warning("no data directory given, %s is used, which the system may clear; use --data DIR", text)
     return Path(text).expanduser().absolute()
+
+
+def _remote_data_dir(values: Mapping[str, str], data_dir: Path) -> str:
+    text = _first_of(values, "remote.data.dir", "remote.data.dirs") or str(data_dir / "remote")
+    scheme, separator, _ = text.partition(":/")
+    if separator and scheme not in REMOTE_SCHEMES:
+        raise _invalid(
+            f"remote.data.dir: {text!r} has the scheme {scheme!r}, which this server does not know; use a directory, "
+            "or an address that begins with s3://"
+        )
+    return text
 
 
 def _listeners(values: Mapping[str, str]) -> tuple[tuple[Listener, ...], str]:

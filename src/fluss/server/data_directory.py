@@ -4,6 +4,9 @@ The lock is an advisory ``flock`` on ``DIR/LOCK``. It belongs to the open file, 
 held until the supervisor *and* every child are gone: a server whose supervisor was killed cannot be overtaken by a new
 one while an old tablet still writes. Nothing about a dead owner has to be cleaned up; the file's text (the owner's
 process id) is only for messages. Called by the supervisor before it forks, or by the embedding program's thread.
+
+Rows and permissions are in here, so other users of the machine are kept out: a new directory has mode 0700 and files
+have 0600. The mode of a directory that somebody made is theirs; the server only says so if it is open.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from fluss.server.catalog.database_file import (
     stored_format_version,
 )
 from fluss.server.catalog.safety_copies import copy_before_upgrade
+from fluss.server.config import ServerConfig
 from fluss.server.start_check import check_tables
 
 logger = logging.getLogger(__name__)
@@ -93,10 +97,24 @@ class DataDirectory:
             logger.warning("the ports are not remembered for the next start: %s", error)
 
 
+def keep_files_private(config: ServerConfig) -> None:
+    """New files of this process, those of libraries included, are for its own user.
+
+    Not where files are for others too: a local `remote.data.dir` or warehouse outside of the data directory, which
+    clients read that may run as other users.
+    """
+    places = [config.remote_data_dir, *config.values_with_prefix("datalake.").values()]
+    local = [place.removeprefix("file:") for place in places if place.startswith(("/", "file:"))]
+    if all(Path(place).is_relative_to(config.data_dir) for place in local):
+        os.umask(0o077)
+
+
 def _open_locked(path: Path) -> int:
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.stat().st_mode & 0o077:
+            logger.warning("other users can look into data directory %s: chmod 700 keeps them out", path)
+        descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise FlussError(
             f"data directory {path} cannot be used: {error.strerror or error}", ErrorCode.INVALID_CONFIG_EXCEPTION

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TablePath
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.catalog.store import table_missing
 from fluss.server.config import ServerConfig
-from fluss.server.network.service import RequestContext
 from fluss.server.security.authorizer import Authorizer
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES
@@ -52,10 +50,9 @@ class Environment:
                 ErrorCode.DISK_WRITE_LOCKED,
             )
 
-    def described_table(self, context: RequestContext, path: TablePath) -> TableEntry:
-        """Refresh, check DESCRIBE, and find the table: how every read-only call about a table begins."""
+    def fresh_table(self, path: TablePath) -> TableEntry:
+        """Refresh and find the table: how every read-only call about a table begins."""
         self.catalog.refresh()
-        self.authorizer.check_table(context, Operation.DESCRIBE, path)
         return self.table(path)
 
 

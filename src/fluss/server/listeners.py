@@ -115,6 +115,17 @@ def build_listeners(
     return tuple(listeners)
 
 
+def check_access_control(enabled: bool, listeners: Sequence[Listener], internal: str) -> None:
+    """Refuse ACLs that nothing is checked against: what comes in on the internal listener is trusted."""
+    if enabled and all(listener.name == internal for listener in listeners):
+        raise _invalid(
+            f"authorizer.enabled is true, but {internal} is the only listener, and it is the internal one, where "
+            "everything is allowed to everybody. Add a listener for clients, for example bind.listeners: "
+            f"'{internal}://127.0.0.1:9123, CLIENT://0.0.0.0:9223' with security.protocol.map: 'CLIENT:sasl', and keep "
+            f"{internal} away from them; or set authorizer.enabled to false"
+        )
+
+
 def bind(listener: Listener, port: int) -> socket.socket:
     """Bind and listen. Port 0 lets the kernel choose. Raises FlussError with the address and what to do."""
     address = format_address(listener.host, port)

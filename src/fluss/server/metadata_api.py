@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import PartitionEntry, TableEntry
 from fluss.server.catalog.store import partition_missing
@@ -26,22 +25,19 @@ class MetadataApi:
         self._environment = environment
 
     def get_metadata(self, context: RequestContext, request: pb.MetadataRequest) -> pb.MetadataResponse:
-        """Any element that cannot be found fails the whole request; what may not be seen is left out."""
+        """Any element that cannot be found fails the whole request; what may not be seen is left out, found or not."""
         self._environment.catalog.refresh()
         response = pb.MetadataResponse()
         self._add_nodes(response, context.listener)
-        tables = self._tables(request)
+        tables = self._tables(context, request)
         for entry in tables.values():
-            if self._visible(context, entry.path):
-                self._add_table(response, entry)
-        for entry, partition in self._partitions(request, tables):
-            if self._visible(context, entry.path):
-                self._add_partition(response, entry, partition)
+            self._add_table(response, entry)
+        for entry, partition in self._partitions(context, request, tables):
+            self._add_partition(response, entry, partition)
         return response
 
     def _visible(self, context: RequestContext, path: TablePath) -> bool:
-        authorizer = self._environment.authorizer
-        return not authorizer.enabled or authorizer.allows(context, Operation.DESCRIBE, table_resource(path))
+        return self._environment.authorizer.permits(context, table_resource(path))
 
     def _add_nodes(self, response: pb.MetadataResponse, listener: str) -> None:
         topology = self._environment.topology
@@ -56,7 +52,7 @@ class MetadataApi:
                 if self._environment.config.rack is not None:
                     node.rack = self._environment.config.rack
 
-    def _tables(self, request: pb.MetadataRequest) -> dict[TablePath, TableEntry]:
+    def _tables(self, context: RequestContext, request: pb.MetadataRequest) -> dict[TablePath, TableEntry]:
         """The tables asked for. A partition path without a partition name means the table itself."""
         paths = [TablePath(path.database_name, path.table_name) for path in request.table_path]
         paths += [
@@ -64,10 +60,10 @@ class MetadataApi:
             for path in request.partitions_path
             if not path.HasField("partition_name")
         ]
-        return {path: self._environment.table(path) for path in paths}
+        return {path: self._environment.table(path) for path in paths if self._visible(context, path)}
 
     def _partitions(
-        self, request: pb.MetadataRequest, tables: dict[TablePath, TableEntry]
+        self, context: RequestContext, request: pb.MetadataRequest, tables: dict[TablePath, TableEntry]
     ) -> Iterable[tuple[TableEntry, PartitionEntry]]:
         catalog = self._environment.catalog
         found: dict[int, tuple[TableEntry, PartitionEntry]] = {}
@@ -75,6 +71,8 @@ class MetadataApi:
             if not physical_path.HasField("partition_name"):
                 continue
             path = TablePath(physical_path.database_name, physical_path.table_name)
+            if not self._visible(context, path):
+                continue
             entry = catalog.table(path)
             partition = None if entry is None else entry.partitions.get(physical_path.partition_name)
             if entry is None or partition is None:
@@ -82,6 +80,8 @@ class MetadataApi:
             found[partition.partition_id] = (entry, partition)
         for partition_id in request.partitions_id:
             pair = catalog.partition_by_id(partition_id)
+            if pair is not None and not self._visible(context, pair[0].path):
+                continue
             # With tables in the request an id must belong to one of them: clients panic over strange table ids.
             if pair is None or (tables and pair[0].path not in tables):
                 raise _unknown_partition_id(partition_id, tables)

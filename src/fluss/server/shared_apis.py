@@ -16,7 +16,6 @@ from fluss.model.descriptor import (
 )
 from fluss.model.names import DEFAULT_DATABASE, HISTORICAL_PARTITION
 from fluss.model.paths import TablePath
-from fluss.model.permissions import Operation
 from fluss.model.properties import DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_PROPERTY_PREFIX
 from fluss.model.schema import schema_to_json
 from fluss.protocol import fluss_api_pb2 as pb
@@ -31,6 +30,7 @@ from fluss.server.metadata_api import MetadataApi
 from fluss.server.network.service import Handler, RequestContext
 from fluss.server.security.acl_apis import AclApis
 from fluss.server.security.authorizer import database_resource, table_resource
+from fluss.server.security.guard import guarded
 from fluss.server.snapshot_apis import SnapshotApis
 from fluss.server.topology import Topology
 
@@ -45,7 +45,7 @@ class SharedApis:
         """The handlers by API key."""
         cluster = ClusterApis(self.environment)
         snapshots = SnapshotApis(self.environment)
-        return {
+        handlers: Mapping[int, Handler] = {
             ApiKey.LIST_DATABASES: self.list_databases,
             ApiKey.GET_DATABASE_INFO: self.get_database_info,
             ApiKey.DATABASE_EXISTS: self.database_exists,
@@ -63,6 +63,7 @@ class SharedApis:
             ApiKey.DESCRIBE_CLUSTER_CONFIGS: cluster.describe_cluster_configs,
             ApiKey.GET_CLUSTER_HEALTH: cluster.get_cluster_health,
         }
+        return guarded(self.environment, handlers)
 
     # Databases
 
@@ -83,14 +84,13 @@ class SharedApis:
         return response
 
     def _database_visible(self, context: RequestContext, name: str) -> bool:
-        return self.environment.authorizer.allows(context, Operation.DESCRIBE, database_resource(name))
+        return self.environment.authorizer.permits(context, database_resource(name))
 
     def get_database_info(
         self, context: RequestContext, request: pb.GetDatabaseInfoRequest
     ) -> pb.GetDatabaseInfoResponse:
         self.environment.catalog.refresh()
         name = request.database_name
-        self.environment.authorizer.check(context, Operation.DESCRIBE, database_resource(name))
         entry = self.environment.catalog.database(name)
         if entry is None:
             raise database_missing(name)
@@ -112,8 +112,9 @@ class SharedApis:
     def list_tables(self, context: RequestContext, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
         catalog = self.environment.catalog
         catalog.refresh()
-        if catalog.database(request.database_name) is None:
-            raise database_missing(request.database_name)
+        name = request.database_name
+        if catalog.database(name) is None and self._database_visible(context, name):
+            raise database_missing(name)  # others see no difference to a database that is not theirs
         return pb.ListTablesResponse(
             table_name=[
                 entry.path.table_name
@@ -123,10 +124,10 @@ class SharedApis:
         )
 
     def _table_visible(self, context: RequestContext, path: TablePath) -> bool:
-        return self.environment.authorizer.allows(context, Operation.DESCRIBE, table_resource(path))
+        return self.environment.authorizer.permits(context, table_resource(path))
 
     def get_table_info(self, context: RequestContext, request: pb.GetTableInfoRequest) -> pb.GetTableInfoResponse:
-        entry = self.environment.described_table(context, table_path(request.table_path))
+        entry = self.environment.fresh_table(table_path(request.table_path))
         return pb.GetTableInfoResponse(
             table_id=entry.table_id,
             schema_id=entry.schema_id,
@@ -150,7 +151,6 @@ class SharedApis:
     def get_table_schema(self, context: RequestContext, request: pb.GetTableSchemaRequest) -> pb.GetTableSchemaResponse:
         path = table_path(request.table_path)
         self.environment.catalog.refresh()
-        self.environment.authorizer.check_table(context, Operation.DESCRIBE, path)
         entry = self.environment.catalog.table(path)
         schema_id = request.schema_id if request.HasField("schema_id") else entry.schema_id if entry else 0
         schema = entry.schemas.get(schema_id) if entry else None
@@ -170,7 +170,7 @@ class SharedApis:
     def list_partition_infos(
         self, context: RequestContext, request: pb.ListPartitionInfosRequest
     ) -> pb.ListPartitionInfosResponse:
-        entry = self.environment.described_table(context, table_path(request.table_path))
+        entry = self.environment.fresh_table(table_path(request.table_path))
         check_partitioned(entry)
         partitions = [partition for partition in entry.partitions.values() if partition.name != HISTORICAL_PARTITION]
         wanted = partition_spec(request.partial_partition_spec)

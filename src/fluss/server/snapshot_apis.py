@@ -11,7 +11,6 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.offsets import load_offsets
 from fluss.model.descriptor import dump_json
 from fluss.model.paths import TableBucket
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_missing
@@ -39,7 +38,7 @@ class SnapshotApis:
         self, context: RequestContext, request: pb.GetLatestKvSnapshotsRequest
     ) -> pb.GetLatestKvSnapshotsResponse:
         """One entry per bucket; without a snapshot id if there is none."""
-        entry = self._environment.described_table(context, table_path(request.table_path))
+        entry = self._environment.fresh_table(table_path(request.table_path))
         check_primary_key(entry)
         response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
         partition_id: int | None = None
@@ -70,7 +69,6 @@ class SnapshotApis:
     ) -> pb.GetKvSnapshotMetadataResponse:
         """Where the files of a snapshot are, and under which names they are a database."""
         self._environment.catalog.refresh()
-        self._environment.authorizer.check_table_id(context, Operation.DESCRIBE, request.table_id)
         partition_id = request.partition_id if request.HasField("partition_id") else None
         bucket = TableBucket(request.table_id, partition_id, request.bucket_id)
         snapshot = self._environment.catalog.store.kv_snapshots.find(bucket, request.snapshot_id)
@@ -89,7 +87,7 @@ class SnapshotApis:
         self, context: RequestContext, request: pb.GetLakeSnapshotRequest
     ) -> pb.GetLakeSnapshotResponse:
         """The newest snapshot, the newest readable one, or the one of an id, with the offsets of its buckets."""
-        entry = self._environment.described_table(context, table_path(request.table_path))
+        entry = self._environment.fresh_table(table_path(request.table_path))
         has_id = request.HasField("snapshot_id")
         if has_id and request.readable:
             raise FlussError(
@@ -119,8 +117,9 @@ class SnapshotApis:
     ) -> pb.GetFileSystemSecurityTokenResponse:
         """How clients open remote segments: nothing is needed for local files.
 
-        The server's own S3 keys are never handed out, since anyone who may connect gets this answer; an operator
-        gives clients keys of their own (read-only ones) with `s3.client.access-key` and `s3.client.secret-key`.
+        The server's own S3 keys are never handed out, since every reader gets this answer; an operator gives clients
+        keys of their own (read-only ones) with `s3.client.access-key` and `s3.client.secret-key`. Who may read nothing
+        gets no keys, and no error: clients ask before they know whether they need any.
         """
         config = self._environment.config
         scheme, colon, _ = config.remote_data_dir.partition("://")
@@ -132,7 +131,9 @@ class SnapshotApis:
         for option, name in _S3_CLIENT_PROPERTIES.items():
             if option in config.values:
                 response.addition_info.add(key=name, value=config.values[option])
-        if _CLIENT_ACCESS_KEY in config.values and _CLIENT_SECRET_KEY in config.values:
+        self._environment.catalog.refresh()
+        has_keys = _CLIENT_ACCESS_KEY in config.values and _CLIENT_SECRET_KEY in config.values
+        if has_keys and self._environment.authorizer.permits_any(context):
             response.token = dump_json(
                 {
                     "version": 1,

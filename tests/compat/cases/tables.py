@@ -262,9 +262,11 @@ async def no_lake_snapshot(context: Context) -> None:
 @case(peer=True)
 async def lake_snapshot(context: Context) -> None:
     """The newest snapshot of a tiered table, with the offset of every bucket."""
-    path = await context.create(TWO_COLUMNS, bucket_count=2)
+    properties = {} if context.is_apache else {"table.datalake.enabled": "true"}
+    path = await context.create(TWO_COLUMNS, bucket_count=2, bucket_keys=["id"], properties=properties)
     admin = await context.admin()
     table_id = (await admin.get_table_info(path)).table_id
+    await context.ask(f"tiered {context.database} t")
     for number in (1, 2):
         await context.ask(f"lake_snapshot {context.database} t {number + 40} {number * 10} {number}")
     found = await admin.get_latest_lake_snapshot(path)

@@ -157,6 +157,8 @@ class DatabaseFile:
 
     def _connect(self) -> sqlite3.Connection:
         try:
+            if not self.path.exists():  # SQLite gives its other files the mode of this one.
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             # The embedded server opens the catalog in the caller's thread and then uses it in its own.
             return sqlite3.connect(
                 self.path,
@@ -165,7 +167,7 @@ class DatabaseFile:
                 check_same_thread=False,
                 cached_statements=STATEMENT_CACHE_LIMIT,
             )
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise self._unusable(error) from None
 
     def _prepare(self) -> None:
@@ -199,7 +201,7 @@ class DatabaseFile:
                     raise
                 time.sleep(LOCK_RETRY_SECONDS)
 
-    def _unusable(self, error: sqlite3.Error) -> FlussError:
+    def _unusable(self, error: sqlite3.Error | OSError) -> FlussError:
         return FlussError(
             f"cannot open the catalog {self.path}: {error}; check that the directory is writable and the file whole",
             ErrorCode.STORAGE_EXCEPTION,

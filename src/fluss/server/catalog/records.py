@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TablePath
+from fluss.model.permissions import ResourceType
 from fluss.server.catalog.database_file import DatabaseFile
 
 ACL_LIMIT_ROWS = 100_000
@@ -59,6 +61,20 @@ class AclRecords:
                 "AND principal_name = ? AND host = ? AND operation = ? AND permission = ?",
                 acls,
             )
+            self._file.set_counter(ACL_SECTION, self._file.next_change())
+
+    def end_with_table(self, path: TablePath) -> None:
+        """Permissions end with their table: the next one of that name is another. Inside of the drop's transaction."""
+        self._end("resource_type = ? AND resource_name = ?", (ResourceType.TABLE, str(path)))
+
+    def end_with_database(self, name: str) -> None:
+        """The same for a database and all names of tables in it."""
+        self._end("resource_type = ? AND resource_name = ?", (ResourceType.DATABASE, name))
+        tables = f"{name}."
+        self._end("resource_type = ? AND substr(resource_name, 1, ?) = ?", (ResourceType.TABLE, len(tables), tables))
+
+    def _end(self, condition: str, values: tuple[object, ...]) -> None:
+        if self._file.connection.execute(f"DELETE FROM acls WHERE {condition}", values).rowcount:
             self._file.set_counter(ACL_SECTION, self._file.next_change())
 
     def all(self) -> list[Acl]:
@@ -132,6 +148,11 @@ class ExpiringRecords:
                     "they expire",
                     ErrorCode.STORAGE_EXCEPTION,
                 )
+
+    def total_bytes(self) -> int:
+        """The size of all documents, expired ones that are not purged yet included."""
+        statement = f"SELECT ifnull(sum(length({self._value})), 0) FROM {self._table}"
+        return int(self._file.connection.execute(statement).fetchone()[0])
 
     def delete(self, key: str) -> None:
         """Remove a document; absent is no error."""

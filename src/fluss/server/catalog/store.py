@@ -102,6 +102,7 @@ class CatalogStore:
             for (table_id,) in rows:
                 self._delete_table(connection, table_id, change)
             connection.execute("DELETE FROM databases WHERE name = ?", (name,))
+            self.acls.end_with_database(name)
             self.file.add_tombstone(change, "database", name)
         for (table_id,) in rows:
             self.on_table_change(table_id)
@@ -161,6 +162,7 @@ class CatalogStore:
             if table_id is None:
                 raise table_missing(path)
             self._delete_table(connection, table_id, self.file.next_change())
+            self.acls.end_with_table(path)
         self.on_table_change(table_id)
 
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:

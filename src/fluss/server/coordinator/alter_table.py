@@ -13,7 +13,6 @@ from fluss.model import properties as keys
 from fluss.model.aggregation import broken_function_rule, normalized_function
 from fluss.model.descriptor import TableDescriptor, load_json
 from fluss.model.paths import TablePath
-from fluss.model.permissions import Operation
 from fluss.model.schema import Column, Schema, assign_field_ids
 from fluss.model.types import DataType, data_type_from_json
 from fluss.protocol import fluss_api_pb2 as pb
@@ -54,17 +53,17 @@ class AlterTableApi:
     def alter_table(
         self, context: RequestContext, request: pb.AlterTableRequest
     ) -> pb.AlterTableResponse | Awaitable[pb.AlterTableResponse]:
-        change = self._planned(context, request)
+        change = self._planned(request)
         if change is not None and change.lake_step is not None:
-            return self._alter_lake_first(context, request)
+            return self._alter_lake_first(request)
         return self._applied(change)
 
-    async def _alter_lake_first(self, context: RequestContext, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
+    async def _alter_lake_first(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
         """While the lake works others may change the table, and then the request is looked at anew."""
         path = table_path(request.table_path)
         async with self._lake.lock(path):
             for _ in range(LAKE_ATTEMPTS):
-                change = self._planned(context, request)
+                change = self._planned(request)
                 if change is None or change.lake_step is None:
                     return self._applied(change)
                 with _naming(path):
@@ -74,13 +73,12 @@ class AlterTableApi:
                     return self._applied(change)
         raise _invalid_alter(f"table '{path}' was changed by others all the time; repeat the call")
 
-    def _planned(self, context: RequestContext, request: pb.AlterTableRequest) -> _Change | None:
+    def _planned(self, request: pb.AlterTableRequest) -> _Change | None:
         """The checked change, None if there is nothing to do."""
         environment = self._environment
         environment.catalog.refresh()
         path = table_path(request.table_path)
         check_path(path)
-        environment.authorizer.check_table(context, Operation.ALTER, path)
         refused = [*request.drop_columns, *request.rename_columns, *request.modify_columns]
         if request.config_changes and (request.add_columns or refused):
             raise _invalid_alter(f"table '{path}': change properties and columns in two requests")

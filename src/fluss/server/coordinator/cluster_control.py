@@ -11,7 +11,6 @@ import uuid
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import enum_parser
-from fluss.model.permissions import Operation
 from fluss.model.properties import LAKE_FORMATS
 from fluss.model.rebalancing import RebalanceGoal, RebalanceStatus, ServerTag
 from fluss.protocol import fluss_api_pb2 as pb
@@ -20,7 +19,6 @@ from fluss.server.config_options import OPTIONS
 from fluss.server.coordinator.config_changes import APPEND, DELETE, SET, SUBTRACT
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import CLUSTER
 
 _DYNAMIC_PREFIX = "datalake."
 _DYNAMIC_KEYS = frozenset(
@@ -50,7 +48,6 @@ class ClusterControl:
     ) -> pb.AlterClusterConfigsResponse:
         """All changes or none; an empty list is a success."""
         self._environment.catalog.refresh()
-        self._environment.authorizer.check(context, Operation.ALTER, CLUSTER)
         changes = {change.config_key: _checked_option(change) for change in request.alter_configs}
         if changes:
             self._environment.catalog.store.settings.change_config(changes)
@@ -59,7 +56,7 @@ class ClusterControl:
     # Tags
 
     def add_server_tag(self, context: RequestContext, request: pb.AddServerTagRequest) -> pb.AddServerTagResponse:
-        self._check_tag_request(context, list(request.server_ids), request.server_tag)
+        self._check_tag_request(list(request.server_ids), request.server_tag)
         tags = self._environment.catalog.server_tags
         for server_id in request.server_ids:
             if tags.get(server_id, request.server_tag) != request.server_tag:
@@ -73,7 +70,7 @@ class ClusterControl:
     def remove_server_tag(
         self, context: RequestContext, request: pb.RemoveServerTagRequest
     ) -> pb.RemoveServerTagResponse:
-        self._check_tag_request(context, list(request.server_ids), request.server_tag)
+        self._check_tag_request(list(request.server_ids), request.server_tag)
         tags = self._environment.catalog.server_tags
         for server_id in request.server_ids:
             if tags.get(server_id, request.server_tag) != request.server_tag:
@@ -85,9 +82,8 @@ class ClusterControl:
         self._environment.catalog.store.settings.change_tags(dict.fromkeys(request.server_ids, None))
         return pb.RemoveServerTagResponse()
 
-    def _check_tag_request(self, context: RequestContext, server_ids: list[int], tag: int) -> None:
+    def _check_tag_request(self, server_ids: list[int], tag: int) -> None:
         self._environment.catalog.refresh()
-        self._environment.authorizer.check(context, Operation.ALTER, CLUSTER)
         if tag not in set(ServerTag):
             raise FlussError(
                 f"server tag must be 0 (permanently offline) or 1 (temporarily offline), got {tag}",
@@ -105,7 +101,6 @@ class ClusterControl:
 
     def rebalance(self, context: RequestContext, request: pb.RebalanceRequest) -> pb.RebalanceResponse:
         self._environment.catalog.refresh()
-        self._environment.authorizer.check(context, Operation.WRITE, CLUSTER)
         for goal in request.goals:
             if goal not in set(RebalanceGoal):
                 raise FlussError(
@@ -119,7 +114,6 @@ class ClusterControl:
         self, context: RequestContext, request: pb.ListRebalanceProgressRequest
     ) -> pb.ListRebalanceProgressResponse:
         self._environment.catalog.refresh()
-        self._environment.authorizer.check(context, Operation.DESCRIBE, CLUSTER)
         if self._last_rebalance_id is None:
             return pb.ListRebalanceProgressResponse()
         self._check_rebalance_id(request)
@@ -131,7 +125,6 @@ class ClusterControl:
         self, context: RequestContext, request: pb.CancelRebalanceRequest
     ) -> pb.CancelRebalanceResponse:
         self._environment.catalog.refresh()
-        self._environment.authorizer.check(context, Operation.WRITE, CLUSTER)
         if self._last_rebalance_id is not None:
             self._check_rebalance_id(request)
         return pb.CancelRebalanceResponse()

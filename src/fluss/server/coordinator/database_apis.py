@@ -8,7 +8,6 @@ from dataclasses import replace
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import DatabaseDescriptor, database_descriptor_from_json
 from fluss.model.names import DEFAULT_DATABASE, check_database_name
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import database_exists, database_missing
@@ -16,7 +15,6 @@ from fluss.server.coordinator.config_changes import apply_changes
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import CLUSTER, database_resource
 
 
 class DatabaseApis:
@@ -31,7 +29,6 @@ class DatabaseApis:
         environment.catalog.refresh()
         name = request.database_name
         check_database_name(name)
-        environment.authorizer.check(context, Operation.CREATE, CLUSTER)
         descriptor = DatabaseDescriptor()
         if request.HasField("database_json"):
             try:
@@ -49,7 +46,6 @@ class DatabaseApis:
         environment = self._environment
         environment.catalog.refresh()
         name = request.database_name
-        environment.authorizer.check(context, Operation.ALTER, database_resource(name))
         entry = environment.catalog.database(name)
         if entry is None:
             if request.ignore_if_not_exists:
@@ -71,7 +67,6 @@ class DatabaseApis:
         environment = self._environment
         environment.catalog.refresh()
         name = request.database_name
-        environment.authorizer.check(context, Operation.DROP, database_resource(name))
         if name == DEFAULT_DATABASE:
             raise FlussError(
                 f"the default database {DEFAULT_DATABASE!r} cannot be dropped; drop its tables instead",

@@ -3,6 +3,8 @@
 A lease keeps snapshots alive for a reader: as long as it lasts, the tablets retire none of its snapshots. It is stored
 first and looked at afterwards: a tablet that retires a snapshot does so before the lease, and then it is missing here
 and answered as unavailable, or after it, and then it sees the lease.
+
+Leases belong to their user: ids of users who have logged in are their own, so nobody meets the lease of somebody else.
 """
 
 from __future__ import annotations
@@ -11,13 +13,12 @@ from collections.abc import Iterable
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_missing
 from fluss.server.environment import Environment
 from fluss.server.kv_snapshot import lease_from_json, lease_to_json
-from fluss.server.network.service import RequestContext
+from fluss.server.network.service import ANONYMOUS_NAME, RequestContext
 from fluss.server.snapshot_apis import check_primary_key
 
 
@@ -34,7 +35,8 @@ class KvSnapshotApis:
     ) -> pb.AcquireKvSnapshotLeaseResponse:
         """The same lease again replaces the snapshots of its buckets and extends the time."""
         self._environment.catalog.refresh()
-        leased = self._lease(request.lease_id)
+        lease_id = _owned(context, request.lease_id)
+        leased = self._lease(lease_id)
         wanted: dict[TableBucket, int] = {}
         for table in request.snapshots_to_lease:
             entry = self._environment.catalog.table_by_id(table.table_id)
@@ -43,19 +45,21 @@ class KvSnapshotApis:
                     f"table id {table.table_id} does not exist; refresh the metadata",
                     ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
                 )
-            self._environment.authorizer.check_table(context, Operation.READ, entry.path)
+            self._environment.authorizer.check_table_id(context, table.table_id)
             check_primary_key(entry)
             for bucket in table.bucket_snapshots:
                 partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
                 wanted[TableBucket(table.table_id, partition_id, bucket.bucket_id)] = bucket.snapshot_id
         now_ms = self._environment.clock()
         leased |= wanted
+        if not leased:
+            return pb.AcquireKvSnapshotLeaseResponse()
         expires_ms = now_ms + request.lease_duration_ms
-        self._leases.put(request.lease_id, lease_to_json(leased), expires_ms, now_ms)
+        self._leases.put(lease_id, lease_to_json(leased), expires_ms, now_ms)
         missing = {bucket: item for bucket, item in wanted.items() if self._snapshots.find(bucket, item) is None}
         if missing:
             kept = {bucket: item for bucket, item in leased.items() if bucket not in missing}
-            self._store(request.lease_id, kept, expires_ms, now_ms)
+            self._store(lease_id, kept, expires_ms, now_ms)
         return _unavailable(missing)
 
     def release_kv_snapshot_lease(
@@ -64,21 +68,23 @@ class KvSnapshotApis:
         """A lease without buckets disappears; unknown ones are a success."""
         self._check_read(context, (bucket.table_id for bucket in request.buckets_to_release))
         now_ms = self._environment.clock()
-        found = self._leases.get(request.lease_id, now_ms)
+        lease_id = _owned(context, request.lease_id)
+        found = self._leases.get(lease_id, now_ms)
         if found is None:
             return pb.ReleaseKvSnapshotLeaseResponse()
-        leased = self._lease(request.lease_id)
+        leased = self._lease(lease_id)
         for bucket in request.buckets_to_release:
             partition_id = bucket.partition_id if bucket.HasField("partition_id") else None
             leased.pop(TableBucket(bucket.table_id, partition_id, bucket.bucket_id), None)
-        self._store(request.lease_id, leased, found[1], now_ms)
+        self._store(lease_id, leased, found[1], now_ms)
         return pb.ReleaseKvSnapshotLeaseResponse()
 
     def drop_kv_snapshot_lease(
         self, context: RequestContext, request: pb.DropKvSnapshotLeaseRequest
     ) -> pb.DropKvSnapshotLeaseResponse:
-        self._check_read(context, (bucket.table_id for bucket in self._lease(request.lease_id)))
-        self._leases.delete(request.lease_id)
+        lease_id = _owned(context, request.lease_id)
+        self._check_read(context, (bucket.table_id for bucket in self._lease(lease_id)))
+        self._leases.delete(lease_id)
         return pb.DropKvSnapshotLeaseResponse()
 
     def list_kv_snapshots(
@@ -86,7 +92,7 @@ class KvSnapshotApis:
     ) -> pb.ListKvSnapshotsResponse:
         """The newest snapshots of every bucket and those that someone leases."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
-        entry = self._table(context, request.table_id, partition_id)
+        entry = self._table(request.table_id, partition_id)
         response = pb.ListKvSnapshotsResponse(table_id=entry.table_id, partition_id=partition_id)
         retained = self._environment.config.kv_snapshot_num_retained
         offered = self._snapshots.offered(entry.table_id, partition_id, retained, self._environment.clock())
@@ -99,15 +105,14 @@ class KvSnapshotApis:
     ) -> pb.ListRemoteLogManifestsResponse:
         """Manifests are each tablet's own business here; clients learn of segments when they fetch."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
-        self._table(context, request.table_id, partition_id)
+        self._table(request.table_id, partition_id)
         return pb.ListRemoteLogManifestsResponse()
 
-    def _table(self, context: RequestContext, table_id: int, partition_id: int | None) -> TableEntry:
+    def _table(self, table_id: int, partition_id: int | None) -> TableEntry:
         self._environment.catalog.refresh()
         entry = self._environment.catalog.table_by_id(table_id)
         if entry is None:
             raise FlussError(f"table id {table_id} does not exist; it may have been dropped", ErrorCode.TABLE_NOT_EXIST)
-        self._environment.authorizer.check_table(context, Operation.DESCRIBE, entry.path)
         unknown = partition_id is not None and self._environment.catalog.partition(table_id, partition_id) is None
         if unknown or (entry.is_partitioned and partition_id is None):
             raise partition_missing(entry.path, f"id {partition_id}")
@@ -129,7 +134,14 @@ class KvSnapshotApis:
         self._environment.catalog.refresh()
         for table_id in set(table_ids):
             if self._environment.catalog.table_by_id(table_id) is not None:
-                self._environment.authorizer.check_table_id(context, Operation.READ, table_id)
+                self._environment.authorizer.check_table_id(context, table_id)
+
+
+def _owned(context: RequestContext, lease_id: str) -> str:
+    """The id under which the lease is kept."""
+    if context.principal_name == ANONYMOUS_NAME:
+        return lease_id
+    return f"{context.principal_type}:{context.principal_name}\0{lease_id}"
 
 
 def _unavailable(missing: dict[TableBucket, int]) -> pb.AcquireKvSnapshotLeaseResponse:

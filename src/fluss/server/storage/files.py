@@ -37,7 +37,7 @@ class FileSystem:
 
     def open_write(self, path: str) -> int:
         """A descriptor for reading and writing; the file is created when it is missing."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def open_read(self, path: str) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""May the sender of a request read or write a table? The answer as an error to put into a bucket's result."""
+"""May a request do with a table what it is for? The answer as an error to put into a bucket's result."""
 
 from __future__ import annotations
 
@@ -15,34 +15,33 @@ class TableAccess:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
-    def read_error(self, context: RequestContext, path: TablePath) -> FlussError | None:
-        """None when the table may be read."""
-        return self._error(context, Operation.READ, path)
+    def error(self, context: RequestContext, path: TablePath) -> FlussError | None:
+        """None when the request may do with the table what its API key is for."""
+        if not self._authorizer.enabled:
+            return None
+        try:
+            self._authorizer.check_unnamed(context, table_resource(path))
+        except FlussError as error:
+            return error
+        return None
 
-    def write_error(self, context: RequestContext, path: TablePath) -> FlussError | None:
-        """None when the table may be written."""
-        return self._error(context, Operation.WRITE, path)
-
-    def check_describe(self, context: RequestContext, path: TablePath) -> None:
-        """Raise 48 unless the table may be described."""
-        self._authorizer.check_table(context, Operation.DESCRIBE, path)
+    def insert_error(self, context: RequestContext, path: TablePath) -> FlussError | None:
+        """None when a lookup may insert what it does not find."""
+        if self._authorizer.allows(context, Operation.WRITE, table_resource(path)):
+            return None
+        return FlussError(
+            f"principal {context.principal_type}:{context.principal_name} may not WRITE on table '{path}', which a "
+            "lookup that inserts does; ask for an ACL that allows it",
+            ErrorCode.AUTHORIZATION_EXCEPTION,
+        )
 
     def check_any_write(self, context: RequestContext, paths: list[TablePath]) -> None:
         """Raise 48 unless at least one of the tables may be written."""
         if not self._authorizer.enabled:
             return
-        if not any(self._authorizer.allows(context, Operation.WRITE, table_resource(path)) for path in paths):
+        if not any(self._authorizer.permits(context, table_resource(path)) for path in paths):
             raise FlussError(
                 f"principal {context.principal_type}:{context.principal_name} may not WRITE any of the tables "
                 f"{', '.join(map(str, paths)) or '(none named)'}; ask for an ACL that allows it",
                 ErrorCode.AUTHORIZATION_EXCEPTION,
             )
-
-    def _error(self, context: RequestContext, operation: Operation, path: TablePath) -> FlussError | None:
-        if not self._authorizer.enabled:
-            return None
-        try:
-            self._authorizer.check_table(context, operation, path)
-        except FlussError as error:
-            return error
-        return None

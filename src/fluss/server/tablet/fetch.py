@@ -114,9 +114,8 @@ class FetchApi:
 
     def _resolve(self, context: RequestContext, request: pb.PbFetchLogReqForTable) -> TableFetch:
         entry = self._registry.table(request.table_id)
-        table = table_fetch(request, entry, self._projections)
-        if entry is not None and table.error is None:
-            table.error = self._access.read_error(context, entry.path)
+        refused = None if entry is None else self._access.error(context, entry.path)
+        table = table_fetch(request, entry, self._projections, refused)
         if table.error is None:
             for item in table.buckets:
                 try:

@@ -81,8 +81,16 @@ def wait_limits(request: pb.FetchLogRequest) -> tuple[int, int]:
     return max(0, request.min_bytes), max(0, min(wait_ms, MAX_WAIT_MS))
 
 
-def table_fetch(request: pb.PbFetchLogReqForTable, entry: TableEntry | None, cache: ProjectionCache) -> TableFetch:
-    """The part of one table, without its logs; FlussError -1 when the whole request must fail."""
+def table_fetch(
+    request: pb.PbFetchLogReqForTable,
+    entry: TableEntry | None,
+    cache: ProjectionCache,
+    refused: FlussError | None = None,
+) -> TableFetch:
+    """The part of one table, without its logs; FlussError -1 when the whole request must fail.
+
+    `refused`: the caller may not read the table, so nothing more is found out about it.
+    """
     buckets = [
         BucketFetch(
             TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id),
@@ -92,6 +100,9 @@ def table_fetch(request: pb.PbFetchLogReqForTable, entry: TableEntry | None, cac
         for item in request.buckets_req
     ]
     table = TableFetch(request.table_id, entry, buckets)
+    if refused is not None:
+        table.error = refused
+        return table
     has_filter = request.HasField("filter_predicate")
     if has_filter and (not request.HasField("filter_schema_id") or request.filter_schema_id < 0):
         raise FlussError("a filter predicate needs the schema id that it was made for", ErrorCode.UNKNOWN_SERVER_ERROR)

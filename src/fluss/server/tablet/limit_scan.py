@@ -62,13 +62,16 @@ class LimitScanApi:
             request.table_id, request.partition_id if request.HasField("partition_id") else None, request.bucket_id
         )
 
+        try:
+            self._check(context, request)
+        except FlussError as error:
+            return pb.LimitScanResponse(error_code=error.error_code, error_message=error.message)
         entry = self._registry.table(request.table_id)
         if entry is not None and entry.has_primary_key:
             return self._scan_kv(context, request, bucket)
 
         def answer() -> Reply:
             try:
-                self._check(context, request)
                 log, _ = self._registry.find(bucket).opened()
                 pieces = tail_pieces(log, request.limit)
             except FlussError as error:
@@ -79,7 +82,6 @@ class LimitScanApi:
 
     async def _scan_kv(self, context: RequestContext, request: pb.LimitScanRequest, bucket: TableBucket) -> Reply:
         try:
-            self._check(context, request)
             await self._kv_reads.settled([bucket])
             return await first_rows(context, self._kv_reads, bucket, request.limit)
         except FlussError as error:
@@ -89,7 +91,7 @@ class LimitScanApi:
         entry = self._registry.table(request.table_id)
         if entry is None:
             return  # Looking for the bucket tells.
-        error = self._access.read_error(context, entry.path)
+        error = self._access.error(context, entry.path)
         if error is not None:
             raise error
         if request.limit <= 0:

@@ -85,9 +85,6 @@ class OffsetsApi:
             raise FlussError(f"unknown offset type {request.offset_type}", ErrorCode.UNKNOWN_SERVER_ERROR)
         if request.offset_type == TIMESTAMP and not request.HasField("startTimestamp"):
             raise FlussError("offset type 2 needs startTimestamp", ErrorCode.UNKNOWN_SERVER_ERROR)
-        entry = self._registry.table(request.table_id)
-        if entry is not None:
-            self._access.check_describe(context, entry.path)
         partition_id = request.partition_id if request.HasField("partition_id") else None
         buckets = [TableBucket(request.table_id, partition_id, bucket_id) for bucket_id in request.bucket_id]
 
@@ -107,7 +104,7 @@ class OffsetsApi:
         """How many rows each asked bucket has."""
         self._registry.follow_catalog()
         entry = self._registry.table(request.table_id)
-        table_error = self._access.read_error(context, entry.path) if entry is not None else None
+        table_error = self._access.error(context, entry.path) if entry is not None else None
         buckets = [
             TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
             for item in request.buckets_req

@@ -43,6 +43,22 @@ class RemoteStore:
             self.is_local = False
             self.root = root.partition("?")[0].rstrip("/")
 
+    def check_reachable(self) -> None:
+        """OSError or FlussError when nothing could be stored here now."""
+        if self.is_local:
+            directory = Path(self.root)
+            while not directory.exists():
+                directory = directory.parent
+            if not directory.is_dir():
+                raise NotADirectoryError(f"{directory} is not a directory")
+            if not os.access(directory, os.W_OK | os.X_OK):
+                raise PermissionError(f"directory {directory} is not writable")
+            return
+        filesystem, path = self._resolve(self.root)
+        bucket = path.partition("/")[0]
+        if filesystem.get_file_info(bucket).type == fs.FileType.NotFound:
+            raise FileNotFoundError(f"there is no {bucket!r} in it")
+
     def tablet_directory(
         self, path: TablePath, bucket: TableBucket, partition_name: str | None, kind: str = "log"
     ) -> str:

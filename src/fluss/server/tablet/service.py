@@ -14,7 +14,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog import Catalog
 from fluss.server.config import ServerConfig
 from fluss.server.network.service import Handler
-from fluss.server.security.authorizer import Authorizer
+from fluss.server.security.guard import guarded
 from fluss.server.shared_apis import SharedApis
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.kv.limits import KvResources
@@ -155,12 +155,12 @@ class TabletService:
     def _handlers(
         self, committer: Committer, registry: BucketRegistry, staging: StagingService, kv_writer: KvWriter
     ) -> Mapping[int, Handler]:
-        access = TableAccess(Authorizer(self._config, self._catalog))
+        shared = SharedApis(self._config, self._catalog, self._topology, self._clock)
+        access = TableAccess(shared.environment.authorizer)
         offsets = OffsetsApi(registry, access, self._clock)
         kv_reads = KvReads(registry, access)
         scans = ScanKvApi(kv_reads, self._clock, scan_limits(self._config))
-        return {
-            **SharedApis(self._config, self._catalog, self._topology, self._clock).apis(),
+        handlers: Mapping[int, Handler] = {
             ApiKey.PRODUCE_LOG: ProduceApi(registry, access, committer, self._clock).produce_log,
             ApiKey.PUT_KV: PutApi(registry, access, committer, self._clock, kv_writer).put_kv,
             ApiKey.LOOKUP: LookupApi(kv_reads, MissingRows(kv_writer, committer)).lookup,
@@ -175,6 +175,7 @@ class TabletService:
             ApiKey.INIT_WRITER: WritersApi(registry, access, self._catalog.store).init_writer,
             **staging.handlers(access),
         }
+        return {**shared.apis(), **guarded(shared.environment, handlers)}
 
     async def run_background(self) -> None:
         """Open buckets, follow the catalog, tier, retire and take snapshots; ends only by cancellation."""

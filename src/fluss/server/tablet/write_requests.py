@@ -231,7 +231,7 @@ class WriteApi(ABC):
             return FlussError(
                 f"there is no table with id {message.table_id}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
             )
-        return self._table_error(context, entry) or self._access.write_error(context, entry.path)
+        return self._access.error(context, entry.path) or self._table_error(context, entry)
 
     @abstractmethod
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:

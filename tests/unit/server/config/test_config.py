@@ -129,6 +129,18 @@ def test_nested_maps_and_lists_are_the_same_as_dotted_names_and_commas(tmp_path:
             "security.protocol.map: FLUSS:sasl",
             "security.sasl.enabled.mechanisms is not set, but listener FLUSS is sasl",
         ),
+        (
+            "authorizer.enabled: true",
+            "authorizer.enabled is true, but FLUSS is the only listener, and it is the internal one",
+        ),
+        (
+            "authorizer.enabled: true\nbind.listeners: A://h:1\ninternal.listener.name: A\n"
+            "security.protocol.map: A:sasl",
+            "Add a listener for clients, for example bind.listeners: 'A://127.0.0.1:9123, CLIENT://0.0.0.0:9223'",
+        ),
+        ("data.dir: a\nlog.flush: os\ndata.dir: b", "gives option 'data.dir' twice, in lines 1 and 3: keep one"),
+        ("log:\n  flush: os\nlog.flush: always", "gives option 'log.flush' twice, in lines 2 and 3"),
+        ("remote.data.dir: s4://bucket/x", "remote.data.dir: 's4://bucket/x' has the scheme 's4'"),
         ("super.users: admin", "super.users: 'admin' is not TYPE:name"),
         ("coordinator.port: abc", "coordinator.port: '127.0.0.1:abc' is not HOST:PORT"),
         ("- a\n- b", "must hold lines of 'option: value'"),

@@ -67,6 +67,7 @@ def note_ends(coordinator: CoordinatorHarness, *ends: int) -> None:
 
 def tier(coordinator: CoordinatorHarness, snapshot_id: int, *ends: int) -> None:
     """What a tiering service does."""
+    coordinator.written_logs()
     prepare = pb.PrepareLakeTableSnapshotRequest()
     table = prepare.bucket_offsets.add(table_id=0, table_path=path("t"))
     for bucket_id, end in enumerate(ends):

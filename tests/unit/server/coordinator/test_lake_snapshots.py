@@ -25,6 +25,7 @@ PARTITIONED = table_document(
 def coordinator(make_coordinator: Make) -> CoordinatorHarness:
     coordinator = make_coordinator()
     coordinator.create_table("t", table_document(bucket_count=3, properties=LAKE))
+    coordinator.written_logs()
     return coordinator
 
 
@@ -102,6 +103,7 @@ def test_offsets_of_partitions(coordinator: CoordinatorHarness) -> None:
     coordinator.create_table("p", PARTITIONED)
     for value in ("a", "b"):
         coordinator.call(ApiKey.CREATE_PARTITION, create_partition("p", dt=value))
+    coordinator.written_logs()
     file = prepared(coordinator, {(1, 0): 5, (0, 1): 8}, name="p", table_id=1)
     assert Path(file).read_text() == (
         '{"version":1,"table_id":1,"partition_offsets":'
@@ -186,6 +188,7 @@ def test_a_commit_of_maintenance_has_the_same_offsets(coordinator: CoordinatorHa
 
 def test_files_that_are_none_of_this_tables(coordinator: CoordinatorHarness, tmp_path: Path) -> None:
     coordinator.create_table("u", table_document(properties=LAKE))
+    coordinator.written_logs()
     mine = Path(prepared(coordinator, {0: 10}))
     outside = tmp_path / "x.offsets"
     outside.write_text('{"version":1,"table_id":0,"bucket_offsets":[1]}')
@@ -210,6 +213,36 @@ def test_tables_and_buckets_that_are_not_there(coordinator: CoordinatorHarness) 
     assert prepare(coordinator, {3: 1}).error_code == -1
     assert prepare(coordinator, {(0, 0): 1}).error_code == -1
     assert commit(coordinator, 1, "x", table_id=5)[0] == 7
+
+
+def legacy(coordinator: CoordinatorHarness, table_id: int, offset: int) -> tuple[int | None, str]:
+    request = pb.CommitLakeTableSnapshotRequest()
+    request.tables_req.add(table_id=table_id, snapshot_id=1).buckets_req.add(bucket_id=0, log_end_offset=offset)
+    (answer,) = coordinator.call(ApiKey.COMMIT_LAKE_TABLE_SNAPSHOT, request).table_resp
+    return (answer.error_code if answer.HasField("error_code") else None), answer.error_message
+
+
+def test_offsets_behind_the_end_of_the_log_are_refused(coordinator: CoordinatorHarness) -> None:
+    """Rows that are appended later would count as tiered, and would be deleted."""
+    answer = prepare(coordinator, {0: 10, 1: 1001})
+    assert answer.error_code == 19
+    assert "bucket 1 is behind the end of its log, 1000" in answer.error_message
+    file = Path(prepared(coordinator, {0: 1000}))
+    file.write_text(file.read_text().replace("1000", "1001"))
+    assert commit(coordinator, 1, str(file))[0] == 19
+    assert legacy(coordinator, 0, 1001)[0] == 19
+    assert coordinator.catalog.store.lake.offsets(0) == {}
+    assert legacy(coordinator, 0, 1000) == (None, "")
+
+
+def test_a_table_without_a_lake_takes_no_snapshot(coordinator: CoordinatorHarness) -> None:
+    coordinator.create_table("plain", table_document())
+    coordinator.written_logs()
+    answer = prepare(coordinator, {0: 5}, name="plain", table_id=1)
+    assert answer.error_code == 40
+    assert "table fluss.plain has no lake" in answer.error_message
+    assert legacy(coordinator, 1, 5)[0] == 40
+    assert not list(Path(coordinator.config.remote_data_dir).rglob("*.offsets"))
 
 
 def test_the_form_of_before_0_9(coordinator: CoordinatorHarness) -> None:
@@ -262,6 +295,7 @@ def test_a_dropped_database_takes_all_files_along(coordinator: CoordinatorHarnes
     coordinator.call(ApiKey.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name="shop", ignore_if_exists=False))
     document = table_document(properties=LAKE)
     coordinator.create_table("t", document, database="shop")
+    coordinator.written_logs()
     request = pb.CommitLakeTableSnapshotRequest()
     request.tables_req.add(table_id=1, snapshot_id=1).buckets_req.add(bucket_id=0, log_end_offset=4)
     coordinator.call(ApiKey.COMMIT_LAKE_TABLE_SNAPSHOT, request)

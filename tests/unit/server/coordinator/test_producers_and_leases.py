@@ -10,6 +10,7 @@ import pytest
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.coordinator import producer_offsets
 from fluss.server.kv_snapshot import CompletedSnapshot
 from tests.support.coordinator import (
     NOON_2024_09_19_MS,
@@ -221,3 +222,45 @@ def test_token_for_object_stores(make_coordinator: Make) -> None:
     coordinator = make_coordinator(remote_data_dir="s3://bucket/x", values=values)
     token = json.loads(coordinator.call(ApiKey.GET_FILESYSTEM_SECURITY_TOKEN, request).token)
     assert (token["access_key_id"], token["access_key_secret"]) == ("reader", "weniger geheim")
+
+
+def test_leases_belong_to_their_user(tables: CoordinatorHarness) -> None:
+    """One user cannot end the lease of another by guessing its id, nor take the id for himself."""
+    offer(tables, 0, 1)
+    assert not tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("job", 1, b0=1), principal_name="ann").ByteSize()
+    offer(tables, 0, 2, 3, 4)
+    for request in (release("job", 0), pb.DropKvSnapshotLeaseRequest(lease_id="job")):
+        key = ApiKey.DROP_KV_SNAPSHOT_LEASE
+        if isinstance(request, pb.ReleaseKvSnapshotLeaseRequest):
+            key = ApiKey.RELEASE_KV_SNAPSHOT_LEASE
+        tables.call(key, request, principal_name="bob")
+        tables.call(key, request)
+    offer(tables, 0, 5)
+    assert (0, 1) in leased(tables), "ann's lease is still there"
+    tables.call(ApiKey.DROP_KV_SNAPSHOT_LEASE, pb.DropKvSnapshotLeaseRequest(lease_id="job"), principal_name="ann")
+    offer(tables, 0, 6)
+    assert (0, 1) not in leased(tables)
+
+
+def test_a_lease_without_snapshots_is_not_kept(tables: CoordinatorHarness) -> None:
+    tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("nothing", 1))
+    assert tables.catalog.store.kv_snapshot_leases.all(tables.now_ms) == {}
+
+
+def test_producer_offsets_have_a_limit(coordinator: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = offsets(0, *((None, 0, 10**18) for _ in range(50_000)))
+    text = coordinator.refuses(13, ApiKey.REGISTER_PRODUCER_OFFSETS, register("large", many))
+    assert "register fewer buckets" in text
+    monkeypatch.setattr(producer_offsets, "MAX_TOTAL_BYTES", 100)
+    assert coordinator.call(ApiKey.REGISTER_PRODUCER_OFFSETS, register("p", offsets(0, (None, 0, 5)))).result == 0
+    text = coordinator.refuses(
+        26, ApiKey.REGISTER_PRODUCER_OFFSETS, register("one-more", *[offsets(0, (None, 0, 5))] * 9)
+    )
+    assert "100 is the limit" in text
+
+
+def test_who_may_write_nothing_registers_nothing(make_coordinator: Make) -> None:
+    """Without tables there is no table to ask about, and the catalog could be filled by anybody."""
+    coordinator = make_coordinator(authorizer_enabled=True)
+    coordinator.refuses(48, ApiKey.REGISTER_PRODUCER_OFFSETS, register("p"), principal_name="nobody")
+    coordinator.call(ApiKey.REGISTER_PRODUCER_OFFSETS, register("p"), is_internal=True)

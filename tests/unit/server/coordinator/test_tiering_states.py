@@ -51,7 +51,7 @@ class Tables:
         return self.states.tables[table_id].state
 
     def taken(self) -> tuple[int, int] | None:
-        table = self.states.take()
+        table = self.states.take(lambda _: True)
         return None if table is None else (table.table_id, table.epoch)
 
 
@@ -156,7 +156,7 @@ def test_an_epoch_that_could_not_be_made_durable_is_not_handed_out() -> None:
     states = TieringStates(clock, TIMEOUT_MS, full_disk)
     states.track(0, TablePath("shop", "t"), FRESHNESS_MS, 0, clock.now_ms - FRESHNESS_MS)
     states.look()
-    refused(70, states, "take")
+    refused(70, states, "take", lambda _: True)
     assert states.tables[0].state is TieringState.PENDING
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import CoordinatorHarness
+from fluss.server.catalog.records import Acl
+from tests.support.coordinator import CoordinatorHarness, path, table_document
 
 ROOT: dict[str, Any] = {"principal_name": "root"}
 ALICE: dict[str, Any] = {"principal_name": "alice"}
@@ -142,3 +143,40 @@ def test_whoever_has_all_may_give_and_take(guarded: CoordinatorHarness) -> None:
 def test_one_sees_acls_of_what_one_sees(guarded: CoordinatorHarness) -> None:
     create(guarded, acl(), acl(resource_name="db.u", principal_name="bob"), acl(principal_name="bob"), **ROOT)
     assert listed(guarded, **ALICE) == ["alice:db.t:3", "bob:db.t:3"]
+
+
+def test_permissions_end_with_their_table(tmp_path: Path) -> None:
+    """Otherwise who could read the old table could read the next one of that name, whoever made it."""
+    harness = CoordinatorHarness(tmp_path, authorizer_enabled=True)
+    inside: dict[str, Any] = {"is_internal": True}
+    alice: dict[str, Any] = {"principal_name": "alice"}
+
+    def make(database: str, name: str) -> None:
+        create = pb.CreateDatabaseRequest(database_name=database, ignore_if_exists=True)
+        harness.call(ApiKey.CREATE_DATABASE, create, **inside)
+        table = harness.create_table_request(name, table_document(), database=database, ignore=True)
+        harness.call(ApiKey.CREATE_TABLE, table, **inside)
+
+    def sees(database: str, name: str) -> bool:
+        request = pb.TableExistsRequest(table_path=path(name, database))
+        both = {
+            bool(harness.call(ApiKey.TABLE_EXISTS, request, tablet=tablet, **alice).exists) for tablet in (True, False)
+        }
+        return both.pop()
+
+    resources = [(4, "db.a"), (4, "db.b"), (4, "db_c.a"), (3, "db_c")]
+    for database, name in (("db", "a"), ("db", "b"), ("db_c", "a")):
+        make(database, name)
+    harness.catalog.store.acls.add([Acl(kind, name, "User", "alice", "*", 3, 2) for kind, name in resources])
+    assert sees("db", "a")
+    harness.call(
+        ApiKey.DROP_TABLE, pb.DropTableRequest(table_path=path("a", "db"), ignore_if_not_exists=False), **inside
+    )
+    make("db", "a")
+    assert [sees("db", "a"), sees("db", "b"), sees("db_c", "a")] == [False, True, True]
+    drop = pb.DropDatabaseRequest(database_name="db_c", ignore_if_not_exists=False, cascade=True)
+    harness.call(ApiKey.DROP_DATABASE, drop, **inside)
+    make("db_c", "a")
+    assert [sees("db", "b"), sees("db_c", "a")] == [True, False]
+    assert [acl.resource_name for acl in harness.catalog.store.acls.all()] == ["db.b"]
+    harness.close()

@@ -239,3 +239,85 @@ def test_changes_are_seen_at_once(guarded: CoordinatorHarness) -> None:
     guarded.call(ApiKey.GET_TABLE_INFO, info(), tablet=True, **ALICE)
     guarded.catalog.store.acls.remove(guarded.catalog.store.acls.all())
     guarded.refuses(48, ApiKey.GET_TABLE_INFO, info(), tablet=True, **ALICE)
+
+
+def test_tables_are_handed_out_to_those_who_may_write_them(make_lake: CoordinatorHarness) -> None:
+    """A tiering service can make the server delete rows, so what it may do is what writers may."""
+    harness = make_lake
+    request = pb.LakeTieringHeartbeatRequest(request_table=True)
+    harness.now_ms += 3_600_000
+    answer = harness.call(ApiKey.LAKE_TIERING_HEARTBEAT, request, **ALICE)
+    assert not answer.HasField("tiering_table")
+    allow(harness, WRITE, TABLE, "fluss.second")
+    answer = harness.call(ApiKey.LAKE_TIERING_HEARTBEAT, request, **ALICE)
+    assert answer.tiering_table.table_path.table_name == "second", "the first one waits for somebody else"
+    epoch = answer.coordinator_epoch
+    beat = pb.PbHeartbeatReqForTable(table_id=0, coordinator_epoch=epoch, tiering_epoch=1)
+    answer = harness.call(
+        ApiKey.LAKE_TIERING_HEARTBEAT, pb.LakeTieringHeartbeatRequest(finished_tables=[beat]), **ALICE
+    )
+    assert [item.error.error_code for item in answer.finished_table_resp] == [48]
+
+
+@pytest.fixture
+def make_lake(tmp_path: Path) -> Iterator[CoordinatorHarness]:
+    """Two tables with a lake, which are due."""
+    harness = CoordinatorHarness(tmp_path, authorizer_enabled=True)
+    document = table_document(properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1 min"})
+    for name in ("first", "second"):
+        harness.call(ApiKey.CREATE_TABLE, harness.create_table_request(name, document), is_internal=True)
+    yield harness
+    harness.close()
+
+
+def test_only_readers_get_the_keys_of_the_object_store(tmp_path: Path) -> None:
+    harness = CoordinatorHarness(
+        tmp_path,
+        authorizer_enabled=True,
+        remote_data_dir="s3://bucket/path",
+        values={"s3.endpoint": "http://e", "s3.client.access-key": "a", "s3.client.secret-key": "b"},
+    )
+
+    def token() -> bytes:
+        request = pb.GetFileSystemSecurityTokenRequest()
+        answer = harness.call(ApiKey.GET_FILESYSTEM_SECURITY_TOKEN, request, **ALICE)
+        assert (answer.schema, answer.addition_info[0].value) == ("s3", "http://e")
+        return bytes(answer.token)
+
+    assert token() == b""
+    allow(harness, WRITE, TABLE, "db.t")
+    assert token() == b""
+    allow(harness, READ, TABLE, "db.t")
+    assert b"access_key_secret" in token()
+    harness.close()
+
+
+@pytest.mark.parametrize("operation", [None, DESCRIBE])
+def test_a_refusal_names_a_table_only_to_those_who_may_see_it(
+    guarded: CoordinatorHarness, operation: int | None
+) -> None:
+    """A request by id would tell the name of the table."""
+    if operation is not None:
+        allow(guarded, operation, TABLE, "db.t")
+    request = pb.RegisterProducerOffsetsRequest(producer_id="x", table_offsets=[pb.PbProducerTableOffsets(table_id=0)])
+    text = guarded.refuses(48, ApiKey.REGISTER_PRODUCER_OFFSETS, request, **ALICE)
+    assert ("db.t" in text) == (operation is not None)
+    drop = pb.DropAclsRequest(acl_filter=[pb.PbAclFilter(resource_type=1, operation_type=1, permission_type=1)])
+    allow(guarded, READ, DATABASE, "secret", principal_name="bob")
+    assert "secret" not in guarded.refuses(48, ApiKey.DROP_ACLS, drop, **ALICE)
+
+
+def test_what_is_not_there_looks_like_what_may_not_be_seen(guarded: CoordinatorHarness) -> None:
+    hidden = guarded.call(ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name="db"), **ALICE)
+    assert hidden == guarded.call(ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name="nowhere"), **ALICE)
+    for request in (
+        pb.MetadataRequest(table_path=[path("nothing", "db")]),
+        pb.MetadataRequest(
+            partitions_path=[pb.PbPhysicalTablePath(database_name="db", table_name="p", partition_name="9")]
+        ),
+    ):
+        assert not guarded.call(ApiKey.GET_METADATA, request, **ALICE).table_metadata
+    allow(guarded, DESCRIBE, DATABASE, "db")
+    allow(guarded, DESCRIBE, DATABASE, "nowhere")
+    guarded.refuses(4, ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name="nowhere"), **ALICE)
+    guarded.refuses(7, ApiKey.GET_METADATA, pb.MetadataRequest(table_path=[path("nothing", "db")]), **ALICE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.offsets import load_offsets
@@ -20,6 +21,8 @@ from fluss.server.coordinator.lake.work import LakeWork
 from fluss.server.tablet.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 OFFSETS_SUFFIX = ".offsets"
 UNUSED_FILE_AGE_MS = 7 * 24 * 3600 * 1000
@@ -40,6 +43,22 @@ class OffsetsFiles:
     def new_name(self, entry: TableEntry) -> str:
         """The address of a file that is not there yet."""
         return f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
+
+    async def check_store(self) -> None:
+        """Say at once what would otherwise be noticed when the first segment is to be copied, hours later."""
+        try:
+            await self._work.run(f"opening remote.data.dir {self._store.root}", self._store.check_reachable)
+        except (OSError, FlussError) as error:
+            logger.warning(
+                "remote.data.dir %s cannot be used: %s. Rows stay on the local disk until it can; check its "
+                "address and keys (s3.endpoint, s3.access-key, ...)",
+                self._store.root,
+                error,
+            )
+
+    async def run(self, doing: str, work: Callable[[], T]) -> T:
+        """Other work with files, away from the event loop."""
+        return await self._work.run(doing, work)
 
     async def write(self, name: str, document: str) -> None:
         """Write a new file; it is on disk when this returns."""

@@ -5,17 +5,21 @@ the snapshot with that file.
 
 There is no fencing by epochs here, as in Apache Fluss: the lake's own commit decides who was first. But a snapshot that
 is behind the newest one is refused, because readers would lose rows whose log is gone already.
+
+What a service says decides which rows tablets may delete, so it is compared with what is known here: the caller may
+write the table, the table has a lake, its buckets exist, and no offset is behind the end of its log.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.offsets import load_offsets
 from fluss.model.paths import TableBucket
+from fluss.model.properties import DATALAKE_ENABLED
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
@@ -23,6 +27,7 @@ from fluss.server.catalog.store import table_missing
 from fluss.server.coordinator.lake.offsets_files import UNUSED_FILE_AGE_MS, OffsetsFiles
 from fluss.server.environment import Environment, table_path
 from fluss.server.network.service import RequestContext
+from fluss.server.storage.log.written_end import written_end
 
 logger = logging.getLogger(__name__)
 
@@ -46,18 +51,22 @@ class LakeSnapshotApis:
         for table in request.bucket_offsets:
             result = response.prepare_lake_table_resp.add(table_id=table.table_id)
             ignore = request.ignore_previous_table_offsets
-            await _into(result, self._prepare_table(table, ignore), "lake_table_offsets_path")
+            await _into(result, self._prepare_table(context, table, ignore), "lake_table_offsets_path")
         return response
 
-    async def _prepare_table(self, table: pb.PbTableOffsets, ignore_previous: bool) -> str:
+    async def _prepare_table(self, context: RequestContext, table: pb.PbTableOffsets, ignore_previous: bool) -> str:
         self._environment.catalog.refresh()
+        path = table_path(table.table_path)
+        self._environment.authorizer.check_table(context, path)
         entry = self._environment.catalog.table_by_id(table.table_id)
-        if entry is None or entry.path != table_path(table.table_path):
-            raise table_missing(table_path(table.table_path))
+        if entry is None or entry.path != path:
+            raise table_missing(path)
+        _check_lake(entry)
         latest = self._records.latest(entry.table_id)
         known = load_offsets(latest.tiered_offsets)[1] if latest is not None and not ignore_previous else {}
-        document = merged_document(entry.table_id, known, _offsets(entry, table.bucket_offsets))
-        return await self._write(entry, document)
+        given = _offsets(entry, table.bucket_offsets)
+        await self._check_ends(entry, given)
+        return await self._write(entry, merged_document(entry.table_id, known, given))
 
     async def _write(self, entry: TableEntry, document: str) -> str:
         """A new offsets file, noted before it is there so that it is found if it is never registered."""
@@ -73,19 +82,30 @@ class LakeSnapshotApis:
     ) -> pb.CommitLakeTableSnapshotResponse:
         """Snapshots with their files; `tables_req` alone is the form of before 0.9, which brings its own offsets."""
         response = pb.CommitLakeTableSnapshotResponse()
-        details = {_table_id(self._environment, table): table for table in request.tables_req}
+        details = {self._table_id(context, table): table for table in request.tables_req}
         for metadata in request.lake_table_snapshot_metadata:
             result = response.table_resp.add(table_id=metadata.table_id)
-            await _into(result, self._commit_table(metadata, details.pop(metadata.table_id, None)))
+            await _into(result, self._commit_table(context, metadata, details.pop(metadata.table_id, None)))
         for table_id, legacy in details.items():
             result = response.table_resp.add(table_id=table_id)
-            await _into(result, self._commit_legacy(table_id, legacy))
+            await _into(result, self._commit_legacy(context, table_id, legacy))
         return response
 
+    def _table_id(self, context: RequestContext, table: pb.PbLakeTableSnapshotInfo) -> int:
+        if table.HasField("table_id"):
+            return table.table_id
+        self._environment.catalog.refresh()
+        path = table_path(table.table_path)
+        self._environment.authorizer.check_table(context, path)  # The answer tells the table's id.
+        return self._environment.table(path).table_id
+
     async def _commit_table(
-        self, metadata: pb.PbLakeTableSnapshotMetadata, details: pb.PbLakeTableSnapshotInfo | None
+        self,
+        context: RequestContext,
+        metadata: pb.PbLakeTableSnapshotMetadata,
+        details: pb.PbLakeTableSnapshotInfo | None,
     ) -> None:
-        entry = self._table(metadata.table_id)
+        entry = self._table(context, metadata.table_id)
         tiered = await self._files.read(entry, metadata.tiered_bucket_offsets_file_path)
         readable_path: str | None = None
         readable: str | None = None
@@ -104,11 +124,13 @@ class LakeSnapshotApis:
         earliest = metadata.earliest_snapshot_id_to_keep if metadata.HasField("earliest_snapshot_id_to_keep") else None
         await self._register(entry, snapshot, earliest, details)
 
-    async def _commit_legacy(self, table_id: int, legacy: pb.PbLakeTableSnapshotInfo) -> None:
-        entry = self._table(table_id)
+    async def _commit_legacy(self, context: RequestContext, table_id: int, legacy: pb.PbLakeTableSnapshotInfo) -> None:
+        entry = self._table(context, table_id)
         latest = self._records.latest(table_id)
         known = load_offsets(latest.tiered_offsets)[1] if latest is not None else {}
-        document = merged_document(table_id, known, _offsets(entry, legacy.buckets_req))
+        given = _offsets(entry, legacy.buckets_req)
+        await self._check_ends(entry, given)
+        document = merged_document(table_id, known, given)
         name = await self._write(entry, document)
         snapshot = LakeSnapshotEntry(legacy.snapshot_id, name, name, document, document, self._environment.clock())
         await self._register(entry, snapshot, None, legacy)
@@ -120,6 +142,7 @@ class LakeSnapshotApis:
         earliest: int | None,
         details: pb.PbLakeTableSnapshotInfo | None,
     ) -> None:
+        await self._check_ends(entry, load_offsets(snapshot.tiered_offsets)[1])
         unused = self._records.register(entry.table_id, snapshot, earliest)
         if unused is None:
             raise table_missing(entry.path)
@@ -133,12 +156,43 @@ class LakeSnapshotApis:
         if await self._files.remove_unused(entry, unused | never_registered) and never_registered:
             self._records.forget_prepared(never_registered)
 
-    def _table(self, table_id: int) -> TableEntry:
+    def _table(self, context: RequestContext, table_id: int) -> TableEntry:
         self._environment.catalog.refresh()
+        self._environment.authorizer.check_known_table_id(context, table_id)
         entry = self._environment.catalog.table_by_id(table_id)
         if entry is None:
             raise FlussError(f"table id {table_id} does not exist; it may have been dropped", ErrorCode.TABLE_NOT_EXIST)
+        _check_lake(entry)
         return entry
+
+    async def _check_ends(self, entry: TableEntry, offsets: Mapping[TableBucket, int]) -> None:
+        """No offset is behind the end of its log: rows that come later would count as rows of the lake."""
+        known = self._records.offsets(entry.table_id)
+        directories = {
+            bucket: str(self._environment.config.data_dir / self._environment.catalog.directory(bucket))
+            for bucket, offset in offsets.items()
+            if offset > known.get(bucket, 0) and self._exists(entry, bucket)
+        }
+        if not directories:
+            return
+        ends = await self._files.run(
+            f"reading where the logs of table {entry.path} end",
+            lambda: {bucket: written_end(directory) for bucket, directory in directories.items()},
+        )
+        for bucket, end in ends.items():
+            if offsets[bucket] > end:
+                raise FlussError(
+                    f"offset {offsets[bucket]} of bucket {bucket.bucket_id} is behind the end of its log, {end}: the "
+                    f"lake cannot have rows of table {entry.path} that were never written. Read the offsets again",
+                    ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
+                )
+
+    def _exists(self, entry: TableEntry, bucket: TableBucket) -> bool:
+        """Offsets of partitions that were dropped may be in the file of a round that began before."""
+        if bucket.bucket_id >= entry.bucket_count or (bucket.partition_id is None) == entry.is_partitioned:
+            raise _no_bucket(entry, bucket)
+        partition_id = bucket.partition_id
+        return partition_id is None or self._environment.catalog.partition(entry.table_id, partition_id) is not None
 
 
 async def _into(result: Any, work: Awaitable[str | None], field: str | None = None) -> None:
@@ -154,11 +208,18 @@ async def _into(result: Any, work: Awaitable[str | None], field: str | None = No
             setattr(result, field, value)
 
 
-def _table_id(environment: Environment, table: pb.PbLakeTableSnapshotInfo) -> int:
-    if table.HasField("table_id"):
-        return table.table_id
-    environment.catalog.refresh()
-    return environment.table(table_path(table.table_path)).table_id
+def _check_lake(entry: TableEntry) -> None:
+    """Without a lake nobody tiers the table, and its log must not depend on what somebody says about one."""
+    if not entry.property(DATALAKE_ENABLED):
+        raise FlussError(
+            f"table {entry.path} has no lake: set {DATALAKE_ENABLED} to true before it is tiered",
+            ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+        )
+
+
+def _no_bucket(entry: TableEntry, bucket: TableBucket) -> FlussError:
+    where = "outside of partitions" if bucket.partition_id is None else "in a partition"
+    return FlussError(f"table {entry.path} has no bucket {bucket.bucket_id} {where}", ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _offsets(
@@ -167,11 +228,7 @@ def _offsets(
     offsets: dict[TableBucket, int] = {}
     for bucket in buckets:
         if not 0 <= bucket.bucket_id < entry.bucket_count or bucket.HasField("partition_id") != entry.is_partitioned:
-            raise FlussError(
-                f"table {entry.path} has no bucket {bucket.bucket_id} "
-                f"{'in a partition' if bucket.HasField('partition_id') else 'outside of partitions'}",
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-            )
+            raise _no_bucket(entry, _bucket(entry.table_id, bucket))
         if bucket.HasField("log_end_offset"):
             offsets[_bucket(entry.table_id, bucket)] = bucket.log_end_offset
     return offsets

@@ -17,6 +17,7 @@ from fluss.server.coordinator.lake.metrics import TieringMetrics, tiering_metric
 from fluss.server.coordinator.lake.tiering_states import TieringStates
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
+from fluss.server.security.authorizer import table_resource
 
 
 class LakeTiering:
@@ -52,16 +53,18 @@ class LakeTiering:
         """Failed tables first, then those at work, then finished ones, and at last the next table."""
         self.look()
         response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self._coordinator_epoch)
-        self._each(request.failed_tables, response.failed_table_resp, self._fail)
-        self._each(request.tiering_tables, response.tiering_table_resp, self._renew)
+        self._each(context, request.failed_tables, response.failed_table_resp, self._fail)
+        self._each(context, request.tiering_tables, response.tiering_table_resp, self._renew)
         forced = frozenset(request.force_finished_tables)
         self._each(
+            context,
             request.finished_tables,
             response.finished_table_resp,
             lambda table: self._finish(table, table.table_id in forced),
         )
         if request.request_table:
-            table = self.states.take()
+            authorizer = self._environment.authorizer
+            table = self.states.take(lambda path: authorizer.permits(context, table_resource(path)))
             if table is not None:
                 info = response.tiering_table
                 info.table_id, info.tiering_epoch = table.table_id, table.epoch
@@ -71,6 +74,7 @@ class LakeTiering:
 
     def _each(
         self,
+        context: RequestContext,
         tables: Iterable[pb.PbHeartbeatReqForTable],
         answers: Any,
         step: Callable[[pb.PbHeartbeatReqForTable], None],
@@ -78,6 +82,7 @@ class LakeTiering:
         for table in tables:
             answer = answers.add(table_id=table.table_id)
             try:
+                self._environment.authorizer.check_known_table_id(context, table.table_id)
                 if table.coordinator_epoch != self._coordinator_epoch:
                     raise FlussError(
                         f"the coordinator has started again: its epoch is {self._coordinator_epoch}, "

@@ -118,9 +118,9 @@ class TieringStates:
 
     # What tiering services say
 
-    def take(self) -> TieredTable | None:
-        """Hand out the table that waits longest."""
-        table_id = next(iter(self._line), None)
+    def take(self, may_have: Callable[[TablePath], bool]) -> TieredTable | None:
+        """Hand out the table that waits longest of those that the caller may have."""
+        table_id = next((waiting for waiting in self._line if may_have(self._tables[waiting].path)), None)
         if table_id is None:
             return None
         table = self._tables[table_id]

@@ -24,15 +24,29 @@ RowsOfBucket = Callable[[TableBucket, Any, int], Awaitable[bytes]]
 
 
 async def answer_by_bucket(
-    reads: KvReads, table_id: int, items: Iterable[Any], new_result: Callable[..., Any], rows: RowsOfBucket
+    reads: KvReads,
+    table_id: int,
+    items: Iterable[Any],
+    new_result: Callable[..., Any],
+    rows: RowsOfBucket,
+    check: Callable[[], None],
 ) -> Reply:
-    """Ask `rows` for each bucket of a request, in order; `new_result` makes the message of its small fields."""
+    """Ask `rows` for each bucket of a request, in order; `new_result` makes the message of its small fields.
+
+    `check` raises what is wrong with all buckets alike, before anything is looked for.
+    """
     reads.registry.follow_catalog()
+    refused: FlussError | None = None
+    try:
+        check()
+    except FlussError as error:
+        refused = error
     asked = [
         (TableBucket(table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id), item)
         for item in items
     ]
-    await reads.settled([bucket for bucket, _ in asked])
+    if refused is None:
+        await reads.settled([bucket for bucket, _ in asked])
     answer: list[Piece] = []
     size = 0
     for bucket, item in asked:
@@ -41,6 +55,8 @@ async def answer_by_bucket(
             result.partition_id = bucket.partition_id
         payload = b""
         try:
+            if refused is not None:
+                raise refused
             payload = await rows(bucket, item, MAX_ANSWER_BYTES - size)
         except FlussError as error:
             result.error_code, result.error_message = error.error_code, error.message

@@ -5,6 +5,9 @@ the rows, by the client, by any error, by a second call while busy, when it was 
 bucket went away. A scanner that is closed is in no map, so its id is unknown; ids of scanners that were closed for
 being idle are remembered for a while, to tell the client why.
 
+A scanner belongs to the user who opened it: to others its id is unknown. A user who has logged in cannot hold all
+scanners of a bucket or of the tablet.
+
 Invariants: the sequence number of a call is the number of calls before it; a scanner holds one `RowCursor`, which is
 closed when the scanner is. All in the event loop's thread.
 """
@@ -23,7 +26,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.record_walk import scan_kv_response_pieces
 from fluss.server.config import ServerConfig
-from fluss.server.network.service import Reply, RequestContext
+from fluss.server.network.service import ANONYMOUS_NAME, Reply, RequestContext
 from fluss.server.storage.kv.store import FIRST_KEY
 from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor
 
@@ -55,9 +58,20 @@ def scan_limits(config: ServerConfig) -> ScanLimits:
 class Scanner:
     """One scan under way. See the module's text."""
 
-    __slots__ = ("bucket", "cursor", "is_busy", "is_closed", "last_used_ms", "next_sequence", "remaining", "scanner_id")
+    __slots__ = (
+        "bucket",
+        "cursor",
+        "is_busy",
+        "is_closed",
+        "last_used_ms",
+        "next_sequence",
+        "remaining",
+        "scanner_id",
+        "user",
+    )
 
-    def __init__(self, bucket: TableBucket, cursor: RowCursor, limit: int, now_ms: int) -> None:
+    def __init__(self, bucket: TableBucket, cursor: RowCursor, limit: int, now_ms: int, user: str) -> None:
+        self.user = user
         self.scanner_id = str(uuid.uuid4()).encode()
         self.bucket = bucket
         self.cursor = cursor
@@ -94,7 +108,8 @@ class ScanKvApi:
             if request.close_scanner:
                 if opens:
                     raise _invalid("a scan cannot be opened and closed by one request")
-                self._close(self._scanners.get(request.scanner_id))
+                scanner = self._scanners.get(request.scanner_id)
+                self._close(scanner if scanner is not None and scanner.user == _user(context) else None)
                 return pb.ScanKvResponse(has_more_results=False)
             if opens:
                 if request.call_seq_id != 0 or not request.HasField("call_seq_id"):
@@ -125,16 +140,16 @@ class ScanKvApi:
         partition_id = wanted.partition_id if wanted.HasField("partition_id") else None
         bucket = TableBucket(wanted.table_id, partition_id, wanted.bucket_id)
         size = self._batch_bytes(request.batch_size_bytes)
-        await reads.settled([bucket])
         reads.check_table(context, bucket.table_id, checks_version=False)
+        await reads.settled([bucket])
         local, store = reads.store(bucket)
         self._sweep()
-        self._check_room(bucket)
+        self._check_room(bucket, context)
         cursor = RowCursor(local, store, first_key, end_key)
         if not cursor.has_more:
             cursor.close()
             return pb.ScanKvResponse(has_more_results=False, log_offset=cursor.applied_offset)
-        scanner = Scanner(bucket, cursor, wanted.limit, self._clock())
+        scanner = Scanner(bucket, cursor, wanted.limit, self._clock(), _user(context))
         self._scanners[scanner.scanner_id] = scanner
         self._start_sweeping()
         return await self._batch(scanner, size, pb.ScanKvResponse(log_offset=cursor.applied_offset))
@@ -142,6 +157,8 @@ class ScanKvApi:
     async def _continue(self, context: RequestContext, request: pb.ScanKvRequest) -> Reply:
         self._reads.registry.follow_catalog()
         scanner = self._find(request.scanner_id)
+        if scanner.user != _user(context):
+            raise _unknown(request.scanner_id)
         try:
             self._reads.check_table(context, scanner.bucket.table_id, checks_version=False)
             if scanner.is_busy:
@@ -195,13 +212,23 @@ class ScanKvApi:
             )
         raise _unknown(scanner_id)
 
-    def _check_room(self, bucket: TableBucket) -> None:
-        limits = self._limits
+    def _check_room(self, bucket: TableBucket, context: RequestContext) -> None:
+        limits, user = self._limits, _user(context)
         of_bucket = sum(scanner.bucket == bucket for scanner in self._scanners.values())
         if of_bucket >= limits.max_scanners_per_bucket or len(self._scanners) >= limits.max_scanners:
             raise FlussError(
                 f"{of_bucket} scans of the bucket and {len(self._scanners)} of the server are open; at most "
                 f"{limits.max_scanners_per_bucket} and {limits.max_scanners} are allowed: close some, or wait",
+                ErrorCode.TOO_MANY_SCANNERS,
+            )
+        if context.principal_name == ANONYMOUS_NAME:
+            return  # Everybody is the same then.
+        own = [scanner.bucket for scanner in self._scanners.values() if scanner.user == user]
+        bucket_share, server_share = _share(limits.max_scanners_per_bucket), _share(limits.max_scanners)
+        if own.count(bucket) >= bucket_share or len(own) >= server_share:
+            raise FlussError(
+                f"{user} has {own.count(bucket)} scans of the bucket and {len(own)} of the server open; one user may "
+                f"have {bucket_share} and {server_share}: close some, or wait",
                 ErrorCode.TOO_MANY_SCANNERS,
             )
 
@@ -238,6 +265,15 @@ class ScanKvApi:
             scanner.is_closed = True
             scanner.cursor.close()
             self._scanners.pop(scanner.scanner_id, None)
+
+
+def _user(context: RequestContext) -> str:
+    return f"{context.principal_type}:{context.principal_name}"
+
+
+def _share(limit: int) -> int:
+    """What one user may hold of it: an eighth, at least one, is left for others."""
+    return max(1, limit - max(1, limit // 8))
 
 
 def _invalid(text: str) -> FlussError:

@@ -59,28 +59,33 @@ class LookupApi:
         """One result per bucket; every error is a bucket's."""
 
         async def rows(bucket: TableBucket, item: pb.PbLookupReqForBucket, max_bytes: int) -> bytes:
-            self._check(context, request, item)
+            if item.HasField("original_partition_name"):
+                raise FlussError(
+                    "historical lookups are not served here; look up the partition itself",
+                    ErrorCode.UNSUPPORTED_VERSION,
+                )
             if request.insert_if_not_exists:
                 await self._insert_missing(bucket, request, item.keys)
             return await self._values(context, bucket, item.keys, max_bytes)
 
         return await answer_by_bucket(
-            self._reads, request.table_id, request.buckets_req, pb.PbLookupRespForBucket, rows
+            self._reads,
+            request.table_id,
+            request.buckets_req,
+            pb.PbLookupRespForBucket,
+            rows,
+            lambda: self._check(context, request),
         )
 
-    def _check(self, context: RequestContext, request: pb.LookupRequest, item: pb.PbLookupReqForBucket) -> None:
+    def _check(self, context: RequestContext, request: pb.LookupRequest) -> None:
         reads = self._reads
         reads.check_table(context, request.table_id)
-        if item.HasField("original_partition_name"):
-            raise FlussError(
-                "historical lookups are not served here; look up the partition itself", ErrorCode.UNSUPPORTED_VERSION
-            )
         if not request.insert_if_not_exists:
             return
         if not request.HasField("acks") or request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
             raise FlussError("a lookup that inserts needs acks -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
         entry = reads.registry.table(request.table_id)
-        error = reads.access.write_error(context, entry.path) if entry is not None else None
+        error = reads.access.insert_error(context, entry.path) if entry is not None else None
         if error is not None:
             raise error
 

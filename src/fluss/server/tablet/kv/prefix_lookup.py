@@ -38,11 +38,15 @@ class PrefixLookupApi:
         """One result per bucket; every error is a bucket's."""
 
         async def rows(bucket: TableBucket, item: pb.PbPrefixLookupReqForBucket, max_bytes: int) -> bytes:
-            self._reads.check_table(context, request.table_id)
             return await self._lists(context, bucket, item.keys, max_bytes)
 
         return await answer_by_bucket(
-            self._reads, request.table_id, request.buckets_req, pb.PbPrefixLookupRespForBucket, rows
+            self._reads,
+            request.table_id,
+            request.buckets_req,
+            pb.PbPrefixLookupRespForBucket,
+            rows,
+            lambda: self._reads.check_table(context, request.table_id),
         )
 
     async def _lists(

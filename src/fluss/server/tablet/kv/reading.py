@@ -54,7 +54,7 @@ class KvReads:
         entry = self.registry.table(table_id)
         if entry is None:
             return
-        error = self.access.read_error(context, entry.path)
+        error = self.access.error(context, entry.path)
         if error is not None:
             raise error
         if not entry.has_primary_key:

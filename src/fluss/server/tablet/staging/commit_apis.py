@@ -11,7 +11,6 @@ from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.network.service import RequestContext
 from fluss.server.staged_rules import check_identity, staged_buckets, staged_table
-from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
 from fluss.server.tablet.staging.applier import StagedApplier
 from fluss.server.tablet.staging.bucket_files import BucketFiles
@@ -29,14 +28,12 @@ class StagedCommitApis:
         self,
         registry: BucketRegistry,
         catalog: Catalog,
-        access: TableAccess,
         workers: StagingWorkers,
         applier: StagedApplier,
         cleaning: StagedCleaning,
     ) -> None:
         self._registry = registry
         self._catalog = catalog
-        self._access = access
         self._workers = workers
         self._applier = applier
         self._cleaning = cleaning
@@ -45,7 +42,7 @@ class StagedCommitApis:
         self, context: RequestContext, request: staged_pb.PrepareStagedRequest
     ) -> staged_pb.PrepareStagedResponse:
         """Every named file is whole and on disk; 33 when one is not, 7 or 36 when table or partition are gone."""
-        entry = self._begin(context, request.table_id, request.transaction, request.batch_id)
+        entry = self._begin(request.table_id, request.transaction, request.batch_id)
         buckets = staged_buckets(self._catalog, entry, request.buckets)
         prepared = [self._prepare(bucket, files, request) for bucket, files in buckets]
         for result in await asyncio.gather(*prepared, return_exceptions=True):
@@ -65,7 +62,7 @@ class StagedCommitApis:
         self, context: RequestContext, request: staged_pb.ApplyStagedRequest
     ) -> staged_pb.ApplyStagedResponse:
         """Wait until a decided batch is in the logs of this tablet's buckets."""
-        self._begin(context, request.table_id, request.transaction, request.batch_id)
+        self._begin(request.table_id, request.transaction, request.batch_id)
         self._applier.look()
         timeout_ms = max(0, min(request.timeout_ms, MAX_WAIT_MS))
         await self._applier.wait(request.table_id, request.transaction, request.batch_id, timeout_ms)
@@ -75,17 +72,13 @@ class StagedCommitApis:
         self, context: RequestContext, request: staged_pb.AbortStagedRequest
     ) -> staged_pb.AbortStagedResponse:
         """Remove files that are not decided."""
-        self._begin(context, request.table_id, request.transaction, request.batch_id)
+        self._begin(request.table_id, request.transaction, request.batch_id)
         await self._cleaning.abort(
             request.table_id, request.transaction, request.batch_id, frozenset(request.writer_ids)
         )
         return staged_pb.AbortStagedResponse()
 
-    def _begin(self, context: RequestContext, table_id: int, transaction: str, batch_id: int) -> TableEntry:
+    def _begin(self, table_id: int, transaction: str, batch_id: int) -> TableEntry:
         self._registry.follow_catalog()
         check_identity(transaction, batch_id)
-        entry = staged_table(self._catalog, table_id)
-        error = self._access.write_error(context, entry.path)
-        if error is not None:
-            raise error
-        return entry
+        return staged_table(self._catalog, table_id)

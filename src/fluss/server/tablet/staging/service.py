@@ -58,7 +58,7 @@ class StagingService:
 
     def handlers(self, access: TableAccess) -> Mapping[int, Handler]:
         """By API key."""
-        commits = StagedCommitApis(self._registry, self._catalog, access, self.workers, self.applier, self.cleaning)
+        commits = StagedCommitApis(self._registry, self._catalog, self.workers, self.applier, self.cleaning)
         return {
             ApiKey.STAGE_LOG: StageApi(self._registry, access, self.workers, self._clock, self._catalog).stage_log,
             ApiKey.PREPARE_STAGED: commits.prepare_staged,

@@ -1,0 +1,61 @@
+"""Failed logins slow down the address that they come from.
+
+Each failure raises the level of its address by one, time lowers it. Up to `FREE_FAILURES` nothing happens: people err.
+Above that the attempts of the address, right or wrong and over all of its connections, are judged one after the other
+with a pause before each, which doubles with every further failure. So guessing gets a fixed number of tries per minute
+however many connections it opens. An attempt whose turn would come too late is refused unseen, with the code that tells
+clients to try again. Called in the event loop's thread with its clock.
+"""
+
+from __future__ import annotations
+
+FREE_FAILURES = 20
+FORGIVEN_FAILURES_PER_SECOND = 0.5
+FIRST_PAUSE_SECONDS = 0.1
+LAST_PAUSE_SECONDS = 5.0
+# Clients give up on their own after a while, and connections without a login are closed.
+MAX_TURN_WAIT_SECONDS = 15.0
+MAX_REMEMBERED_ADDRESSES = 10_000
+
+
+class _Address:
+    __slots__ = ("level", "next_turn", "seen_at")
+
+    def __init__(self, now: float) -> None:
+        self.level = 0.0
+        self.seen_at = now
+        self.next_turn = now
+
+
+class LoginAttempts:
+    """Levels of all addresses with failures; the least recent ones are forgotten first."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, _Address] = {}
+
+    def wait_seconds(self, address: str, now: float) -> float | None:
+        """How long the next attempt waits for its turn, which it has then; None if that is too long."""
+        known = self._addresses.get(address)
+        if known is None:
+            return 0.0
+        excess = self._level(known, now) - FREE_FAILURES
+        if excess < 0:
+            return 0.0
+        pause: float = min(FIRST_PAUSE_SECONDS * 2.0 ** min(excess, 16.0), LAST_PAUSE_SECONDS)
+        turn = max(now, known.next_turn) + pause
+        if turn - now > MAX_TURN_WAIT_SECONDS:
+            return None
+        known.next_turn = turn
+        return turn - now
+
+    def note_failure(self, address: str, now: float) -> None:
+        """An attempt was judged and refused."""
+        known = self._addresses.pop(address, None) or _Address(now)
+        known.level = self._level(known, now) + 1
+        known.seen_at = now
+        self._addresses[address] = known
+        if len(self._addresses) > MAX_REMEMBERED_ADDRESSES:
+            del self._addresses[next(iter(self._addresses))]
+
+    def _level(self, known: _Address, now: float) -> float:
+        return max(0.0, known.level - (now - known.seen_at) * FORGIVEN_FAILURES_PER_SECOND)

@@ -1,0 +1,65 @@
+"""Up to which offset a bucket's log is written, seen from another process: from its files alone.
+
+The tablet that leads the bucket may append meanwhile. What it has acknowledged is in the files already, so the answer
+is never below what any client was told; it may be above it by an append that is under way. Nothing is checked or
+changed here: that is what recovery does.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+from fluss.codec.log_batch import MIN_HEADER_BYTES, CorruptBatch, read_header
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.checkpoint import load_checkpoint
+from fluss.server.storage.log.segment import Segment, segment_base_offset
+
+# Between the listing and the opening of a segment the tablet may remove it; the next one is there then.
+_ATTEMPTS = 5
+
+
+def written_end(directory: str) -> int:
+    """The offset behind the last whole batch; 0 for a bucket that was never opened. OSError if it cannot be read."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _written_end(directory)
+        except FileNotFoundError:
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _written_end(directory: str) -> int:
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return 0
+    # First the checkpoint: the newest segment can only be the same or a later one.
+    checkpoint, _ = load_checkpoint(FileSystem(), directory)
+    known_end = 0 if checkpoint is None else checkpoint.recovery_offset
+    bases = [base for base in map(segment_base_offset, names) if base is not None]
+    if not bases:
+        return known_end
+    position, offset = 0, max(bases)
+    if checkpoint is not None and checkpoint.segment_base_offset == offset:
+        position, offset = checkpoint.segment_position, checkpoint.recovery_offset
+    return max(known_end, _walk(Segment(directory, max(bases)).log_path, position, offset))
+
+
+def _walk(path: str, position: int, offset: int) -> int:
+    """Follow the chain of offsets from one batch to the next."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size - position < MIN_HEADER_BYTES:
+            return offset
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
+            while size - position >= MIN_HEADER_BYTES:
+                try:
+                    header = read_header(content, position)
+                except CorruptBatch:
+                    break
+                if header.base_offset != offset or position + header.size > size:
+                    break
+                position, offset = position + header.size, header.next_offset
+    return offset

@@ -1,0 +1,46 @@
+"""What is wrong with a configuration is said when the server starts, not when it hurts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.peers import free_ports
+from tests.support.server_process import ServerProcess, run_command
+from tests.support.targets import TWO_LISTENERS
+from tests.support.waiting import wait_until
+
+
+def test_permissions_that_nobody_would_check_are_refused(tmp_path: Path) -> None:
+    """One listener with a login looks safe, but it is the internal one, where everything is allowed."""
+    options = {**TWO_LISTENERS, "bind.listeners": "FLUSS://127.0.0.1:0", "security.protocol.map": "FLUSS:sasl"}
+    words = ["server", "--data", str(tmp_path / "data"), "--option", "authorizer.enabled=true"]
+    for name, value in options.items():
+        words += ["--option", f"{name}={value}"]
+    result = run_command(words)
+    assert result.returncode != 0
+    assert "FLUSS is the only listener, and it is the internal one" in result.stderr
+    assert "CLIENT:sasl" in result.stderr, "with the cure"
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.all
+def test_a_store_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    endpoint = f"http://127.0.0.1:{free_ports(1)[0]}"
+    options = {
+        "remote.data.dir": "s3://bucket/path",
+        "s3.endpoint": endpoint,
+        "s3.access-key": "a",
+        "s3.secret-key": "b",
+        "s3.region": "r",
+    }
+    with ServerProcess(tmp_path / "data", config=options) as server:
+        wait_until(lambda: "remote.data.dir s3://bucket/path cannot be used" in server.log_text(), "it is said")
+
+
+@pytest.mark.all
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with ServerProcess(tmp_path / "data", config={"remote.data.dir": str(tmp_path / "file" / "remote")}) as server:
+        wait_until(lambda: "remote cannot be used" in server.log_text(), "it is said")
