@@ -50,6 +50,8 @@ class BucketLog:
         self.recovery_report = recovered.report
         self.segments = recovered.segments
         self.local_start_offset = recovered.local_start_offset
+        # Whether rows that were here are in remote storage now; noted with every checkpoint.
+        self.has_remote_record = recovered.has_remote_record
         self.high_watermark = recovered.end_offset
         self.log_end_offset = recovered.end_offset
         # Timestamp of the newest committed batch; 0 for an empty log.

@@ -61,6 +61,7 @@ class RecoveredLog:
     newest_timestamp: int
     writers: WriterState
     report: RecoveryReport
+    has_remote_record: bool = False
 
 
 class Recovery:
@@ -95,7 +96,8 @@ class Recovery:
             last = self._continue_behind_gap(last)
             segments.append(last)
         start = max(segments[0].base_offset, self._checkpoint.local_start_offset if self._checkpoint else 0)
-        return RecoveredLog(segments, start, last.end_offset, self._timestamp, self._writers, self._report)
+        has_remote = self._checkpoint is not None and self._checkpoint.has_remote_record
+        return RecoveredLog(segments, start, last.end_offset, self._timestamp, self._writers, self._report, has_remote)
 
     def _load_checkpoint(self, names: list[str]) -> None:
         self._checkpoint, existed = load_checkpoint(self._files, self._directory)
