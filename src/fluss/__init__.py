@@ -14,6 +14,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock as _import_lock
 
 if _TYPE_CHECKING:
     from fluss.client.acls import Acl
@@ -162,7 +163,8 @@ def __getattr__(name: str) -> object:
     module = _HOME_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'fluss' has no attribute {name!r}")
-    value = getattr(_import_module(module), name)
+    with _import_lock:
+        value = getattr(_import_module(module), name)
     globals()[name] = value
     return value
 
@@ -190,7 +192,8 @@ def embedded(
         with fluss.embedded("my-data") as cluster:
             print(cluster.bootstrap_servers)
     """
-    from fluss.server.embedded import start_embedded
+    with _import_lock:
+        from fluss.server.embedded import start_embedded
 
     return start_embedded(directory, tablets=tablets, config=config, bind=bind)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from pyarrow import fs
 
 import fluss
 from fluss import FlussError, col
+from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner import ready_queue, remote_files, remote_reader
+from fluss.client.table_read.log_range import LogRange
+from fluss.codec.log_batch import iter_batches
 from tests.support.restartable import KINDS, RestartableServer, restartable_server
 from tests.support.scan_tables import WAIT_MS, ScanTable, rows_of
 from tests.support.waiting import wait_until
@@ -231,3 +235,93 @@ def test_damaged_segments_are_noticed(remote: RemoteTable) -> None:
             assert caught.value.error_code == fluss.ErrorCode.CORRUPT_RECORD_EXCEPTION
     finally:
         path.write_bytes(sound)
+
+
+def _without_a_batch(content: bytes) -> bytes:
+    """The second batch is left out; the first one once more keeps the size."""
+    (_, first), (_, second), *_ = iter_batches(content)
+    return content[: first.size] + content[first.size + second.size :] + content[: second.size]
+
+
+def _cut_behind_a_batch(content: bytes) -> bytes:
+    *_, (position, _) = iter_batches(content)
+    return content[:position]
+
+
+def _moved(content: bytes) -> bytes:
+    """The offset of the second batch is wrong: no checksum covers it."""
+    (_, first), *_ = iter_batches(content)
+    at = first.size
+    return content[:at] + (int.from_bytes(content[at : at + 8], "little") + 1).to_bytes(8, "little") + content[at + 8 :]
+
+
+FAULTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda content: b"", "has 0 bytes, but the server announced"),
+    "half": (lambda content: content[: len(content) // 2], "bytes, but the server announced"),
+    "cut behind a batch": (_cut_behind_a_batch, "bytes, but the server announced"),
+    "zeros": (lambda content: bytes(len(content)), "impossible length 0"),
+    "zeros at the end": (lambda content: content[:-4096] + bytes(4096), "cannot be read|no whole batch|ends at offset"),
+    "a batch left out": (_without_a_batch, "where .* follows"),
+    "another offset": (_moved, "where .* follows"),
+    "a flipped bit": (lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:], "checksum"),
+}
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """In one step: somebody may have the old file mapped."""
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").replace(path)
+
+
+def _poll_into(seen: list[int], scanner: fluss.LogScanner, count: int) -> None:
+    while len(seen) < count:
+        seen += scanner.poll_arrow(WAIT_MS).column("id").to_pylist()
+
+
+@pytest.mark.parametrize("way", ["mapped", "in ranges"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_row_of_a_damaged_segment_is_skipped(
+    remote: RemoteTable, fault: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows before it are delivered, then there is an error that names the file, as often as one asks."""
+    if way == "in ranges":
+        monkeypatch.setattr(remote_files, "object_store", lambda path, token: (fs.LocalFileSystem(), path))
+        monkeypatch.setattr(remote_reader, "local_path", lambda path: None)
+        monkeypatch.setattr(remote_reader, "RANGE_BYTES", 3000)
+    damage, words = FAULTS[fault]
+    path = sorted(remote.remote_segments(), key=lambda each: each.name)[2]
+    sound = path.read_bytes()
+    _replace(path, damage(sound))
+    seen: list[int] = []
+    try:
+        with remote.table.batches() as scanner:
+            scanner.subscribe_all()
+            for _ in range(2):
+                with pytest.raises(FlussError, match=words) as caught:
+                    _poll_into(seen, scanner, remote.row_count)
+                assert caught.value.error_code == fluss.ErrorCode.CORRUPT_RECORD_EXCEPTION
+                assert str(path) in caught.value.message
+            assert seen == list(range(len(seen)))
+            assert int(path.stem) <= len(seen) < int(path.stem) + 2 * ROWS_PER_WRITE * 16
+            _replace(path, sound)
+            with contextlib.suppress(FlussError):  # it may have been read once more before
+                _poll_into(seen, scanner, remote.row_count)
+            _poll_into(seen, scanner, remote.row_count)
+        assert seen == list(range(remote.row_count))
+    finally:
+        _replace(path, sound)
+
+
+def test_rows_before_a_damaged_segment_are_read(remote: RemoteTable) -> None:
+    """A bounded read does not meet what lies behind its end."""
+    path = sorted(remote.remote_segments(), key=lambda each: each.name)[2]
+    sound = path.read_bytes()
+    _replace(path, b"")
+    stop = int(path.stem)
+    table = remote.table.table
+    try:
+        ranges = {remote.table.bucket(0): (0, stop)}
+        with LogRange(table._session, table._table, ScanPlan(), ranges) as log:
+            assert [row for rows in log for row in rows.rows.column(0).to_pylist()] == list(range(stop))
+    finally:
+        _replace(path, sound)

@@ -186,6 +186,34 @@ def test_files_that_are_not_there(
     assert len(read) == MAX_PLANS
 
 
+def test_files_that_are_too_short(
+    server: RestartableServer, connection: FlussConnection, name: str, read: list[Any]
+) -> None:
+    """Also where RocksDB would not notice: a list of files that ends early names fewer files."""
+    table = KvTable(connection, name, bucket_count=1)
+    table.write(FIRST)
+    _wait_for_snapshots(table)
+    folder = f"{name}-{table.table._table.table_id}"
+    files = [path for path in server.remote_directory.rglob("*") if folder in str(path) and path.is_file()]
+    cut = [path for path in files if path.name != "_METADATA"]
+    assert len(cut) > 2
+    for path in cut:
+        sound = path.read_bytes()
+        for size in {0, 1, len(sound) // 2, len(sound) - 1}:
+            path.write_bytes(sound[:size])
+            with pytest.raises(FlussError, match=f"{path} of a snapshot has {size} bytes instead of {len(sound)}"):
+                _rows_of_snapshot(table)
+        path.write_bytes(sound)
+    assert _rows_of_snapshot(table) == len(FIRST)
+
+
+def _rows_of_snapshot(table: KvTable) -> int:
+    ((bucket, snapshot),) = _snapshots(table).items()
+    session = table.table._session
+    batches = snapshot_rows.snapshot_batches(session, table.table._table, bucket, snapshot.snapshot_id)
+    return sum(batch.num_rows for batch in batches)
+
+
 def test_leases(connection: FlussConnection, name: str) -> None:
     table = KvTable(connection, name, bucket_count=1)
     table.write(FIRST)

@@ -275,3 +275,48 @@ def test_a_broken_bucket_answers_26_and_nothing_else_suffers(cluster: LogCluster
     assert ids_of(cluster.tablet.fetch(table, 0, 0).records) == [0]
     assert cluster.tablet.fetch(table, 1, 0).error_code == 26
     assert cluster.tablet.produce(table, 1, arrow_batch([2])).error_code == 26
+
+
+@pytest.mark.parametrize("lost", ["the record", "its directory", "half of the record"])
+def test_a_lost_record_is_noticed(cluster: LogCluster, lost: str) -> None:
+    """Without it the older rows would be gone in silence, and the next upload would forget them for ever."""
+    table = cluster.create_table("lost")
+    end = fill(cluster, table, 40)
+    wait_until(lambda: len(local_segments(cluster, "lost", table)) == 2, "two local segments left")
+    cluster.stop()
+    directory = cluster.directory / "data" / "fluss" / f"lost-{table}" / "log-0" / "remote-log"
+    record = directory / "remote-log.json"
+    saved = cluster.directory.parent / "saved"
+    shutil.copytree(directory, saved)
+    if lost == "its directory":
+        shutil.rmtree(directory)
+    elif lost == "the record":
+        record.unlink()
+    else:
+        record.write_bytes(record.read_bytes()[: record.stat().st_size // 2])
+    cluster.start()
+    for _ in range(2):
+        for answer in (cluster.tablet.fetch(table, 0, 0), cluster.tablet.produce(table, 0, arrow_batch([end]))):
+            assert answer.error_code == 26
+            assert str(record) in answer.error_message
+        cluster.restart()
+    cluster.stop()
+    shutil.rmtree(directory, ignore_errors=True)
+    saved.rename(directory)
+    cluster.start()
+    assert read_all(cluster, table, end) == list(range(end))
+    assert fill(cluster, table, 1) == end + BATCH_ROWS
+
+
+def test_a_crash_before_the_first_record_is_no_loss(cluster: LogCluster) -> None:
+    """The directory is made before the record, and what is half written counts for nothing."""
+    table = cluster.create_table("begun", {"table.log.tiered.local-segments": "100"})
+    end = fill(cluster, table, 3)
+    cluster.stop()
+    directory = cluster.directory / "data" / "fluss" / f"begun-{table}" / "log-0" / "remote-log"
+    directory.mkdir()
+    (directory / "remote-log.json.tmp").write_bytes(b"{")
+    cluster.start()
+    assert read_all(cluster, table, end) == list(range(end))
+    cluster.restart()
+    assert read_all(cluster, table, end) == list(range(end))

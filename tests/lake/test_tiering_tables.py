@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -327,3 +328,27 @@ def test_rows_of_a_log_table_that_expired_before_they_were_tiered(db: fluss.Data
     assert kept[:10] == list(range(10))
     assert min(kept[10:]) <= earliest
     check_progress(table)
+
+
+def test_a_remote_segment_that_was_cut_is_never_tiered_as_if_it_were_whole(tmp_path: Path) -> None:
+    """The hole would be in the lake for ever."""
+    with (
+        fluss.embedded(tmp_path / "data", config=SERVER) as cluster,
+        fluss.connect(cluster.bootstrap_servers) as db,
+    ):
+        table = LakeTable(db, bucket_count=1, properties={"table.log.tiered.local-segments": "1"})
+        people = [person(n) for n in range(1500)]
+        for start in range(0, 1500, 50):
+            db.append(table.name, people[start : start + 50])
+        segments = tmp_path / "data" / "remote" / "log"
+        wait_until(lambda: len(list(segments.rglob("*.log"))) > 2, "there are remote segments")
+        inside = tmp_path / "data" / "data" / "fluss"
+        wait_until(lambda: len(list(inside.rglob("*.log"))) <= 2, "old segments are in remote storage only")
+        path = sorted(segments.rglob("*.log"), key=lambda each: each.name)[1]
+        sound = path.read_bytes()
+        path.write_bytes(b"")
+        with pytest.raises(FlussError, match=str(path)):
+            table.tier()
+        path.write_bytes(sound)
+        table.tier()
+        table.check(people)

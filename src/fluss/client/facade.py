@@ -32,6 +32,7 @@ from fluss.client.table_info import TableInfo
 from fluss.client.values import EARLIEST_OFFSET, PartitionInfo, TableBucket, TablePath, as_table_path
 from fluss.config import Config
 from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
 from fluss.model import paths
 
 if TYPE_CHECKING:
@@ -348,8 +349,9 @@ class Database:
     def _scanner(
         self, table: Table, columns: Sequence[str] | None, where: Predicate | None, start_offset: int, since: Any
     ) -> Any:
-        from fluss.client.scanner import LogScanner
-        from fluss.client.table import TableScan
+        with import_lock:
+            from fluss.client.scanner import LogScanner
+            from fluss.client.table import TableScan
 
         opened = self._open(table)
         scan: TableScan = opened.new_scan()

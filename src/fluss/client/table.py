@@ -20,6 +20,7 @@ from fluss.client.table_info import TableInfo
 from fluss.client.values import TableBucket, TablePath, as_table_path
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 from fluss.model import paths
 
 if TYPE_CHECKING:
@@ -52,13 +53,15 @@ class BaseTable:
 
         With `columns`, same as `new_upsert().partial_update_by_name(columns)`.
         """
-        from fluss.client.table_upsert import new_upsert
+        with import_lock:
+            from fluss.client.table_upsert import new_upsert
 
         return new_upsert(self._session, self._table, columns)
 
     def new_lookup(self) -> TableLookup:
         """A builder for lookups by key, which is also a lookuper itself. For primary-key tables."""
-        from fluss.client.lookup import TableLookup
+        with import_lock:
+            from fluss.client.lookup import TableLookup
 
         return TableLookup(self._session, self._table)
 
@@ -91,8 +94,9 @@ class BaseTable:
         >>> await table.to_arrow(["id"], filter=col("id") >= 200)
         >>> await table.to_arrow(as_of=datetime.now(timezone.utc) - timedelta(days=1))
         """
-        from fluss.client.table_read import read_current
-        from fluss.client.table_read.lake_options import lake_options
+        with import_lock:
+            from fluss.client.table_read import read_current
+            from fluss.client.table_read.lake_options import lake_options
 
         scan = BaseTableScan(self._session, self._table)
         if columns is not None:
@@ -106,13 +110,15 @@ class BaseTable:
 
     async def to_pandas(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
         """The same as a `pandas.DataFrame`; the options are those of `to_arrow`."""
-        from fluss.client.scanner.base_scanner import pandas_of
+        with import_lock:
+            from fluss.client.scanner.base_scanner import pandas_of
 
         return pandas_of(await self.to_arrow(columns, **options))
 
     async def to_polars(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
         """The same as a `polars.DataFrame`; the options are those of `to_arrow`."""
-        from fluss.client.scanner.base_scanner import polars_of
+        with import_lock:
+            from fluss.client.scanner.base_scanner import polars_of
 
         return polars_of(await self.to_arrow(columns, **options))
 
@@ -168,7 +174,8 @@ class TableAppend:
 
     def create_writer(self) -> AppendWriter:
         """A writer that sends rows to the table."""
-        from fluss.client.writer import AppendWriter
+        with import_lock:
+            from fluss.client.writer import AppendWriter
 
         self._session.check_open()
         return AppendWriter(self._session, self._table)
@@ -198,7 +205,8 @@ class BaseTableScan:
 
         Called again, rows must satisfy both conditions.
         """
-        from fluss.client.scanner.predicates import checked_predicate
+        with import_lock:
+            from fluss.client.scanner.predicates import checked_predicate
 
         added, before = checked_predicate(predicate), self._plan.predicate
         return self._with(predicate=added if before is None else before & added)
@@ -267,12 +275,14 @@ class TableScan(BaseTableScan):
 
     def create_bucket_batch_scanner(self, bucket: paths.TableBucket) -> BatchScanner:
         """A scanner of the last rows of one bucket; needs `limit()`."""
-        from fluss.client.scanner import BatchScanner
+        with import_lock:
+            from fluss.client.scanner import BatchScanner
 
         return BatchScanner(self._session, self._table, self._plan, check_bucket(self._table, bucket))
 
     def _log_scanner(self, *, records: bool) -> LogScanner:
-        from fluss.client.scanner import LogScanner
+        with import_lock:
+            from fluss.client.scanner import LogScanner
 
         self._check_log_scan()
         return LogScanner(self._session, self._table, self._plan, records=records)

@@ -42,6 +42,9 @@ class MessageMetadata(NamedTuple):
     nodes_position: int
     buffer_count: int
     buffers_position: int
+    # Of the two numbers themselves; 0 for one that is not there, which means that it is zero.
+    row_count_position: int = 0
+    body_length_position: int = 0
 
     def buffers(self) -> tuple[int, ...]:
         """offset, length, offset, length, ... of all buffers, relative to the body."""
@@ -93,6 +96,8 @@ def _walk(metadata: memoryview, body_start: int) -> MessageMetadata:
         nodes_position,
         buffer_count,
         buffers_position,
+        row_count,
+        body_length,
     )
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from fluss.lazy_imports import import_lock as _import_lock
+
 # At once, and light: a later import of a module of the same name would hide the function.
 from fluss.spark.attach import attach
 from fluss.spark.session import session
@@ -119,11 +121,13 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> object:
     if name == "catalog":
-        return _import_module("fluss.spark.catalog")
+        with _import_lock:
+            return _import_module("fluss.spark.catalog")
     module = _HOME_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'fluss.spark' has no attribute {name!r}")
-    value = getattr(_import_module(module), name)
+    with _import_lock:
+        value = getattr(_import_module(module), name)
     globals()[name] = value
     return value
 

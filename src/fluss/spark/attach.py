@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,8 +76,9 @@ class Attached:
 
     def refresh(self) -> Attached:
         """Views for new tables, new columns for altered ones, and no views for tables that are gone."""
-        from fluss.spark.cluster import merged_options
-        from fluss.spark.session_options import over_defaults
+        with import_lock:
+            from fluss.spark.cluster import merged_options
+            from fluss.spark.session_options import over_defaults
 
         wanted = self._wanted()
         self._check_names(wanted)
@@ -96,7 +98,8 @@ class Attached:
             self._drop(view)
 
     def _wanted(self) -> dict[str, str]:
-        from fluss.spark.ddl import list_tables
+        with import_lock:
+            from fluss.spark.ddl import list_tables
 
         tables = list_tables(self._spark, self._database, options=self._options)
         if self._like is not None:
@@ -142,9 +145,10 @@ class Attached:
 
     def _is_current_database(self) -> bool:
         """Whether SQL's plain names mean tables of this database already, by `USE` with a catalog of ours."""
-        from fluss.spark.cluster import merged_options
-        from fluss.spark.java_classes import CATALOG_CLASS
-        from fluss.spark.options import client_options
+        with import_lock:
+            from fluss.spark.cluster import merged_options
+            from fluss.spark.java_classes import CATALOG_CLASS
+            from fluss.spark.options import client_options
 
         current = self._spark.catalog
         prefix = f"spark.sql.catalog.{current.currentCatalog()}"

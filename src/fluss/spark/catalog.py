@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 from fluss.spark.java_classes import CATALOG_CLASS, TESTED_SPARK, is_tested, load
 
 if TYPE_CHECKING:
@@ -120,14 +121,16 @@ class _Answers:
             return json.dumps({"error": f"{type(error).__name__}: {error}", "code": int(ErrorCode.CLIENT_ERROR)})
 
     def _list_tables(self, database: str, options: dict[str, str]) -> list[str]:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         return ddl.list_tables(self._spark, database, options=options)
 
     def _load_table(self, table: str, options: dict[str, str]) -> dict[str, Any]:
-        from fluss.spark import ddl
-        from fluss.spark.options import parse_options
-        from fluss.spark.types import source_schema
+        with import_lock:
+            from fluss.spark import ddl
+            from fluss.spark.options import parse_options
+            from fluss.spark.types import source_schema
 
         parsed = parse_options({**options, "table": table})
         info = ddl.table_info(self._spark, str(parsed.table), options=options)
@@ -150,7 +153,8 @@ class _Answers:
         properties: dict[str, str],
         options: dict[str, str],
     ) -> None:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         _check_statement(properties, str(self._spark.conf.get("spark.sql.sources.default")))
         ddl.create_table(
@@ -170,7 +174,8 @@ class _Answers:
         unset_properties: list[str],
         options: dict[str, str],
     ) -> None:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         ddl.alter_table(
             self._spark,
@@ -182,26 +187,30 @@ class _Answers:
         )
 
     def _drop_table(self, table: str, options: dict[str, str]) -> None:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         ddl.drop_table(self._spark, table, options=options)
 
     def _list_partitions(self, table: str, values: dict[str, Any], options: dict[str, str]) -> list[list[Any]]:
-        from fluss.spark import ddl
-        from fluss.spark.partition_json import values_to_json
+        with import_lock:
+            from fluss.spark import ddl
+            from fluss.spark.partition_json import values_to_json
 
         info, texts, nanos_as = self._partition(table, values, options)
         found = ddl.list_partitions(self._spark, table, texts, options=options)
         return [values_to_json(info, each, nanos_as) for each in found]
 
     def _create_partition(self, table: str, values: dict[str, Any], options: dict[str, str]) -> None:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         _, texts, _ = self._partition(table, values, options)
         ddl.create_partition(self._spark, table, texts, options=options)
 
     def _drop_partition(self, table: str, values: dict[str, Any], options: dict[str, str]) -> None:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         _, texts, _ = self._partition(table, values, options)
         ddl.drop_partition(self._spark, table, texts, options=options)
@@ -210,28 +219,32 @@ class _Answers:
         self, table: str, values: dict[str, Any], options: dict[str, str]
     ) -> tuple[TableInfo, dict[str, str], NanosAs]:
         """The table, the texts of the partition values that Spark has, and how Spark has nanoseconds."""
-        from fluss.spark import ddl
-        from fluss.spark.options import parse_options
-        from fluss.spark.partition_json import texts_from_json
+        with import_lock:
+            from fluss.spark import ddl
+            from fluss.spark.options import parse_options
+            from fluss.spark.partition_json import texts_from_json
 
         nanos_as = parse_options({**options, "table": table}).nanos_as
         info = ddl.table_info(self._spark, table, options=options)
         return info, texts_from_json(info, values, nanos_as), nanos_as
 
     def _list_databases(self, options: dict[str, str]) -> list[str]:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         return ddl.list_databases(self._spark, options=options)
 
     def _load_database(self, database: str, options: dict[str, str]) -> dict[str, str]:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         descriptor = ddl.database_info(self._spark, database, options=options).database_descriptor
         comment = {} if descriptor.comment is None else {"comment": descriptor.comment}
         return {**descriptor.get_custom_properties(), **comment}
 
     def _create_database(self, database: str, properties: dict[str, str], options: dict[str, str]) -> None:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         own = _user_properties(properties)
         ddl.create_database(self._spark, database, comment=own.pop("comment", None), properties=own, options=options)
@@ -243,7 +256,8 @@ class _Answers:
         unset_properties: list[str],
         options: dict[str, str],
     ) -> None:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         comment = set_properties.pop("comment", None)
         ddl.alter_database(
@@ -256,7 +270,8 @@ class _Answers:
         )
 
     def _drop_database(self, database: str, cascade: bool, options: dict[str, str]) -> None:
-        from fluss.spark import ddl
+        with import_lock:
+            from fluss.spark import ddl
 
         ddl.drop_database(self._spark, database, cascade=cascade, options=options)
 
@@ -268,7 +283,8 @@ class _Answers:
 
 def described(info: Any) -> dict[str, str]:
     """What DESCRIBE and SHOW TBLPROPERTIES show of a table, in the words that CREATE TABLE takes."""
-    from fluss.spark.ddl import BUCKET_COUNT, BUCKET_KEY, COMMENT, PRIMARY_KEY
+    with import_lock:
+        from fluss.spark.ddl import BUCKET_COUNT, BUCKET_KEY, COMMENT, PRIMARY_KEY
 
     shown = {**info.properties, **info.custom_properties, BUCKET_COUNT: str(info.num_buckets)}
     for key, columns in ((PRIMARY_KEY, info.primary_keys), (BUCKET_KEY, info.bucket_keys)):
@@ -283,7 +299,8 @@ def _columns(schema: str) -> StructType:
     """From JSON. PySpark's CHAR and VARCHAR know no collation; STRING does, and is refused with its place."""
     from pyspark.sql.types import StructType
 
-    from fluss.spark.types import from_spark_schema
+    with import_lock:
+        from fluss.spark.types import from_spark_schema
 
     columns = StructType.fromJson(json.loads(schema))
     from_spark_schema(columns)

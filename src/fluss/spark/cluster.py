@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
 from fluss.model.paths import TablePath
 from fluss.spark.session_options import inherited_options, over_defaults, session_options
 
@@ -56,7 +57,8 @@ class Admin:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one of `calls` and wait for it."""
-        from fluss.spark.connecting import CALL_SECONDS
+        with import_lock:
+            from fluss.spark.connecting import CALL_SECONDS
 
         return self.session.run(coroutine, CALL_SECONDS)
 
@@ -64,9 +66,10 @@ class Admin:
 @contextlib.contextmanager
 def admin_of(spark: SparkSession, options: Mapping[str, Any] | None = None) -> Iterator[Admin]:
     """The admin calls of the session's cluster, for the `with` block."""
-    from fluss.client.admin_calls import AdminCalls
-    from fluss.spark.connecting import lease
-    from fluss.spark.options import client_options
+    with import_lock:
+        from fluss.client.admin_calls import AdminCalls
+        from fluss.spark.connecting import lease
+        from fluss.spark.options import client_options
 
     with lease(client_options(merged_options(spark, options))) as connection:
         yield Admin(AdminCalls(connection._session.cluster), connection._session)
@@ -78,7 +81,8 @@ def table_path(name: str) -> TablePath:
     >>> str(table_path("orders"))
     'fluss.orders'
     """
-    from fluss.spark.options import DEFAULT_DATABASE
+    with import_lock:
+        from fluss.spark.options import DEFAULT_DATABASE
 
     parts = name.split(".") if isinstance(name, str) else []
     if len(parts) not in (1, 2) or not all(parts):

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
 from fluss.spark.cluster import admin_of, table_path
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def create_database(
     options: Options = None,
 ) -> None:
     """Create a database. Code 6 if it exists and that is not ignored."""
-    from fluss.client.databases import DatabaseDescriptor
+    with import_lock:
+        from fluss.client.databases import DatabaseDescriptor
 
     descriptor = DatabaseDescriptor(comment, _texts(properties))
     with admin_of(spark, options) as admin:
@@ -59,7 +61,8 @@ def alter_database(
     options: Options = None,
 ) -> None:
     """Change properties and comment of a database. Code 2 on servers that cannot (Apache Fluss 0.9)."""
-    from fluss.client.admin_calls import REMOVE_VALUE, SET_VALUE, config_changes
+    with import_lock:
+        from fluss.client.admin_calls import REMOVE_VALUE, SET_VALUE, config_changes
 
     changes = config_changes(SET_VALUE, _texts(set_properties)) + config_changes(REMOVE_VALUE, list(unset_properties))
     if not changes and comment is None:
@@ -130,9 +133,10 @@ def _descriptor(
     properties: dict[str, str],
     comment: str | None,
 ) -> TableDescriptor:
-    from fluss.client.descriptors import TableDescriptor
-    from fluss.client.schemas import Schema
-    from fluss.spark.types import from_spark_schema
+    with import_lock:
+        from fluss.client.descriptors import TableDescriptor
+        from fluss.client.schemas import Schema
+        from fluss.spark.types import from_spark_schema
 
     for name, columns in (
         ("primary_key", primary_key),
@@ -200,8 +204,9 @@ def alter_table(
     Servers do these one at a time: given both, the columns are added first. Most `table.*` properties are fixed when a
     table is created; the server says which.
     """
-    from fluss.client.admin_calls import REMOVE_VALUE, SET_VALUE, config_changes
-    from fluss.spark.types import from_spark_schema
+    with import_lock:
+        from fluss.client.admin_calls import REMOVE_VALUE, SET_VALUE, config_changes
+        from fluss.spark.types import from_spark_schema
 
     fixed = sorted({*(set_properties or {}), *unset_properties} & {PRIMARY_KEY, BUCKET_COUNT, BUCKET_KEY, COMMENT})
     if fixed:
@@ -294,8 +299,9 @@ def partition_texts(info: TableInfo, spec: Mapping[str, Any]) -> dict[str, str]:
     """The texts of partition values, as the server names partitions."""
     import pyarrow as pa
 
-    from fluss.codec.arrow_types import to_arrow_type
-    from fluss.codec.partition_names import partition_names
+    with import_lock:
+        from fluss.codec.arrow_types import to_arrow_type
+        from fluss.codec.partition_names import partition_names
 
     types = {column.name: column.data_type for column in info.schema.columns}
     keys = info.partition_keys

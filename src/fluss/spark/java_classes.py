@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,7 +84,8 @@ def load(spark: SparkSession) -> None:
 
 def _compiled_jar(spark: SparkSession) -> Path:
     """The classes in a jar, kept for these sources and this version of Spark."""
-    from fluss.spark.environment import cache_folder
+    with import_lock:
+        from fluss.spark.environment import cache_folder
 
     sources = [path.read_text(encoding="utf-8") for path in SOURCES]
     digest = hashlib.sha256("".join(sources).encode()).hexdigest()[:16]

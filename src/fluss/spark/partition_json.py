@@ -26,6 +26,7 @@ from fluss.codec.partition_names import partition_value_text
 from fluss.codec.partition_values import partition_value
 from fluss.codec.row_values import BYTES_ROOTS, TIMESTAMP_ROOTS
 from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
 from fluss.model.types import DataType
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def _java_float(value: float) -> str:
 def _nanos_per_unit(data_type: DataType, nanos_as: NanosAs) -> int:
     from pyspark.sql.types import LongType
 
-    from fluss.spark.types import to_spark_type
+    with import_lock:
+        from fluss.spark.types import to_spark_type
 
     return 1 if isinstance(to_spark_type(data_type, nanos_as), LongType) else _NANOS_PER_MICROSECOND

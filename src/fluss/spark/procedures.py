@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fluss.lazy_imports import import_lock
 from fluss.spark.cluster import admin_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def get_cluster_configs(
 
 def set_cluster_configs(spark: SparkSession, values: Mapping[str, Any], *, options: Options = None) -> None:
     """Change options of the running cluster; the server refuses those that need a restart."""
-    from fluss.client.admin_calls import SET_VALUE, config_changes
+    with import_lock:
+        from fluss.client.admin_calls import SET_VALUE, config_changes
 
     with admin_of(spark, options) as admin:
         admin.run(admin.calls.alter_cluster_configs(config_changes(SET_VALUE, values)))
@@ -36,7 +38,8 @@ def set_cluster_configs(spark: SparkSession, values: Mapping[str, Any], *, optio
 
 def reset_cluster_configs(spark: SparkSession, keys: Iterable[str], *, options: Options = None) -> None:
     """Let options of the running cluster have the values of its configuration file again."""
-    from fluss.client.admin_calls import REMOVE_VALUE, config_changes
+    with import_lock:
+        from fluss.client.admin_calls import REMOVE_VALUE, config_changes
 
     with admin_of(spark, options) as admin:
         admin.run(admin.calls.alter_cluster_configs(config_changes(REMOVE_VALUE, list(keys))))

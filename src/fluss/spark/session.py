@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
 from fluss.spark.environment import check_spark_version, prepare_environment
 from fluss.spark.java_classes import load_if_possible
 from fluss.spark.session_options import SESSION_PREFIX
@@ -190,7 +191,8 @@ def _change(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
 
 def _export_options(settings: Mapping[str, str]) -> None:
     """Options of the session reach the source's processes by the environment that Java and they inherit."""
-    from fluss.spark.session_options import SESSION_OPTIONS_VARIABLE, session_options
+    with import_lock:
+        from fluss.spark.session_options import SESSION_OPTIONS_VARIABLE, session_options
 
     options = session_options(settings)
     if options:

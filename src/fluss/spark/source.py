@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from fluss.lazy_imports import import_lock
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -39,9 +41,10 @@ class FlussDataSource(DataSource):
 
         This is the first that a program asks for; a server that is just restarting is waited for.
         """
-        from fluss.spark.connecting import open_table
-        from fluss.spark.stream.patience import patiently, start_patience_seconds
-        from fluss.spark.types import source_schema
+        with import_lock:
+            from fluss.spark.connecting import open_table
+            from fluss.spark.stream.patience import patiently, start_patience_seconds
+            from fluss.spark.types import source_schema
 
         options = self._parsed(None)
 
@@ -53,9 +56,10 @@ class FlussDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read, or the count of its rows where our Java classes say that Spark wants nothing else."""
-        from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
-        from fluss.spark.read.batch_reader import build_reader
-        from fluss.spark.read.count_reader import build_count_reader
+        with import_lock:
+            from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
+            from fluss.spark.read.batch_reader import build_reader
+            from fluss.spark.read.count_reader import build_count_reader
 
         options = self._parsed("batch reads")
         kind = self.options.get(OWN_SCAN_OPTION)
@@ -65,23 +69,27 @@ class FlussDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A streaming read."""
-        from fluss.spark.stream.stream_reader import build_stream_reader
+        with import_lock:
+            from fluss.spark.stream.stream_reader import build_stream_reader
 
         return build_stream_reader(self._parsed("streaming reads"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write."""
-        from fluss.spark.write.batch_writer import build_writer
+        with import_lock:
+            from fluss.spark.write.batch_writer import build_writer
 
         return build_writer(self._parsed("batch writes"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """A streaming write."""
-        from fluss.spark.write.stream_writer import build_stream_writer
+        with import_lock:
+            from fluss.spark.write.stream_writer import build_stream_writer
 
         return build_stream_writer(self._parsed("streaming writes"), schema, overwrite)
 
     def _parsed(self, direction: Direction | None) -> FlussOptions:
-        from fluss.spark.options import parse_options
+        with import_lock:
+            from fluss.spark.options import parse_options
 
         return parse_options(self.options, direction)

@@ -22,6 +22,7 @@ from pyspark.sql import types as spark
 
 from fluss.errors import FlussError
 from fluss.lake.tables.format import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss.lazy_imports import import_lock
 from fluss.model import types as fluss
 from fluss.model.properties import CHANGELOG_IMAGE, MERGE_ENGINE, property_value
 from fluss.model.schema import Column
@@ -156,7 +157,8 @@ def source_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
 def _lake_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
     """The columns of the lake table: those of the table, and the three that say where a row was in the log."""
     if options.lake_view is not None:
-        from fluss.spark.read.lake_views import VIEW_SCHEMAS
+        with import_lock:
+            from fluss.spark.read.lake_views import VIEW_SCHEMAS
 
         return chosen_fields(VIEW_SCHEMAS[options.lake_view].fields, options.columns, f"$lake${options.lake_view}")
     fields = [*to_spark_schema(info, None, options.nanos_as).fields, *LAKE_FIELDS]

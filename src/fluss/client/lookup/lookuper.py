@@ -21,6 +21,7 @@ from fluss.client.lookup.values import RowReader, rows_of
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 
 if TYPE_CHECKING:
     from fluss.client.lookup.lake_rows import LakeRows
@@ -63,7 +64,8 @@ class _BaseLookuper:
         self._queue = queue_of(session, table, by_prefix=by_prefix)
         self._lake: LakeRows | None = None
         if has_other_partitions(table):
-            from fluss.client.lookup.lake_rows import LakeRows
+            with import_lock:
+                from fluss.client.lookup.lake_rows import LakeRows
 
             self._lake = LakeRows(session, table, keys)
 

@@ -19,6 +19,7 @@ from fluss.client.scanner.subscription import Subscription
 from fluss.client.session import Session
 from fluss.client.values import EARLIEST_OFFSET, TableBucket
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 
 History = tuple[list[Any], dict[TableBucket, int]]
 """Batches from the lake, and the offsets at which the log goes on behind them."""
@@ -121,7 +122,8 @@ class BaseLogScanner(EndsWithAnyBlock):
         self._core.unread.give_back()
         older: Iterable[Any] = ()
         if self._reads_lake:
-            from fluss.client.table_read.lake_history import LakeHistory
+            with import_lock:
+                from fluss.client.table_read.lake_history import LakeHistory
 
             history = LakeHistory(
                 self._core.session, self._core.table, self._plan, dict(self._core.positions()), self._everything
@@ -164,7 +166,8 @@ class BaseLogScanner(EndsWithAnyBlock):
         """Batches of what has expired from the log and is in the lake, and where the log goes on then. Blocks."""
         if not self._reads_lake:
             return [], {}
-        from fluss.client.table_read.lake_history import collect_history
+        with import_lock:
+            from fluss.client.table_read.lake_history import collect_history
 
         core = self._core
         return collect_history(core.session, core.table, self._plan, dict(core.positions()), self._everything)

@@ -18,6 +18,7 @@ from fluss.client.scanner.decode_pool import decode_pool
 from fluss.client.scanner.decoder import BatchDecoder, Decoded, walk
 from fluss.client.scanner.fetch_rules import Reaction, request_reaction
 from fluss.client.scanner.ready_queue import ReadyQueue
+from fluss.client.scanner.remote_segment import RemoteSegment
 from fluss.client.scanner.subscription import RawChunk, Subscription
 from fluss.client.scanner.table_schemas import fetch_schema
 from fluss.codec.log_batch import CorruptBatch
@@ -59,17 +60,30 @@ class DecodeStage:
             task.cancel()
 
     def add(
-        self, subscription: Subscription, records: memoryview, *, projected: bool, filtered_end: int | None = None
+        self,
+        subscription: Subscription,
+        records: memoryview,
+        *,
+        projected: bool,
+        filtered_end: int | None = None,
+        segment: RemoteSegment | None = None,
     ) -> int:
-        """Queue bytes for decoding and move the fetch offset behind them. Returns the bytes of whole batches."""
+        """Queue bytes for decoding and move the fetch offset behind them. Returns the bytes of whole batches.
+
+        FlussError 14 if these are not the bytes of the remote segment they should be; nothing is queued then.
+        """
         try:
             walked = walk(records)
         except CorruptBatch as error:
+            if segment is not None:
+                raise segment.fault(f"cannot be read: {error}") from None
             text = f"{subscription.bucket} of {self._decoder.table.path}: {error}"
             self.fail(subscription, FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION))
             return len(records)
         if walked.next_offset is None:
             return 0
+        if segment is not None:
+            segment.check_batches(records, walked.end, subscription.fetch_offset)
         chunk = RawChunk(
             records[: walked.end],
             subscription.fetch_offset,
@@ -77,6 +91,7 @@ class DecodeStage:
             filtered_end,
             frozenset(walked.schema_ids),
             walked.middle,
+            segment,
         )
         subscription.fetch_offset = max(subscription.fetch_offset, walked.next_offset, filtered_end or 0)
         subscription.raw.append(chunk)
@@ -99,6 +114,15 @@ class DecodeStage:
         if subscription.room is not None:
             subscription.room.set()
 
+    async def settled(self, subscription: Subscription) -> None:
+        """Until everything of the bucket that was added is decoded, or the bucket is given up."""
+        while subscription.active and (subscription.raw or subscription.decodings):
+            if subscription.decodings:
+                await asyncio.wait(list(subscription.decodings))
+            elif subscription.room is not None:
+                subscription.room.clear()
+                await subscription.room.wait()
+
     def fail(self, subscription: Subscription, error: FlussError) -> None:
         """The next poll raises it; the bucket rests until then."""
         subscription.waits_for_user = True
@@ -120,9 +144,7 @@ class DecodeStage:
                 subscription.room.set()
             unknown = [schema_id for schema_id in chunk.schema_ids if not self._decoder.knows(schema_id)]
             if size <= INLINE_DECODE_BYTES and not unknown and not decodings:
-                steps = self._decode(subscription, chunk)
-                self._queue.put(subscription, steps)
-                self._after_decoding(subscription, steps)
+                self._deliver(subscription, self._decode(subscription, chunk))
                 continue
             before = decodings[-1] if decodings else None
             task = asyncio.get_running_loop().create_task(self._decode_later(subscription, chunk, unknown, before))
@@ -134,7 +156,6 @@ class DecodeStage:
         self, subscription: Subscription, chunk: RawChunk, unknown: list[int], before: asyncio.Task[None] | None
     ) -> None:
         loop = asyncio.get_running_loop()
-        steps: list[Decoded] = []
         trouble: FlussError | None = None
         turn_backs = subscription.turn_backs
         try:
@@ -148,20 +169,18 @@ class DecodeStage:
                 parts = _parts(chunk, loop, self._decode, subscription)
             for part in parts:
                 steps = await part
-                self._queue.put(subscription, steps)
+                self._deliver(subscription, steps)
                 if steps and steps[-1].error is not None:
                     break
         except FlussError as error:  # no schema: a lost connection is tried again, anything else is for the user
             trouble = error
             if request_reaction(error.error_code) is Reaction.RAISE:
-                steps = [Decoded(None, chunk.position, error=error)]
-                self._queue.put(subscription, steps)
+                self._deliver(subscription, [Decoded(None, chunk.position, error=error)])
             else:
                 self._go_back(subscription, chunk.position)
                 subscription.pause()
         finally:
             subscription.decodings.popleft()
-        self._after_decoding(subscription, steps)
         self._on_progress(trouble)
 
     async def _learn(self, schema_ids: list[int]) -> None:
@@ -170,14 +189,20 @@ class DecodeStage:
 
     def _decode(self, subscription: Subscription, chunk: RawChunk) -> list[Decoded]:
         """Also on a decoding thread."""
-        return self._decoder.decode(
+        steps = self._decoder.decode(
             chunk.view, chunk.position, subscription.bucket, projected=chunk.projected, filtered_end=chunk.filtered_end
         )
+        error = steps[-1].error if steps else None
+        if error is not None and chunk.segment is not None and error.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION:
+            steps[-1] = steps[-1]._replace(error=chunk.segment.fault(f"cannot be read: {error.message}"))
+        return steps
 
-    def _after_decoding(self, subscription: Subscription, steps: list[Decoded]) -> None:
+    def _deliver(self, subscription: Subscription, steps: list[Decoded]) -> None:
+        """Hand steps to the user. An error takes effect first: once it is in the queue the user may ask for more."""
         if steps and steps[-1].error is not None and subscription.active:
             self._go_back(subscription, steps[-1].next_offset)
             subscription.waits_for_user = True
+        self._queue.put(subscription, steps)
 
     def _go_back(self, subscription: Subscription, offset: int) -> None:
         """Fetch again from `offset`; what was read behind it is dropped."""

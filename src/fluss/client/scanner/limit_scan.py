@@ -24,6 +24,7 @@ from fluss.client.session import Session
 from fluss.client.values import TableBucket
 from fluss.codec.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 
@@ -98,7 +99,8 @@ class BaseBatchScanner:
         return self._last_rows(records)
 
     async def _current_rows(self, records: bytes) -> RecordBatch | None:
-        from fluss.client.table_read.kv_scan import ValueBatches  # it needs scanners itself
+        with import_lock:
+            from fluss.client.table_read.kv_scan import ValueBatches  # it needs scanners itself
 
         rows = await ValueBatches(self._session, self._table, self._plan).decode(self._bucket, records)
         if not rows.num_rows:

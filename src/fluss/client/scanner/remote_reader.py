@@ -13,8 +13,9 @@ threads. A bucket hands on the next piece only when its last one is being decode
 none of that.
 
 Failures: the segment may have expired, or the storage is away for a moment. The bucket goes back to fetching, whose
-answer names what exists then; after `MAX_FAILURES_IN_A_ROW` the user gets the error. What is not about storage, such as
-a kind of storage that nobody here can read, is told at once.
+answer names what exists then; after `MAX_FAILURES_IN_A_ROW` the user gets the error. What will not pass is told at
+once: a kind of storage that nobody here can read, or a file that is not what the server announced (`remote_segment`).
+The bucket stays at the last row before it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from typing import Any
 
 from fluss.client.cluster import Cluster
 from fluss.client.scanner.decode_stage import DecodeStage
-from fluss.client.scanner.remote_files import FileSystems, local_path, map_file, segment_path
+from fluss.client.scanner.remote_files import FileSystems, local_path, map_file
+from fluss.client.scanner.remote_segment import RemoteSegment
 from fluss.client.scanner.subscription import Subscription
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
@@ -36,6 +38,9 @@ MAX_FAILURES_IN_A_ROW = 10
 RANGE_BYTES = 4 * 1024 * 1024
 # Pieces of a mapped file: as large as a usual answer to a fetch.
 PIECE_BYTES = 1024 * 1024
+
+# A damaged file stays damaged, although another replica of a cluster might have a better one of a local segment.
+_LASTING_CODES = frozenset({ErrorCode.CORRUPT_RECORD_EXCEPTION})
 
 logger = logging.getLogger(__name__)
 
@@ -60,22 +65,23 @@ class RemoteReader:
         """Feed all segments of an answer to the decoding stage, in order."""
         if self._slots is None:
             self._slots = asyncio.Semaphore(self._cluster.config.scanner_remote_log_prefetch_num)
-        begun: asyncio.Queue[_Segment] = asyncio.Queue()
+        begun: asyncio.Queue[_OpenSegment] = asyncio.Queue()
         opener = asyncio.get_running_loop().create_task(self._open_ahead(self._slots, info, begun))
         subscription.room = asyncio.Event()
+        turn_backs = subscription.turn_backs
         try:
-            for described in info.remote_log_segments:
+            for _ in info.remote_log_segments:
                 segment = await begun.get()
                 try:
-                    await self._feed(subscription, segment)
+                    if _wants_no_more(subscription, turn_backs):
+                        return
+                    segment.announced.check_order(subscription.fetch_offset)
+                    await self._feed(subscription, segment, turn_backs)
                 finally:
                     self._end_soon(segment)
-                if not subscription.active or subscription.waits_for_user:
-                    return
                 subscription.remote_failures = 0
-                # The last batch may end before the segment does, e.g. when it was compacted away.
-                subscription.fetch_offset = max(subscription.fetch_offset, described.remote_log_end_offset)
         except Exception as error:
+            await self._stage.settled(subscription)  # rows before the fault come first
             self._failed(subscription, error)
         finally:
             opener.cancel()
@@ -86,19 +92,17 @@ class RemoteReader:
             self._stage.progressed()
 
     async def _open_ahead(
-        self, slots: asyncio.Semaphore, info: pb.PbRemoteLogFetchInfo, begun: asyncio.Queue[_Segment]
+        self, slots: asyncio.Semaphore, info: pb.PbRemoteLogFetchInfo, begun: asyncio.Queue[_OpenSegment]
     ) -> None:
         """Begin with every segment for which there is a slot."""
         position = info.first_start_pos
         for described in info.remote_log_segments:
-            path = segment_path(
-                info.remote_log_tablet_dir, described.remote_log_segment_id, described.remote_log_start_offset
-            )
             await slots.acquire()
-            begun.put_nowait(_Segment(self, slots, path, position))
+            announced = RemoteSegment(info.remote_log_tablet_dir, described, position)
+            begun.put_nowait(_OpenSegment(self, slots, announced))
             position = 0
 
-    def _end_soon(self, segment: _Segment) -> None:
+    def _end_soon(self, segment: _OpenSegment) -> None:
         """In a task of its own, which nobody cancels: a slot must come back."""
         task = asyncio.get_running_loop().create_task(segment.end())
         self._ending.add(task)
@@ -106,7 +110,7 @@ class RemoteReader:
 
     def _failed(self, subscription: Subscription, error: Exception) -> None:
         subscription.remote_failures += 1
-        if isinstance(error, FlussError) and not error.is_retriable:
+        if isinstance(error, FlussError) and (not error.is_retriable or error.error_code in _LASTING_CODES):
             self._stage.fail(subscription, error)
         elif subscription.remote_failures >= MAX_FAILURES_IN_A_ROW or not isinstance(error, (OSError, FlussError)):
             subscription.remote_failures = 0
@@ -116,37 +120,45 @@ class RemoteReader:
             logger.info("%s: reading a remote segment failed, will be repeated: %s", subscription.bucket, error)
             subscription.pause()
 
-    async def _feed(self, subscription: Subscription, segment: _Segment) -> None:
+    async def _feed(self, subscription: Subscription, segment: _OpenSegment, turn_backs: int) -> None:
         if segment.local is not None:
-            await self._feed_mapped(subscription, map_file(segment.local), segment.position)
+            mapped = map_file(segment.local)
+            segment.announced.check_size(len(mapped))
+            await self._feed_mapped(subscription, mapped, segment.announced, turn_backs)
         else:
-            await self._feed_ranges(subscription, segment)
+            await self._feed_ranges(subscription, segment, turn_backs)
 
-    async def _feed_mapped(self, subscription: Subscription, mapped: memoryview, position: int) -> None:
-        size = PIECE_BYTES
-        while position < len(mapped) and subscription.active:
+    async def _feed_mapped(
+        self, subscription: Subscription, mapped: memoryview, announced: RemoteSegment, turn_backs: int
+    ) -> None:
+        mapped = mapped[: announced.size_bytes]
+        size, position = PIECE_BYTES, announced.position
+        while position < len(mapped):
             await self._wait_for_room(subscription)
-            if not subscription.active or subscription.waits_for_user:
+            if _wants_no_more(subscription, turn_backs):
                 return
-            used = self._stage.add(subscription, mapped[position : position + size], projected=False)
+            piece = mapped[position : position + size]
+            used = self._stage.add(subscription, piece, projected=False, segment=announced)
             if used:
                 size = PIECE_BYTES
             elif position + size >= len(mapped):
-                return  # a cut-off batch at the end of the file
+                break  # a batch without its end
             else:
                 size *= 2
             position += used
+        announced.check_end(len(mapped) - position)
 
-    async def _feed_ranges(self, subscription: Subscription, segment: _Segment) -> None:
+    async def _feed_ranges(self, subscription: Subscription, segment: _OpenSegment, turn_backs: int) -> None:
         """Ranges are read ahead in parallel and handed on in order; a batch over two ranges is put together."""
         rest = b""
-        while subscription.active and (content := await segment.next_range()):
+        while content := await segment.next_range():
             piece = memoryview(rest + content if rest else content)
             await self._wait_for_room(subscription)
-            if not subscription.active or subscription.waits_for_user:
+            if _wants_no_more(subscription, turn_backs):
                 return
-            used = self._stage.add(subscription, piece, projected=False)
+            used = self._stage.add(subscription, piece, projected=False, segment=segment.announced)
             rest = bytes(piece[used:])
+        segment.announced.check_end(len(rest))
 
     async def open(self, path: str) -> Any:
         """A file of a store, open for reading."""
@@ -172,31 +184,44 @@ class RemoteReader:
             await subscription.room.wait()
 
 
-class _Segment:
+def _wants_no_more(subscription: Subscription, turn_backs: int) -> bool:
+    """Whether it has ended, waits for its user, turned back since `turn_backs`, or has all rows of a bounded read.
+
+    An error in what was handed on makes it turn back. The user may have seen that error already, and the task need not
+    have met its cancellation yet: whatever it handed on now would follow rows that were never delivered.
+    """
+    stop = subscription.stop_offset
+    reached_stop = stop is not None and subscription.fetch_offset >= stop
+    turned_back = subscription.turn_backs != turn_backs
+    return not subscription.active or subscription.waits_for_user or turned_back or reached_stop
+
+
+class _OpenSegment:
     """A segment that has a slot until `end` is called; it is opened and read ahead of `next_range`."""
 
-    def __init__(self, reader: RemoteReader, slots: asyncio.Semaphore, path: str, position: int) -> None:
-        self.local = local_path(path)
-        self.position = position
+    def __init__(self, reader: RemoteReader, slots: asyncio.Semaphore, announced: RemoteSegment) -> None:
+        self.announced = announced
+        self.local = local_path(announced.path)
+        self._position = announced.position
         self._reader = reader
         self._slots = slots
         self._file: Any = None
-        self._total = 0
         self._ahead: deque[asyncio.Future[Any]] = deque()
         self._opening: asyncio.Task[None] | None = None
         if self.local is None:
-            self._opening = asyncio.get_running_loop().create_task(self._open(path))
+            self._opening = asyncio.get_running_loop().create_task(self._open(announced.path))
 
     async def _open(self, path: str) -> None:
         self._file = await self._reader.open(path)
-        self._total = int(await self._reader.on_thread(self._file.size))
+        self.announced.check_size(int(await self._reader.on_thread(self._file.size)))
         self._read_ahead()
 
     def _read_ahead(self) -> None:
-        while self.position < self._total and len(self._ahead) < self._reader.read_concurrency:
-            count = min(RANGE_BYTES, self._total - self.position)
-            self._ahead.append(self._reader.on_thread(self._file.read_at, count, self.position))
-            self.position += count
+        total = self.announced.size_bytes
+        while self._position < total and len(self._ahead) < self._reader.read_concurrency:
+            count = min(RANGE_BYTES, total - self._position)
+            self._ahead.append(self._reader.on_thread(self._file.read_at, count, self._position))
+            self._position += count
 
     async def next_range(self) -> bytes:
         """The next bytes; none at the end."""

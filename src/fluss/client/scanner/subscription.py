@@ -17,6 +17,7 @@ from collections import deque
 from typing import NamedTuple
 
 from fluss.client.scanner.fetch_rules import next_pause_seconds
+from fluss.client.scanner.remote_segment import RemoteSegment
 from fluss.client.values import EARLIEST_OFFSET, TableBucket
 
 
@@ -29,6 +30,7 @@ class RawChunk(NamedTuple):
     filtered_end: int | None
     schema_ids: frozenset[int]
     middle: int
+    segment: RemoteSegment | None = None
 
 
 class Subscription:

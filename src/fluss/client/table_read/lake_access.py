@@ -16,6 +16,7 @@ from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.client.values import LakeSnapshot
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 
 if TYPE_CHECKING:
     from fluss.codec.predicate import Predicate
@@ -53,7 +54,8 @@ def load_lake_table(session: Session, table: ClientTable, registered: LakeSnapsh
     catalog = _catalog(session, info.properties)
     if registered is None:
         return catalog.load(table.path)
-    from fluss.lake.tables.format import RegisteredSnapshot
+    with import_lock:
+        from fluss.lake.tables.format import RegisteredSnapshot
 
     known = RegisteredSnapshot(table.table_id, registered.snapshot_id, dict(registered.table_buckets_offset.items()))
     return catalog.load(table.path, known)
@@ -81,7 +83,8 @@ def snapshot_files(
 
 
 def _catalog(session: Session, properties: dict[str, str]) -> LakeFormat:
-    from fluss.lake.tables.opening import lake_of, lake_properties_of
+    with import_lock:
+        from fluss.lake.tables.opening import lake_of, lake_properties_of
 
     lake_format, shown = lake_properties_of(properties)
     key = (("", lake_format), *sorted(shown.items()))

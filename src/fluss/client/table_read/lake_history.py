@@ -26,6 +26,7 @@ from fluss.client.table_read.lake_plan import MAX_PLANS, files_by_place, is_need
 from fluss.client.table_read.lake_read import Wanted, lake_rows
 from fluss.client.values import EARLIEST_OFFSET, LakeSnapshot, TableBucket
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 
 if TYPE_CHECKING:
     from fluss.lake.tables.format import LakeFile, LakeTarget
@@ -139,7 +140,8 @@ class LakeHistory:
     # ---- rows ----
 
     def _rows(self, part: _Part) -> Iterator[Any]:
-        from fluss.lake.tables.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
+        with import_lock:
+            from fluss.lake.tables.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
 
         columns = [*self._wanted.needed, OFFSET_COLUMN, TIMESTAMP_COLUMN]
         since = None if self._since_ms is None else pa.scalar(self._since_ms, pa.timestamp("ms", "UTC"))

@@ -1,12 +1,14 @@
 """The rows of a snapshot of a primary-key bucket: files in remote storage that are a RocksDB database.
 
 The files are fetched under their local names into a directory of their own, where RocksDB opens them for reading; files
-that are on this machine anyway are linked instead. Everything here blocks and belongs into a worker thread. Memory: one
-chunk of rows; disk: the snapshot, until its rows are read.
+that are on this machine anyway are linked instead. Sizes are checked against the document that servers write beside the
+files: RocksDB notices damage inside a file, but not that the end of its list of files is missing. Everything here
+blocks and belongs into a worker thread. Memory: one chunk of rows; disk: the snapshot, until its rows are read.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -27,6 +29,7 @@ from fluss.protocol.api_keys import ApiKey
 
 CHUNK_ROWS = 20_000
 CHUNK_BYTES = 16 * 1024 * 1024
+_METADATA_NAME = "_METADATA"
 _COPY_BYTES = 4 * 1024 * 1024
 
 
@@ -39,6 +42,7 @@ def snapshot_batches(session: Session, table: ClientTable, bucket: TableBucket, 
     reader = RowReader(session, table)
     with tempfile.TemporaryDirectory(prefix="fluss-snapshot-") as directory:
         _fetch_all(files, token, Path(directory), session.config.remote_file_download_thread_num)
+        _check_sizes(files, token, Path(directory))
         for values in _database_values(directory):
             unknown = reader.unknown_schemas_of(values)
             if unknown:
@@ -83,6 +87,35 @@ def _fetch(path: str, token: Token, target: Path) -> None:
         raise FlussError(text, ErrorCode.KV_SNAPSHOT_NOT_EXIST) from None
     except OSError as error:
         raise FlussError(f"file {path} of a snapshot cannot be read: {error}", ErrorCode.STORAGE_EXCEPTION) from error
+
+
+def _check_sizes(files: list[pb.PbRemotePathAndLocalFile], token: Token, directory: Path) -> None:
+    """FlussError 14 for a file that is not as long as it was when the snapshot was made."""
+    folder = next((file.remote_path.rpartition("/")[0] for file in files if file.local_file_name == "CURRENT"), None)
+    described = directory / _METADATA_NAME
+    path = f"{folder}/{_METADATA_NAME}"
+    try:
+        _fetch(path, token, described)
+    except FlussError as error:
+        if error.error_code != ErrorCode.KV_SNAPSHOT_NOT_EXIST:
+            raise
+        return  # a server that keeps it elsewhere
+    try:
+        handle = json.loads(described.read_bytes())["kv_snapshot_handle"]
+        for entry in (*handle["shared_file_handles"], *handle["private_file_handles"]):
+            actual, wanted = (
+                (directory / Path(entry["local_path"]).name).stat().st_size,
+                entry["kv_file_handle"]["size"],
+            )
+            if actual != wanted:
+                raise FlussError(
+                    f"file {entry['kv_file_handle']['path']} of a snapshot has {actual} bytes instead of {wanted}",
+                    ErrorCode.CORRUPT_RECORD_EXCEPTION,
+                )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = f"the description {path} does not fit its snapshot: {error!r}"
+        raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
+    described.unlink()
 
 
 def _database_values(directory: str) -> Iterator[Any]:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from fluss.lazy_imports import import_lock
 from fluss.model.types import (
     BinaryType,
     DataType,
@@ -61,7 +62,8 @@ class UnfitValueError(ValueError):
 
 def check_value(data_type: DataType, *, exact: bool = False) -> Checker:
     """The checker for values of a type; an exact one refuses times of which the column would cut digits off."""
-    from fluss.client.writer.nested_values import nested_checker
+    with import_lock:
+        from fluss.client.writer.nested_values import nested_checker
 
     root = data_type.root
     if root in INTEGER_BITS:

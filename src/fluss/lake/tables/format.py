@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from fluss.codec.predicate import Predicate
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TableBucket, TablePath
 from fluss.model.schema import Column, Schema
@@ -257,8 +258,9 @@ def open_lake(lake_format: str, properties: Mapping[str, str], directory: Path |
             ErrorCode.INVALID_CONFIG_EXCEPTION,
         )
     try:
-        from fluss.lake.tables.iceberg.catalog import open_catalog
-        from fluss.lake.tables.iceberg.tables import IcebergFormat
+        with import_lock:
+            from fluss.lake.tables.iceberg.catalog import open_catalog
+            from fluss.lake.tables.iceberg.tables import IcebergFormat
     except ModuleNotFoundError as error:
         raise FlussError(
             f"Iceberg tables need the package {error.name!r}: pip install 'flusspy[lake]'",

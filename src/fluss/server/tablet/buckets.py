@@ -225,6 +225,8 @@ class BucketRegistry:
         def open_all() -> OpenedBucket:
             log = BucketLog.open(directory, self._options, self._committer, self._files)
             remote = RemoteLog.open(directory, self._store, path, bucket, name, self._files)
+            remote.check_record(log.local_start_offset, log.has_remote_record)
+            log.has_remote_record = remote.has_manifest
             if rules is None:
                 return log, remote, None, None
             snapshots = BucketSnapshots.open(directory, self._store, path, bucket, name, self._files, registered)

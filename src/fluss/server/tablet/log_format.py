@@ -25,8 +25,8 @@ class LogFormats:
     def __init__(self) -> None:
         self._formats: dict[int, str] = {}
 
-    def check(self, entry: TableEntry, records: memoryview) -> None:
-        """FlussError 15 when the records are ARROW and the table's log is not."""
+    def is_arrow(self, entry: TableEntry, records: memoryview) -> bool:
+        """Whether the table's log is ARROW; FlussError 15 when it is not, and the records are."""
         log_format = self._formats.get(entry.table_id)
         if log_format is None:
             if len(self._formats) >= MAX_CACHED_FORMATS:
@@ -38,6 +38,7 @@ class LogFormats:
                 "use a client that writes this format, or a table with 'table.log.format' = 'ARROW'",
                 ErrorCode.INVALID_TABLE_EXCEPTION,
             )
+        return log_format == ARROW_FORMAT
 
 
 def holds_arrow_batch(records: memoryview) -> bool:

@@ -118,8 +118,7 @@ class Maintenance:
         if self._config.log_retention_roll_active_segment and _is_older(log, now_ms, ttl_ms):
             log.roll()
         offset = local_delete_offset_by_age(_local_segments(log.sealed_segments()), now_ms, ttl_ms, bound)
-        if offset > log.local_start_offset:
-            log.delete_segments_up_to(offset)
+        _delete_local(log, remote, offset)
 
     async def remote_round(self) -> None:
         """Upload sealed segments, delete local copies of uploaded ones, expire remote ones."""
@@ -146,8 +145,7 @@ class Maintenance:
             min(remote.manifest.end_offset, self._deletable_below(local, entry, log)),
             int(entry.property(LOG_TIERED_LOCAL_SEGMENTS)),
         )
-        if offset > log.local_start_offset:
-            log.delete_segments_up_to(offset)
+        _delete_local(log, remote, offset)
         await self._expire_remote(local, entry, remote)
 
     def _deletable_below(self, local: LocalBucket, entry: TableEntry, log: BucketLog) -> int:
@@ -199,6 +197,13 @@ def tiering_is_wanted(config: ServerConfig) -> bool:
 
 def _local_segments(segments: list[SegmentInfo]) -> list[LocalSegment]:
     return [LocalSegment(item.base_offset, item.next_offset, item.max_timestamp) for item in segments]
+
+
+def _delete_local(log: BucketLog, remote: RemoteLog, offset: int) -> None:
+    if offset > log.local_start_offset:
+        # The checkpoint that lets the files go also says that there is a record to look for them.
+        log.has_remote_record = remote.has_manifest
+        log.delete_segments_up_to(offset)
 
 
 def _is_older(log: BucketLog, now_ms: int, ttl_ms: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
@@ -10,6 +11,7 @@ from fluss.server.catalog import TableEntry
 from fluss.server.network.service import ProduceRequest, Reply, RequestContext
 from fluss.server.storage.log.committer import Committer
 from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.batch_checks import BatchChecks
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.log_format import LogFormats
 from fluss.server.tablet.write_requests import BucketWrite, PendingWrite, WriteApi
@@ -26,6 +28,7 @@ class ProduceApi(WriteApi):
     ) -> None:
         super().__init__(registry, access, committer, clock)
         self._formats = LogFormats()
+        self._checks = BatchChecks()
 
     def produce_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
         """Append everything that can be; the answer comes when all results are there."""
@@ -36,8 +39,9 @@ class ProduceApi(WriteApi):
 
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         log, _ = write.local.opened()
-        self._formats.check(write.entry, write.records)
-        append = log.append(write.records, self._clock(), pending.release_one)
+        is_arrow = self._formats.is_arrow(write.entry, write.records)
+        check = partial(self._checks.check, write.entry, is_arrow, write.records)
+        append = log.append(write.records, self._clock(), pending.release_one, check)
         pending.appended(write.position, append, append.base_offset)
 
 

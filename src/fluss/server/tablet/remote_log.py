@@ -28,8 +28,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fluss.codec.buffers import ReadableBuffer
+from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.server.storage.files import FileSystem, make_directories, write_file_atomically
+from fluss.server.storage.log.checkpoint import CHECKPOINT_NAME
 from fluss.server.storage.log.index import offset_before_time, position_before
 from fluss.server.storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, SegmentInfo
 from fluss.server.tablet.remote_manifest import (
@@ -86,6 +88,24 @@ class RemoteLog:
             record = replace(stored, tablet_directory=tablet_directory)
         return RemoteLog(directory, store, record, files)
 
+    def check_record(self, log_start_offset: int, was_noted: bool) -> None:
+        """FlussError if there was a record and it is gone: older rows would vanish, and a new one would forget them.
+
+        `was_noted`: the bucket's checkpoint says so. Copies of indexes say it too; they are made after the record.
+        """
+        path = self._directory / RECORD_FILE_NAME
+        if path.exists():
+            return
+        copies = [name for name in self._files.list_directory(str(self._directory)) if not name.endswith(".tmp")]
+        if was_noted or copies:
+            raise FlussError(
+                f"{path} is missing, which says where the rows before offset {log_start_offset} are in "
+                f"{self.record.tablet_directory}; nothing was removed. Put the file back from a copy. If there is none "
+                f"and those rows may be lost, remove {self._directory} and {CHECKPOINT_NAME} beside it: the log then "
+                f"begins at offset {log_start_offset}",
+                ErrorCode.LOG_STORAGE_EXCEPTION,
+            )
+
     @property
     def manifest(self) -> RemoteManifest:
         return self.record.manifest
@@ -94,6 +114,11 @@ class RemoteLog:
     def was_used(self) -> bool:
         """Whether anything of the bucket was ever sent to remote storage."""
         return self._directory.is_dir()
+
+    @property
+    def has_manifest(self) -> bool:
+        """Whether a segment was ever uploaded, so that the record must be kept."""
+        return self.record.manifest_id is not None
 
     def start_position(self, segment: RemoteSegment, offset: int) -> int:
         """Byte of the segment file at which reading for `offset` may begin."""
@@ -238,7 +263,10 @@ def read_record(bucket_directory: Path) -> RemoteRecord | None:
         document = path.read_bytes()
     except FileNotFoundError:
         return None
-    return record_from_json(document, str(path))
+    try:
+        return record_from_json(document, str(path))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
 
 
 def destroy_remote(store: RemoteStore, record: RemoteRecord) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
 from fluss.spark.cluster import merged_options
 from fluss.spark.options import ADDRESS_OPTIONS, parse_options
 from fluss.spark.session_options import inherited_options, over_defaults
@@ -120,7 +121,8 @@ def _save(rows: DataFrame, target: Mapping[str, str], batch_id: int) -> None:
 
 
 def _primary_key(settings: Mapping[str, str]) -> list[str]:
-    from fluss.spark.connecting import open_table
+    with import_lock:
+        from fluss.spark.connecting import open_table
 
     with open_table(parse_options(settings)) as opened:
         key = opened.info.get_primary_keys()

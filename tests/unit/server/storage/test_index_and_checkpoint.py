@@ -108,11 +108,15 @@ count = st.integers(0, 2**32 - 1)
 batches = st.lists(st.builds(WriterBatch, st.integers(0, 2**31 - 1), big, big, big), min_size=1, max_size=5)
 
 
-@given(st.tuples(big, big, big, big, big), count, count, st.dictionaries(big, batches, max_size=5))
+@given(st.tuples(big, big, big, big, big), count, count, st.dictionaries(big, batches, max_size=5), st.booleans())
 def test_checkpoints_come_back(
-    numbers: tuple[int, int, int, int, int], offsets: int, times: int, writers: dict[int, list[WriterBatch]]
+    numbers: tuple[int, int, int, int, int],
+    offsets: int,
+    times: int,
+    writers: dict[int, list[WriterBatch]],
+    has_remote: bool,
 ) -> None:
-    checkpoint = Checkpoint(*numbers, offsets, times, list(writers.items()))
+    checkpoint = Checkpoint(*numbers, offsets, times, list(writers.items()), has_remote)
     assert decode_checkpoint(encode_checkpoint(checkpoint)) == checkpoint
 
 

@@ -85,7 +85,7 @@ def test_remote_segments_wait_for_the_lake(tmp_path: Path) -> None:
 
 
 PARTITIONED = table_document(
-    [*COLUMNS, text_column("d")], partition_key=["d"], bucket_count=1, properties={"table.datalake.enabled": "true"}
+    [COLUMNS[0], text_column("d")], partition_key=["d"], bucket_count=1, properties={"table.datalake.enabled": "true"}
 )
 
 

@@ -13,6 +13,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lazy_imports import import_lock
 from fluss.model.schema import Schema
 
 # Tasks of one process work on few tables at a time.
@@ -60,13 +61,15 @@ class IcebergTarget:
         self, split: LakeSplit, batches: Iterable[pa.RecordBatch], replaces: Sequence[LakeFile] = ()
     ) -> CommitMessage:
         """Rows with `__offset` and `__timestamp` as new files; `replaces` are the files that they take the place of."""
-        from fluss.lake.tables.iceberg.writing import write_split
+        with import_lock:
+            from fluss.lake.tables.iceberg.writing import write_split
 
         return write_split(self, split, batches, replaces)
 
     def delete_rows(self, message: CommitMessage, positions: Mapping[LakeFile, pa.Array]) -> CommitMessage:
         """`message` and position deletes for rows of files that stay."""
-        from fluss.lake.tables.iceberg.writing import delete_rows
+        with import_lock:
+            from fluss.lake.tables.iceberg.writing import delete_rows
 
         return delete_rows(self, message, positions)
 
@@ -89,7 +92,8 @@ class IcebergTarget:
 
     def rewrite_files(self, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
         """The rows of `files` that are not deleted, by offset, as new files that replace them."""
-        from fluss.lake.tables.iceberg.rewriting import rewrite_files
+        with import_lock:
+            from fluss.lake.tables.iceberg.rewriting import rewrite_files
 
         return rewrite_files(self, split, files)
 
@@ -97,12 +101,14 @@ class IcebergTarget:
         self, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows that are not deleted, in the Arrow types of `schema`; system columns when named."""
-        from fluss.lake.tables.iceberg.reading import read_files
+        with import_lock:
+            from fluss.lake.tables.iceberg.reading import read_files
 
         return read_files(self, files, schema, columns)
 
     def read_positions(self, file: LakeFile, schema: Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Columns of the rows that are not deleted, with the position of each in the file as the last column."""
-        from fluss.lake.tables.iceberg.reading import read_positions
+        with import_lock:
+            from fluss.lake.tables.iceberg.reading import read_positions
 
         return read_positions(self, file, schema, columns)

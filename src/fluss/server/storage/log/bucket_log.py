@@ -37,6 +37,7 @@ from fluss.server.storage.log.recovery import RecoveredLog, Recovery
 from fluss.server.storage.log.segment import Segment, SegmentInfo
 from fluss.server.storage.log.writer_state import MAX_SEQUENCE, WriterBatch, out_of_order
 
+BatchCheck = Callable[[list[tuple[int, BatchHeader]]], None]
 _logger = logging.getLogger(__name__)
 
 
@@ -50,6 +51,8 @@ class BucketLog:
         self.recovery_report = recovered.report
         self.segments = recovered.segments
         self.local_start_offset = recovered.local_start_offset
+        # Whether rows that were here are in remote storage now; noted with every checkpoint.
+        self.has_remote_record = recovered.has_remote_record
         self.high_watermark = recovered.end_offset
         self.log_end_offset = recovered.end_offset
         # Timestamp of the newest committed batch; 0 for an empty log.
@@ -90,11 +93,13 @@ class BucketLog:
 
     # --- appending -----------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, now_ms: int, release: Callable[[], None]) -> Append:
+    def append(
+        self, records: memoryview, now_ms: int, release: Callable[[], None], check: BatchCheck | None = None
+    ) -> Append:
         """Accept batches. `records` must be writable and stay untouched until `release` is called, once.
 
-        Raises FlussError and does not call `release` when nothing was accepted: 14 for damaged batches, -1 for an
-        unknown format, 31 for a wrong sequence, 72 when too much is queued, 26 when the bucket has stopped.
+        Raises FlussError and does not call `release` when nothing was accepted: what `check` raises, 14 for damaged
+        batches, -1 for an unknown format, 31 for a wrong sequence, 72 when too much is queued, 26 for a stopped bucket.
         """
         self.check_writable()
         if self.committer.refuses:
@@ -104,6 +109,8 @@ class BucketLog:
         if not batches:
             release()
             return _settled(Append(self, -1, -1))
+        if check is not None:
+            check(batches)
         repeated = self._check_sequences(batches)
         if repeated is not None:
             release()

@@ -2,11 +2,14 @@
 
 A small file that is replaced atomically. Little-endian:
 
-    magic "FLCK" | version u16 | reserved u16 | local start offset i64 | recovery offset i64 | segment base offset i64 |
+    magic "FLCK" | version u16 | flags u16 | local start offset i64 | recovery offset i64 | segment base offset i64 |
     byte position in that segment i64 | newest timestamp i64 | offset index entries u32 | time index entries u32 |
     writers u32 | batches u32 |
     per batch: writer id i64, sequence i32, base offset i64, last offset i64, timestamp i64 |
     CRC-32C of everything before u32
+
+Flag 1: older rows of the bucket are in remote storage, so `remote-log.json` must be there. (Earlier versions wrote no
+flags and ignore them.)
 
 Everything before the recovery point is on disk, including the counted entries of the segment's index files. A file with
 a wrong checksum counts as missing: recovery then reads the whole log, it never guesses. Magic, version and checksum
@@ -31,6 +34,7 @@ _HEAD = Struct("<4sHHqqqqqIIII")
 _START = Struct("<4sH")
 _BATCH = Struct("<qiqqq")
 _CRC = Struct("<I")
+_HAS_REMOTE_FLAG = 1
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Checkpoint:
     offset_index_entries: int
     time_index_entries: int
     writers: list[tuple[int, list[WriterBatch]]] = field(default_factory=list)
+    has_remote_record: bool = False
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -54,7 +59,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     head = _HEAD.pack(
         _MAGIC,
         _VERSION,
-        0,
+        _HAS_REMOTE_FLAG if checkpoint.has_remote_record else 0,
         checkpoint.local_start_offset,
         checkpoint.recovery_offset,
         checkpoint.segment_base_offset,
@@ -79,7 +84,7 @@ def decode_checkpoint(content: bytes, name: str = CHECKPOINT_NAME) -> Checkpoint
         refuse_newer(f"checkpoint {name}", version, _VERSION)
     if body_size < _HEAD.size:
         return None
-    magic, version, _, local_start, offset, base, position, timestamp, offset_entries, time_entries, *counts = (
+    magic, version, flags, local_start, offset, base, position, timestamp, offset_entries, time_entries, *counts = (
         _HEAD.unpack_from(content)
     )
     writer_count, batch_count = counts
@@ -88,7 +93,8 @@ def decode_checkpoint(content: bytes, name: str = CHECKPOINT_NAME) -> Checkpoint
     writers = _group(_BATCH.iter_unpack(memoryview(content)[_HEAD.size : body_size]))
     if len(writers) != writer_count:
         return None
-    return Checkpoint(local_start, offset, base, position, timestamp, offset_entries, time_entries, writers)
+    has_remote = bool(flags & _HAS_REMOTE_FLAG)
+    return Checkpoint(local_start, offset, base, position, timestamp, offset_entries, time_entries, writers, has_remote)
 
 
 def _group(rows: Iterable[tuple[int, ...]]) -> list[tuple[int, list[WriterBatch]]]:

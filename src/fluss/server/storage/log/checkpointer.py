@@ -184,6 +184,7 @@ class Checkpointer:
             self._durable_timestamp,
             *counts,
             writers=log.writers.snapshot(self.durable_offset),
+            has_remote_record=log.has_remote_record,
         )
         self._bytes_since = 0
         self._written_segment_base = self._durable_segment.base_offset

@@ -6,9 +6,10 @@ writer state are brought up to date. Earlier segments are taken as they are and 
 What damage means:
 
 - in the newest segment, with nothing good behind it: a torn write. It is cut off, with one log line.
-- in the newest segment, with good batches behind it, and part of it was never written (a hole in the file, or zeros
-  from the start of a batch to the end of its page): power failed during one group of writes, and the disk took the
-  later part of the group first. Nothing of that group was acknowledged, so it is cut off as well.
+- in the newest segment, with good batches behind it, part of it was never written (a hole in the file, a page of zeros,
+  or zeros from the start of a batch to the end of its page), and neither the checkpoint nor the mark of the last sync
+  (`synced_mark`) says that it was on disk: power failed during one group of writes, and the disk took the later part of
+  the group first. Nothing of that group was acknowledged, so it is cut off as well.
 - anything else is acknowledged data on a bad disk. Nothing is removed; the batch answers with error 14 when it is read,
   everything behind it stays readable.
 
@@ -33,8 +34,9 @@ from fluss.server.storage.log.index import (
 )
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.reader import add_to_index, log_damage
-from fluss.server.storage.log.scan import Damage, batch_at, scan_batches, starts_unwritten
+from fluss.server.storage.log.scan import Damage, batch_at, has_unwritten_page, scan_batches
 from fluss.server.storage.log.segment import Segment, segment_base_offset
+from fluss.server.storage.log.synced_mark import SyncedMark, load_mark, take_back_mark
 from fluss.server.storage.log.writer_state import WriterBatch, WriterState
 from fluss.server.storage.staged_files import check_staged_versions, staged_writer_ids
 
@@ -61,6 +63,7 @@ class RecoveredLog:
     newest_timestamp: int
     writers: WriterState
     report: RecoveryReport
+    has_remote_record: bool = False
 
 
 class Recovery:
@@ -73,6 +76,7 @@ class Recovery:
         self._report = RecoveryReport()
         self._writers = WriterState(options.max_writers_per_bucket)
         self._checkpoint: Checkpoint | None = None
+        self._mark: SyncedMark | None = None
         self._recovery_offset = 0
         self._timestamp = 0
 
@@ -83,6 +87,7 @@ class Recovery:
         check_staged_versions(self._files, self._directory, staged)
         self._writers.protected.update(staged)
         self._load_checkpoint(names)
+        self._mark = load_mark(self._files, self._directory)
         segments = self._list_segments(names)
         first = self._first_to_scan(segments)
         for position, segment in enumerate(segments[:-1]):
@@ -95,7 +100,8 @@ class Recovery:
             last = self._continue_behind_gap(last)
             segments.append(last)
         start = max(segments[0].base_offset, self._checkpoint.local_start_offset if self._checkpoint else 0)
-        return RecoveredLog(segments, start, last.end_offset, self._timestamp, self._writers, self._report)
+        has_remote = self._checkpoint is not None and self._checkpoint.has_remote_record
+        return RecoveredLog(segments, start, last.end_offset, self._timestamp, self._writers, self._report, has_remote)
 
     def _load_checkpoint(self, names: list[str]) -> None:
         self._checkpoint, existed = load_checkpoint(self._files, self._directory)
@@ -169,6 +175,8 @@ class Recovery:
                 )
                 self._report.cut_bytes += segment.size - end
                 self._files.truncate(descriptor, end)
+                if end < self._synced_position(segment):
+                    take_back_mark(self._files, self._directory, SyncedMark(segment.base_offset, end))
             if start < segment.size:
                 # A killed process may leave whole batches that only the page cache has. They will be shown to readers.
                 self._files.fdatasync(descriptor)
@@ -207,7 +215,7 @@ class Recovery:
                 expected = item.next_offset
                 segment.max_timestamp = max(segment.max_timestamp, item.commit_timestamp)
                 continue
-            if is_last and self._is_torn(view, descriptor, item):
+            if is_last and self._is_torn(segment, view, descriptor, item):
                 segment.end_offset = expected
                 return position
             if item.next_offset < 0:
@@ -220,12 +228,21 @@ class Recovery:
             segment.end_offset = expected
         return segment.size
 
-    def _is_torn(self, view: memoryview, descriptor: int, damage: Damage) -> bool:
-        return (
-            damage.next_offset < 0
-            or self._files.has_hole(descriptor, damage.start, damage.end)
-            or starts_unwritten(view, damage.start, damage.end, damage.first_offset)
+    def _is_torn(self, segment: Segment, view: memoryview, descriptor: int, damage: Damage) -> bool:
+        if damage.next_offset < 0:
+            return True
+        if damage.start < self._synced_position(segment):
+            return False
+        return self._files.has_hole(descriptor, damage.start, damage.end) or has_unwritten_page(
+            view, damage.start, damage.end, damage.first_offset
         )
+
+    def _synced_position(self, segment: Segment) -> int:
+        """Bytes of the segment in front of this were on disk before the stop."""
+        position = 0 if self._mark is None else self._mark.position_in(segment.base_offset)
+        if self._checkpoint is not None and self._checkpoint.segment_base_offset == segment.base_offset:
+            position = max(position, self._checkpoint.segment_position)
+        return position
 
     def _replay(self, header: BatchHeader) -> None:
         self._timestamp = max(self._timestamp, header.commit_timestamp)

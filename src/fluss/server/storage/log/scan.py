@@ -137,6 +137,20 @@ def _little_endian(window: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], wid
     return value
 
 
+def has_unwritten_page(buffer: ReadableBuffer, start: int, end: int, expected_offset: int) -> bool:
+    """Whether a page between two batch boundaries may never have arrived on disk: one that is all zeros.
+
+    Where the file system knows what was written it is a hole, but copies (`cp`, `tar`, `rsync`) and network file
+    systems have real zeros instead. Rows may have such pages too: this says nothing about bytes that were synced.
+    """
+    first, last = -(-start // PAGE_BYTES), end // PAGE_BYTES
+    if first < last:
+        pages = np.frombuffer(buffer, np.uint8, (last - first) * PAGE_BYTES, first * PAGE_BYTES)
+        if not pages.reshape(-1, PAGE_BYTES).any(axis=1).all():
+            return True
+    return starts_unwritten(buffer, start, end, expected_offset)
+
+
 def starts_unwritten(buffer: ReadableBuffer, start: int, end: int, expected_offset: int) -> bool:
     """Whether the bytes from a batch boundary to the end of its page are the zeros of a page that was not rewritten.
 

@@ -99,4 +99,7 @@ def read_record(bucket_directory: Path) -> SnapshotRecord | None:
         document = path.read_bytes()
     except FileNotFoundError:
         return None
-    return record_from_json(document, str(path))
+    try:
+        return record_from_json(document, str(path))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error

@@ -24,6 +24,7 @@ from fluss.server.storage.log.append import Outcome
 from fluss.server.storage.log.incoming import whole_batches
 from fluss.server.storage.staged_files import StagedHeader
 from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.batch_checks import BatchChecks
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.log_format import LogFormats
 from fluss.server.tablet.produce import refuses_primary_keys
@@ -49,6 +50,7 @@ class StageApi(WriteApi):
         self._workers = workers
         self._catalog = catalog
         self._formats = LogFormats()
+        self._checks = BatchChecks()
 
     def stage_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
         """Stage everything that can be; the answer comes when all results are there."""
@@ -74,8 +76,9 @@ class StageApi(WriteApi):
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         log, _ = write.local.opened()
         message = pending.message
-        self._formats.check(write.entry, write.records)
+        is_arrow = self._formats.is_arrow(write.entry, write.records)
         batches = whole_batches(write.records)
+        self._checks.check(write.entry, is_arrow, write.records, batches)
         _check_numbers(batches, message.writer_id)
         last = self._catalog.store.staged.last_batch_id(message.table_id, message.transaction)
         if not batches or (last is not None and message.batch_id <= last):

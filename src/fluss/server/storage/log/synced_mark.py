@@ -1,0 +1,76 @@
+"""How far the newest segment of a bucket is known to be on disk: a small file beside it, `bucket.synced`.
+
+    magic "FLSM" | version u16 | reserved u16 | segment base offset i64 | byte position i64 | CRC-32C of all before u32
+
+Recovery needs it to tell a torn write from a bad disk where the bytes look alike: pages of zeros with good batches
+behind them. In front of the mark everything was synced, so they are damage, and nothing is removed; behind it they may
+be pages of the last, unacknowledged group that never arrived.
+
+The mark is written after a sync, at most every 20 ms, and is not synced itself: that would cost every group a second
+sync. After a kill it lacks what was synced in the last milliseconds, after a power failure it may be old or missing. It
+never says too much, and that is all that is asked of it: the checkpoint, which is synced, says the same for what is
+older than about 30 seconds.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from fluss.codec.crc import crc32c
+from fluss.server.storage.files import FileSystem, write_all, write_file_atomically
+
+MARK_NAME = "bucket.synced"
+_MAGIC = b"FLSM"
+_VERSION = 1
+_BODY = Struct("<4sHHqq")
+_CRC = Struct("<I")
+
+
+class SyncedMark(NamedTuple):
+    """All bytes of the segment before `position` are on disk, and so are all segments before it."""
+
+    segment_base_offset: int
+    position: int
+
+    def position_in(self, base_offset: int) -> int:
+        """How much of another segment is on disk for certain, if that is newer: nothing."""
+        return self.position if self.segment_base_offset == base_offset else 0
+
+
+def encode_mark(mark: SyncedMark) -> bytes:
+    """The bytes of the file; they fit into one page, so that they are there as a whole or not at all."""
+    body = _BODY.pack(_MAGIC, _VERSION, 0, *mark)
+    return body + _CRC.pack(crc32c(body))
+
+
+def decode_mark(content: bytes) -> SyncedMark | None:
+    """None for anything that is not exactly a mark, also for one of a later version: it only ever adds caution."""
+    if len(content) != _BODY.size + _CRC.size or _CRC.unpack_from(content, _BODY.size)[0] != crc32c(
+        content, 0, _BODY.size
+    ):
+        return None
+    magic, version, _, base_offset, position = _BODY.unpack_from(content)
+    return SyncedMark(base_offset, position) if (magic, version) == (_MAGIC, _VERSION) else None
+
+
+def write_mark(files: FileSystem, directory: str, mark: SyncedMark) -> None:
+    """After a sync. OSError if it cannot be written, which harms nobody."""
+    descriptor = files.open_write(f"{directory}/{MARK_NAME}")
+    try:
+        write_all(files, descriptor, [encode_mark(mark)], 0)
+    finally:
+        files.close(descriptor)
+
+
+def take_back_mark(files: FileSystem, directory: str, mark: SyncedMark) -> None:
+    """After a file was cut in front of the mark: from now on it would say too much, so the new one is synced."""
+    write_file_atomically(files, f"{directory}/{MARK_NAME}", encode_mark(mark))
+
+
+def load_mark(files: FileSystem, directory: str) -> SyncedMark | None:
+    """The mark of a bucket, None if there is none that can be read."""
+    try:
+        return decode_mark(files.read_file(f"{directory}/{MARK_NAME}"))
+    except OSError:
+        return None

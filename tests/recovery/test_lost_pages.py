@@ -1,0 +1,152 @@
+"""Pages that never arrived, on file systems without holes: real zeros wherever a page can be, copied as `cp` does.
+
+In the last group, which nobody acknowledged, they are a torn end. In front of it they are damage on a bad disk: nothing
+is removed, and readers are told.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.log import log_writer
+from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.synced_mark import MARK_NAME, SyncedMark, decode_mark, encode_mark
+from tests.support.bucket_logs import LogBench, batch_of, read_all
+from tests.support.faulty_files import PAGE_BYTES, NoSyncFiles
+
+FIRST = f"log-0/{0:020d}.log"
+SIZES = (100, 3000, 9000, 50, 14_000)
+
+
+@pytest.fixture(autouse=True)
+def _marks_after_every_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_writer, "MARK_INTERVAL_SECONDS", 0.0)
+
+
+class Written:
+    """A bucket whose last group was being written when the power failed; all of it may have arrived."""
+
+    def __init__(self, directory: Path, *, checkpoint: bool, mark: bool) -> None:
+        self.directory = directory
+        rng = random.Random(5)
+        bench = LogBench(directory, NoSyncFiles())
+        log = bench.open()
+        for size in SIZES:
+            # Rows may have pages of zeros themselves.
+            bench.append_and_wait(log, batch_of(2, payload=rng.randbytes(size) + bytes(3 * PAGE_BYTES)))
+        bench.settle()
+        self.group_start = log.size_bytes
+        self.acknowledged = log.high_watermark
+        if checkpoint:
+            log.checkpoint()
+            bench.settle()
+        saved = (directory / "log-0" / MARK_NAME).read_bytes()
+        assert decode_mark(saved) == SyncedMark(0, self.group_start)
+        for size in SIZES:
+            bench.append(log, batch_of(2, payload=rng.randbytes(size)))
+        bench.settle()
+        self.stored = [content for _, content in read_all(log)]
+        bench.close()
+        # It is written after the sync, which never came to an end.
+        if mark:
+            (directory / "log-0" / MARK_NAME).write_bytes(saved)
+        else:
+            (directory / "log-0" / MARK_NAME).unlink()
+        self.content = (directory / FIRST).read_bytes()
+
+    def damaged(self, target: Path, start: int, content: bytes) -> BucketLog:
+        """A copy in which some bytes are others, opened."""
+        shutil.copytree(self.directory, target)
+        changed = self.content[:start] + content + self.content[start + len(content) :]
+        assert len(changed) == len(self.content)
+        (target / FIRST).write_bytes(changed)
+        return LogBench(target, NoSyncFiles()).open()
+
+
+@pytest.mark.parametrize(("checkpoint", "mark"), [(False, True), (True, False), (True, True)])
+def test_a_page_of_the_last_group_is_a_torn_end(tmp_path: Path, checkpoint: bool, mark: bool) -> None:
+    written = Written(tmp_path / "whole", checkpoint=checkpoint, mark=mark)
+    size = len(written.content)
+    starts = [written.group_start, *range(-(-written.group_start // PAGE_BYTES) * PAGE_BYTES, size, PAGE_BYTES)]
+    cuts = set()
+    for start in starts:
+        end = min((start // PAGE_BYTES + 1) * PAGE_BYTES, size)
+        log = written.damaged(tmp_path / str(start), start, bytes(end - start))
+        assert log.recovery_report.damages == 0
+        found = [content for _, content in read_all(log)]
+        assert len(SIZES) <= len(found) < len(written.stored)
+        assert found == written.stored[: len(found)]
+        cuts.add(len(found))
+    assert len(cuts) > 3
+
+
+@pytest.mark.parametrize(("checkpoint", "mark"), [(False, True), (True, False), (True, True)])
+def test_a_page_that_was_synced_is_damage(tmp_path: Path, checkpoint: bool, mark: bool) -> None:
+    written = Written(tmp_path / "whole", checkpoint=checkpoint, mark=mark)
+    hurt = 0
+    for start in range(0, written.group_start, PAGE_BYTES):
+        end = min(start + PAGE_BYTES, written.group_start)
+        if not any(written.content[start:end]):
+            continue  # these zeros are the rows'
+        hurt += 1
+        log = written.damaged(tmp_path / str(start), start, bytes(end - start))
+        _is_kept(log, written)
+    assert hurt > 5
+
+
+@pytest.mark.parametrize(("checkpoint", "mark"), [(False, True), (True, False)])
+def test_a_flipped_bit_beside_zeros_of_rows_is_damage(tmp_path: Path, checkpoint: bool, mark: bool) -> None:
+    written = Written(tmp_path / "whole", checkpoint=checkpoint, mark=mark)
+    position = 0
+    for batch in written.stored[: len(SIZES)]:
+        at = position + 60
+        log = written.damaged(tmp_path / str(position), at, bytes([written.content[at] ^ 1]))
+        _is_kept(log, written)
+        position += len(batch)
+
+
+def _is_kept(log: BucketLog, written: Written) -> None:
+    """Nothing is cut, every row of other batches is there, and the damaged ones say where they are."""
+    assert log.recovery_report.cut_bytes == 0
+    assert log.high_watermark == 4 * len(SIZES)
+    assert Path(log.directory, Path(FIRST).name).stat().st_size == len(written.content)
+    found: list[bytes] = []
+    errors: list[FlussError] = []
+    offset = 0
+    while offset < log.high_watermark:
+        try:
+            for view, position, header in log.read_batches(offset):
+                found.append(bytes(view[position : position + header.size]))
+                offset = header.next_offset
+        except FlussError as error:
+            errors.append(error)
+            offset += 1
+    assert set(found) <= set(written.stored)
+    assert 0 < len(written.stored) - len(found) <= 2
+    assert {error.error_code for error in errors} == {ErrorCode.CORRUPT_RECORD_EXCEPTION}
+    assert all(f"{Path(FIRST).name} at byte" in error.message for error in errors)
+
+
+def test_a_mark_never_says_too_much_after_a_cut(tmp_path: Path) -> None:
+    """A file that was cut in front of its mark takes the mark back: what is written there next is not synced."""
+    written = Written(tmp_path, checkpoint=False, mark=True)
+    middle = sum(map(len, written.stored[:2])) + 10
+    with open(tmp_path / FIRST, "r+b") as file:
+        file.truncate(middle)
+    log = LogBench(tmp_path, NoSyncFiles()).open()
+    assert log.recovery_report.cut_bytes == 10
+    assert decode_mark((tmp_path / "log-0" / MARK_NAME).read_bytes()) == SyncedMark(0, middle - 10)
+
+
+def test_every_damaged_mark_is_none() -> None:
+    content = encode_mark(SyncedMark(77, 4096))
+    assert decode_mark(content) == SyncedMark(77, 4096)
+    assert decode_mark(b"") is None
+    for position in range(len(content)):
+        assert decode_mark(content[:position]) is None
+        assert decode_mark(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]) is None
