@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import parse_boolean, parse_duration_ms, parse_int, parse_memory_size
+from fluss.server.catalog.database_file import CATALOG_FILE_NAME
 from fluss.server.config_file import read_config_file
 from fluss.server.config_option import Kind, Option
 from fluss.server.config_options import FAMILIES, OPTIONS, family_of, is_secret
@@ -284,9 +285,21 @@ def _first_of(values: Mapping[str, str], single: str, several: str) -> str | Non
 def _data_dir(values: Mapping[str, str]) -> Path:
     text = _first_of(values, "data.dir", "data.dirs")
     if text is None:
-        text = str(Path(tempfile.gettempdir()) / "fluss-data")
-        logger.warning("no data directory given, %s is used, which the system may clear; use --data DIR", text)
+        return _default_data_dir()
     return Path(text).expanduser().absolute()
+
+
+def _default_data_dir() -> Path:
+    """`fluss-data` here. Earlier versions took the one among temporary files, which the system may clear."""
+    chosen, earlier = Path("fluss-data").absolute(), Path(tempfile.gettempdir()) / "fluss-data"
+    logger.warning("no data directory given: %s is used; --data DIR names another one", chosen)
+    if not chosen.exists() and (earlier / CATALOG_FILE_NAME).exists():
+        logger.warning(
+            "%s has tables of an earlier version, whose default it was: start with --data %s, or move it here",
+            earlier,
+            earlier,
+        )
+    return chosen
 
 
 def _remote_data_dir(values: Mapping[str, str], data_dir: Path) -> str:

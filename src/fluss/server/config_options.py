@@ -64,7 +64,7 @@ _STORAGE = [
         "data.dir",
         STRING,
         None,
-        "directory of all data; default `fluss-data` in the system's temporary directory",
+        "directory of all data; default `fluss-data` in the current directory",
         special=True,
     ),
     Option("data.dirs", STRING, None, "the first of the list is used as `data.dir`", special=True),

@@ -19,13 +19,14 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from fluss.errors import FlussError
+from fluss.errors import ErrorCode, FlussError
 
 MIN_SPARK = (4, 2)
 MIN_JAVA = 17
@@ -153,7 +154,7 @@ def plain_python(executable: str) -> str:
         plain = str(link / program.relative_to(environment))
         if shlex.quote(plain) == plain:
             with contextlib.suppress(FileExistsError):  # made before, or another program was faster
-                folder.mkdir(parents=True, exist_ok=True)
+                make_private(folder)
                 link.symlink_to(environment)
             return plain
     return executable
@@ -194,11 +195,30 @@ def cache_folder(kind: str, identity: str) -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / CACHE_FOLDER / _folder_name(kind, identity)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
     except OSError:
         folder = temporary_folder(kind, identity)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
     return folder
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that nobody else can write to; `FlussError` if somebody else could have put something into it.
+
+    What is in such folders is run: programs, and classes that Spark loads.
+    """
+    folder.parent.parent.mkdir(parents=True, exist_ok=True)
+    for each in (folder.parent, folder):
+        each.mkdir(mode=0o700, exist_ok=True)
+        found = each.lstat()
+        if os.name != "nt" and (
+            found.st_uid != os.getuid() or found.st_mode & 0o022 or not stat.S_ISDIR(found.st_mode)
+        ):
+            raise FlussError(
+                f"{each} belongs to user id {found.st_uid} and has mode {found.st_mode & 0o777:o}: others can put "
+                "programs into it, so nothing in it is run. Remove it, or name another place in XDG_CACHE_HOME",
+                ErrorCode.CLIENT_ERROR,
+            )
 
 
 def temporary_folder(kind: str, identity: str) -> Path:

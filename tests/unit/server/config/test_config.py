@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,27 @@ def test_a_server_yaml_of_an_apache_fluss_coordinator_has_no_data_directory_and_
     config = load(tmp_path, text)
     assert config.data_dir.name == "fluss-data"
     assert load(tmp_path, text, data__dir="/tmp/elsewhere").data_dir == Path("/tmp/elsewhere")
+
+
+def test_the_default_directory_is_here_and_an_earlier_default_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, temporary = tmp_path / "here", tmp_path / "temporary"
+    for folder in (here, temporary / "fluss-data"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    assert ServerConfig.load(None, {}).data_dir == here / "fluss-data"
+    assert [record.message for record in caplog.records] == [
+        f"no data directory given: {here / 'fluss-data'} is used; --data DIR names another one"
+    ]
+    (temporary / "fluss-data" / "catalog.sqlite").touch()
+    ServerConfig.load(None, {})
+    assert f"start with --data {temporary / 'fluss-data'}, or move it here" in caplog.records[-1].message
+    (here / "fluss-data").mkdir()
+    caplog.clear()
+    ServerConfig.load(None, {})
+    assert len(caplog.records) == 1, "in use by now"
 
 
 def test_defaults_of_a_server_without_any_option() -> None:
