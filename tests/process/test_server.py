@@ -85,6 +85,16 @@ def test_a_second_server_on_the_same_directory_is_refused_and_the_first_goes_on(
     assert tablet_addresses(server)
 
 
+@pytest.mark.all  # it waits for children of a server that has just died
+def test_a_deleted_lock_file_does_not_let_a_second_server_in(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as first:
+        (tmp_path / "data" / "LOCK").unlink()
+        done = run_command(["server", "--data", str(first.data), "--bind", "127.0.0.1:0"])
+        assert done.returncode == 1
+        assert "is in use by another server (process unknown)" in done.stderr
+        assert tablet_addresses(first)
+
+
 def test_processes_have_names_and_few_threads(server: ServerProcess) -> None:
     assert psutil.Process(server.process.pid).num_threads() == 1
     for role in ("coordinator", "tablet-0", "tablet-1"):

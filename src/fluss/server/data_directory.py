@@ -16,6 +16,7 @@ import fcntl
 import json
 import logging
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from fluss.server.catalog.database_file import (
 from fluss.server.catalog.safety_copies import copy_before_upgrade
 from fluss.server.config import ServerConfig
 from fluss.server.start_check import check_tables
+from fluss.server.storage.files import FileSystem
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ class DataDirectory:
     def __init__(self, path: Path, *, for_repair: bool = False) -> None:
         """Lock the directory and check that it can be served; a repair only needs a format that is known."""
         self.path = path
-        self._lock_fd = _open_locked(path)
+        self._locks = _open_locked(path)
         try:
             self._check_format()
             if for_repair:
@@ -61,9 +63,8 @@ class DataDirectory:
 
     def close(self) -> None:
         """Give up the lock in this process. Repeated calls do nothing."""
-        if self._lock_fd >= 0:
-            os.close(self._lock_fd)
-            self._lock_fd = -1
+        while self._locks:
+            os.close(self._locks.pop())
 
     def _check_format(self) -> None:
         """Before anything in it is looked at or changed. A catalog that cannot be read says so when it is opened."""
@@ -109,21 +110,25 @@ def keep_files_private(config: ServerConfig) -> None:
         os.umask(0o077)
 
 
-def _open_locked(path: Path) -> int:
+def _open_locked(path: Path) -> list[int]:
+    """Descriptors of the lock file and of the directory, both locked: somebody may delete the file."""
+    locks: list[int] = []
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_durably(path)
         if path.stat().st_mode & 0o077:
             logger.warning("other users can look into data directory %s: chmod 700 keeps them out", path)
-        descriptor = os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        locks.append(os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         raise FlussError(
             f"data directory {path} cannot be used: {error.strerror or error}", ErrorCode.INVALID_CONFIG_EXCEPTION
         ) from error
     deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
-    while not _try_lock(descriptor):
-        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+    while not all(map(_try_lock, locks)):
+        owner = os.pread(locks[0], 32, 0).decode("ascii", "replace").strip()
         if _is_alive(owner) or time.monotonic() > deadline:
-            os.close(descriptor)
+            for descriptor in locks:
+                os.close(descriptor)
             raise FlussError(
                 f"data directory {path} is in use by another server (process {owner or 'unknown'}); "
                 "stop that server or choose another directory",
@@ -131,9 +136,17 @@ def _open_locked(path: Path) -> int:
             )
         time.sleep(ORPHANS_POLL_SECONDS)
     with contextlib.suppress(OSError):  # A full disk: the lock holds without its text.
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    return descriptor
+        os.ftruncate(locks[0], 0)
+        os.pwrite(locks[0], f"{os.getpid()}\n".encode(), 0)
+    return locks
+
+
+def _make_durably(path: Path) -> None:
+    """With all folders above it; without syncing those, a power loss could take the directory with everything in it."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in missing:
+        FileSystem().sync_directory(str(each.parent))
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -141,6 +154,10 @@ def _try_lock(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise
+        logger.debug("directories cannot be locked here, the lock file must do: %s", error)  # NFS
     return True
 
 
