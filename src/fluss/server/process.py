@@ -24,6 +24,8 @@ import os
 import signal
 import sys
 import threading
+import time
+from importlib import metadata
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
@@ -66,7 +68,10 @@ async def _serve(role: Role, heart: Heart) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
+    began_at = time.monotonic()
     await role.start()
+    seconds = time.monotonic() - began_at
+    logger.info("flusspy %s serves after %.1f s on %s", metadata.version("flusspy"), seconds, role.describe())
     # What exists now lives as long as the process: full collections need not look at it again.
     gc.collect()
     gc.freeze()

@@ -18,6 +18,7 @@ from fluss.server.catalog import Catalog, CatalogStore
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME
 from fluss.server.config import ServerConfig
 from fluss.server.coordinator.service import CoordinatorService
+from fluss.server.listeners import format_address
 from fluss.server.network.limits import NetworkLimits
 from fluss.server.network.server import BoundListener, NetworkServer
 from fluss.server.network.service import Service
@@ -54,6 +55,14 @@ class Role:
         self._network = NetworkServer(service, self._listeners, _network_limits(self._config), self._config.credentials)
         await self._network.start()
         self._background = asyncio.create_task(background, name=f"{self.name} background")
+
+    def describe(self) -> str:
+        """For the log: where it serves, and the options that were given."""
+        listeners = ", ".join(
+            f"{listener.name}://{format_address(*listener.socket.getsockname()[:2])}" for listener in self._listeners
+        )
+        given = [f"{name}={value}" for name, value in sorted(self._config.public_values().items())]
+        return f"{listeners}; options: {', '.join(given) or 'none, all by default'}"
 
     async def wait_failed(self) -> None:
         """Returns never; raises when background work failed, since the role is then not what it should be."""

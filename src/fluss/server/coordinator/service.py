@@ -24,6 +24,7 @@ from fluss.server.coordinator.alter_table import AlterTableApi
 from fluss.server.coordinator.auto_partition import AutoPartitioner
 from fluss.server.coordinator.cluster_control import ClusterControl
 from fluss.server.coordinator.database_apis import DatabaseApis
+from fluss.server.coordinator.disk_watch import LOOK_INTERVAL_MS, DiskWatch
 from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
 from fluss.server.coordinator.lake.lake_tables import LakeTables
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
@@ -123,6 +124,7 @@ class CoordinatorService:
             self._repeat(self.auto_partitioner.update_all, self._config.auto_partition_check_interval_ms),
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),
+            self._repeat(DiskWatch(self._config.data_dir).look, LOOK_INTERVAL_MS),
             self._repeat(self.watch_lake, self._config.lake_tiering_check_interval_ms),
             self._sync_copies(),
             SafetyCopies(self._config.data_dir, self._catalog.store.file).run(),

@@ -143,6 +143,7 @@ class BucketRegistry:
     async def open_existing(self) -> None:
         """Open the buckets that have files, a few at a time; a broken one is logged and left alone."""
         loop = asyncio.get_running_loop()
+        began_at = loop.time()
         ours = [
             bucket for bucket in self._catalog.buckets() if leader_of(bucket, self._tablet_count) == self._server_id
         ]
@@ -163,6 +164,13 @@ class BucketRegistry:
                 local.when_settled(limit.release)
             else:
                 limit.release()
+        for _ in range(MAX_BACKGROUND_OPENINGS):
+            await limit.acquire()
+        is_open = sum(1 for _ in self.open_buckets())
+        if existing:
+            logger.info(
+                "%d of %d buckets with files are open after %.1f s", is_open, len(existing), loop.time() - began_at
+            )
 
     async def remove_leftovers(self) -> None:
         """Delete directories of tables and partitions that are known to be dropped."""
