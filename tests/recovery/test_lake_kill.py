@@ -31,6 +31,7 @@ from tests.support.waiting import patience, wait_until
 ROUNDS = rounds(gate=3, all_lanes=3, share_of_soak=1 / 15)
 LAKE = {"table.datalake.enabled": "true"}
 SCHEMA = pa.schema([("id", pa.int64())])
+ROWS = 100_000
 
 
 @pytest.fixture(scope="module")
@@ -172,10 +173,16 @@ def end_of(calls: TieringCalls, name: str) -> tuple[int, int]:
     return found[1].snapshot_id, found[1].get_bucket_offset(fluss.TableBucket(found[0], 0)) or 0
 
 
-def test_a_commit_that_was_never_answered_can_be_repeated(server: ServerProcess, name: str) -> None:
+def table_with_rows(server: ServerProcess, name: str) -> int:
+    """Snapshots are registered of rows that are there; the id of the table."""
     with fluss.connect(server.address) as db:
-        db.create_table(name, SCHEMA, properties=LAKE)
-        table_id = db.info(name).table_id
+        db.create_table(name, SCHEMA, bucket_count=1, properties=LAKE)
+        db.append(name, pa.table({"id": range(ROWS)}, SCHEMA))
+        return db.info(name).table_id
+
+
+def test_a_commit_that_was_never_answered_can_be_repeated(server: ServerProcess, name: str) -> None:
+    table_id = table_with_rows(server, name)
     bucket = TableBucket(table_id, None, 0)
     with tiering(server) as calls:
         calls.commit(table_id, 1, calls.prepare(table_id, path_of(name), {bucket: 5}))
@@ -267,9 +274,7 @@ class Registering(threading.Thread):
 
 def test_kills_while_snapshots_are_registered(server: ServerProcess, name: str) -> None:
     generator = random.Random(11)
-    with fluss.connect(server.address) as db:
-        db.create_table(name, SCHEMA, properties=LAKE)
-        table_id = db.info(name).table_id
+    table_id = table_with_rows(server, name)
     known = 0
     for _ in range(ROUNDS):
         service = Registering(server, name, table_id)
