@@ -47,7 +47,14 @@ def registered_id(table: LakeTable) -> int | None:
     return None if known is None else known[1].snapshot_id
 
 
-@pytest.mark.parametrize("die_at", ["planned", "written", "prepared", "committed", "registered"])
+@pytest.mark.parametrize(
+    "die_at",
+    [
+        "planned",
+        "committed",
+        *(pytest.param(step, marks=pytest.mark.all) for step in ("written", "prepared", "registered")),
+    ],
+)
 def test_a_tierer_dies_at_every_step(cluster: Any, db: fluss.Database, die_at: str) -> None:
     """With a log table and a primary-key table in work, both at that step."""
     tables = {keyed(db, has_key): has_key for has_key in (False, True)}

@@ -96,7 +96,7 @@ def crash(server: ServerProcess, generator: random.Random, number: int) -> None:
         server.kill_child(generator.randrange(3))
 
 
-@pytest.mark.parametrize("shape", ["buckets", "partitions"])
+@pytest.mark.parametrize("shape", [pytest.param("buckets", marks=pytest.mark.all), "partitions"])
 def test_exactly_the_acknowledged_rows_are_there(tmp_path: Path, shape: str) -> None:
     generator = random.Random(f"{seed()} {shape}")
     with ServerProcess(tmp_path / "data", tablets=2, config=OPTIONS) as server:

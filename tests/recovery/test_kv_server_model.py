@@ -20,11 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import fluss
 from fluss import DataTypes
 from tests.support.kv_reader import read_changes, replay
+from tests.support.lanes import rounds
 from tests.support.peers import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import patience, wait_until
 
-EXAMPLES, STEPS = 6, 20
+EXAMPLES, STEPS = rounds(gate=3, all_lanes=6), 20
 WAIT_SECONDS = patience(60.0)
 BUCKETS = 2
 CHILDREN = ("coordinator", "tablet-0", "tablet-1")

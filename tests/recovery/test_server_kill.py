@@ -50,7 +50,7 @@ def _wait_for_progress(writers: list[Writer]) -> None:
     )
 
 
-@pytest.mark.parametrize("segment_size", ["1gb", "64kb"])
+@pytest.mark.parametrize("segment_size", [pytest.param("1gb", marks=pytest.mark.all), "64kb"])
 def test_nothing_acknowledged_is_lost(tmp_path: Path, segment_size: str) -> None:
     generator = random.Random(f"{seed()} {segment_size}")
     server = ServerProcess(tmp_path / "data", tablets=2, config={"log.segment.file-size": segment_size})

@@ -217,7 +217,7 @@ def staged_files(data: Path) -> list[Path]:
     return list(data.rglob("*.staged"))
 
 
-@pytest.mark.parametrize("tablets", [(2, 1), (1, 3)])
+@pytest.mark.parametrize("tablets", [(2, 1), pytest.param((1, 3), marks=pytest.mark.all)])
 def test_committed_batches_are_there_once_whatever_dies(tmp_path: Path, tablets: tuple[int, int]) -> None:
     rng = random.Random(f"{seed()} {tablets}")
     address = f"127.0.0.1:{free_ports(1)[0]}"

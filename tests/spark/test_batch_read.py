@@ -124,6 +124,7 @@ CONDITIONS = [
 ]
 
 
+@pytest.mark.all
 def test_filters_give_the_same_rows_with_push_down_on_and_off(mixed: dict[str, DataFrame], spark: SparkSession) -> None:
     """And the same as conditions over rows that Spark holds itself: nothing is swallowed, nothing fails."""
     # Not persist() and where(): cached batches are left out by statistics that do not know NaN.
@@ -171,6 +172,7 @@ def test_columns_by_schema_by_option_and_in_sql(
     assert spark.sql("SELECT name FROM slim WHERE id IN (8, 9) ORDER BY id").collect() == [("n8",), ("n9",)]
 
 
+@pytest.mark.all
 def test_names_in_the_option_columns_are_found_as_spark_finds_them(tables: Tables) -> None:
     """With the spelling of the table, and never one of two that differ only in case."""
     tables.create("mixed", pa.schema([("Name", pa.string()), ("id", pa.int64())]), bucket_count=1)

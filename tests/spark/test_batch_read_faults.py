@@ -148,6 +148,7 @@ def test_a_partition_that_is_dropped_after_planning() -> None:
         assert caught.value.error_code == ErrorCode.PARTITION_NOT_EXISTS
 
 
+@pytest.mark.all
 def test_a_server_that_stays_away_is_waited_for_only_so_long() -> None:
     server = restartable_server("standalone")
     with new_place(server.target) as place:

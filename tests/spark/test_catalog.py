@@ -206,6 +206,7 @@ def test_refusals_have_a_reason(module_tables: Tables, catalog_with_t: str, stat
     assert "u" not in module_tables.db.tables(module_tables.name)
 
 
+@pytest.mark.all
 def test_the_format_of_a_table_may_be_left_out_or_said(tables: Tables, catalog: str) -> None:
     """Spark names its default format where a program names none."""
     spark = tables.spark

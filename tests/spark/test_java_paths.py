@@ -110,6 +110,7 @@ def test_queries_take_values_from_columns(filled: Tables, spark: SparkSession) -
     assert by_flag[0] == by_flag[1]
 
 
+@pytest.mark.all
 def test_a_join_keeps_values_of_earlier_batches(filled: Tables) -> None:
     """Values are read from memory that the next batch overwrites: whoever keeps rows must have copied them."""
     left, right = filled.read("t").select("id", "name"), filled.read("t").select("id", "name", "real")
@@ -126,6 +127,7 @@ def test_batches_have_at_most_the_rows_of_the_setting(tables: Tables, spark: Spa
     assert tables.contents("t").sort_by("id").equals(expected(spark, 500))
 
 
+@pytest.mark.all
 def test_tasks_without_rows_and_texts_larger_than_a_batch(tables: Tables, spark: SparkSession) -> None:
     """Eight tasks for three rows, one of them larger than what Java gathers for a batch."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string())])

@@ -58,6 +58,7 @@ def test_rows_with_and_without_a_match(spark: SparkSession, customers: Tables) -
     assert some.columns == ["number", "customer_id", "city"]
 
 
+@pytest.mark.all
 def test_many_rows_equal_the_join_of_spark(spark: SparkSession, customers: Tables) -> None:
     visits = spark.range(0, 25_000, 1, 3).selectExpr("id AS visit", "id * 7 % 12000 AS id")
     of_spark = visits.join(customers.read("customers"), "id").select("visit", "name")

@@ -63,6 +63,7 @@ def test_options_of_the_cluster_are_reset(spark: SparkSession, options: dict[str
     assert values() == before
 
 
+@pytest.mark.all
 def test_a_lake_table_by_its_properties(spark: SparkSession, server: fluss.Database, options: dict[str, str]) -> None:
     """The server tells tierers of the table, and they find its lake."""
     properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "30s"}

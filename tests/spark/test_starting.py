@@ -69,6 +69,7 @@ def test_a_wrong_address_of_a_source(nobody: dict[str, str]) -> None:
     assert caught.value.error_code == ErrorCode.NETWORK_EXCEPTION
 
 
+@pytest.mark.all
 def test_a_wrong_address_of_a_sink(tables: Tables, nobody: dict[str, str], tmp_path: Path) -> None:
     tables.create("t", SCHEMA)
     tables.db.append(tables.path("t"), [{"id": 1}])

@@ -86,6 +86,7 @@ def test_pieces_are_of_the_moment_of_planning(place: Place) -> None:
     assert place.read(path, **BY_ROWS).rows("id") == place.read(path).rows("id") != found
 
 
+@pytest.mark.all
 def test_a_kill_in_the_middle_of_pieces() -> None:
     server = restartable_server("standalone")
     with new_place(server.target) as place:

@@ -24,6 +24,8 @@ ROWS_AHEAD = 5_000
 """Of the writer before the query, so that a slow machine is not flooded."""
 LAST_WRITE_SECONDS = patience(100.0)
 
+pytestmark = pytest.mark.all
+
 
 @pytest.fixture
 def server() -> Iterator[RestartableServer]:

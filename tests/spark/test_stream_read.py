@@ -88,6 +88,7 @@ def test_an_unfinished_batch_is_read_again_as_it_was_logged(tables: Tables, tabl
     assert seen.column() == list(range(50))
 
 
+@pytest.mark.all
 def test_a_running_query_reports_its_lag_and_rests_when_nothing_comes(
     tables: Tables, table: str, tmp_path: Path
 ) -> None:

@@ -160,6 +160,7 @@ def test_upserts_of_a_repeated_batch_change_nothing(any_tables: Tables, source: 
         run(any_tables, source.frame(), source.checkpoint, "users")
 
 
+@pytest.mark.all
 def test_output_modes(tables: Tables, source: Input) -> None:
     tables.create("users", fluss.Schema(EVENTS, ["id"]))
     source.add(range(3))
@@ -218,6 +219,7 @@ def test_update_mode(any_tables: Tables, source: Input) -> None:
     assert {row["name"]: row["total"] for row in any_tables.rows("totals")} == {"n2": 2, "n3": 2}
 
 
+@pytest.mark.all
 def test_only_the_latest_row_of_a_key_counts(tables: Tables, spark: SparkSession) -> None:
     tables.create("totals", TOTALS)
     sink = fluss.spark.foreach_batch(
@@ -228,6 +230,7 @@ def test_only_the_latest_row_of_a_key_counts(tables: Tables, spark: SparkSession
     assert {row["name"]: row["total"] for row in tables.rows("totals")} == {"a": 5, "c": 1}
 
 
+@pytest.mark.all
 def test_the_session_of_the_query_says_where_batches_go(
     tables: Tables, source: Input, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
