@@ -219,7 +219,7 @@ _servers: dict[str, RestartableServer | str] = {}
 
 def _new_server(name: str) -> RestartableServer | str:
     """The server, or the reason why there is none."""
-    directory = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix=f"fluss-{name}-")))
+    directory = Path(tempfile.mkdtemp(prefix=f"fluss-{name}-"))  # it goes with the run, after its server
     try:
         server = KINDS[name](directory)  # type: ignore[call-arg]
     except PeerMissingError as error:

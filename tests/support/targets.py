@@ -69,7 +69,7 @@ _running = contextlib.ExitStack()
 @functools.cache
 def _start(name: str) -> Target | str:
     """The target, or the reason why there is none."""
-    directory = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix=f"fluss-{name}-")))
+    directory = Path(tempfile.mkdtemp(prefix=f"fluss-{name}-"))  # it goes with the run, after its server
     if name == "embedded":
         cluster = _running.enter_context(fluss.embedded(directory / "data", config=TWO_LISTENERS))
         return Target(name, cluster.bootstrap_servers, cluster.listener_address("CLIENT"), 1)
