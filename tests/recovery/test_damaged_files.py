@@ -37,7 +37,7 @@ def _open(directory: Path, options: LogOptions | None = None) -> BucketLog:
     return LogBench(directory, NoSyncFiles(), options=options).open()
 
 
-def _readable(log: BucketLog) -> tuple[list[bytes], list[FlussError]]:
+def readable(log: BucketLog) -> tuple[list[bytes], list[FlussError]]:
     """Read like a stubborn client: at an error go on at the next offset."""
     found, errors = [], []
     offset = log.local_start_offset
@@ -115,7 +115,7 @@ def test_a_flipped_bit_costs_one_batch_and_nothing_else(tmp_path: Path, checkpoi
         victim = rng.randrange(len(stored) - 1)
         _flip(broken, stored, victim, rng)
         log = _open(broken, options)
-        found, errors = _readable(log)
+        found, errors = readable(log)
         assert log.high_watermark == 24
         kept = [content for number, content in enumerate(stored) if number != victim]
         # A flip in the timestamp cannot be seen: neither checksum nor offsets cover it.

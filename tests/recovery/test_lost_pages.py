@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fluss.errors import ErrorCode, FlussError
+from fluss.errors import ErrorCode
 from fluss.server.storage.log import log_writer
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.synced_mark import MARK_NAME, SyncedMark, decode_mark, encode_mark
+from tests.recovery.test_damaged_files import readable
 from tests.support.bucket_logs import LogBench, batch_of, read_all
 from tests.support.faulty_files import PAGE_BYTES, NoSyncFiles
 
@@ -115,17 +116,7 @@ def _is_kept(log: BucketLog, written: Written) -> None:
     assert log.recovery_report.cut_bytes == 0
     assert log.high_watermark == 4 * len(SIZES)
     assert Path(log.directory, Path(FIRST).name).stat().st_size == len(written.content)
-    found: list[bytes] = []
-    errors: list[FlussError] = []
-    offset = 0
-    while offset < log.high_watermark:
-        try:
-            for view, position, header in log.read_batches(offset):
-                found.append(bytes(view[position : position + header.size]))
-                offset = header.next_offset
-        except FlussError as error:
-            errors.append(error)
-            offset += 1
+    found, errors = readable(log)
     assert set(found) <= set(written.stored)
     assert 0 < len(written.stored) - len(found) <= 2
     assert {error.error_code for error in errors} == {ErrorCode.CORRUPT_RECORD_EXCEPTION}
