@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -14,8 +15,7 @@ import pytest
 import fluss
 from fluss.codec.keys import KeyEncoding, encode_key
 from fluss.model import types as t
-from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.api_keys import ApiKey
+from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS
 from fluss.server.network.limits import MIB, NetworkLimits
 from fluss.server.tablet.kv.lookup import STEP_KEYS
@@ -55,9 +55,14 @@ def sizes(client: WireClient, count: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 @pytest.mark.parametrize(
-    ("connections", "requests"), [(1, rounds(gate=3, all_lanes=60)), pytest.param(10, 3, marks=pytest.mark.all)]
+    ("key", "connections", "requests"),
+    [
+        (ApiKey.LOOKUP, 1, rounds(gate=3, all_lanes=60)),
+        pytest.param(ApiKey.LOOKUP, 10, 3, marks=pytest.mark.all),
+        pytest.param(ApiKey.PREFIX_LOOKUP, 1, 6, marks=pytest.mark.all),
+    ],
 )
-def test_one_row_many_times(server: ServerProcess, connections: int, requests: int) -> None:
+def test_one_row_many_times(server: ServerProcess, key: ApiKey, connections: int, requests: int) -> None:
     with fluss.connect(server.address) as db:
         db.create_table("t", fluss.Schema(SCHEMA, primary_keys=["id"]), bucket_count=1)
         db.upsert("t", [{"id": 1, "text": "x" * ROW_BYTES}])
@@ -68,12 +73,12 @@ def test_one_row_many_times(server: ServerProcess, connections: int, requests: i
         with WireClient.connect(server.address) as client:
             table_id = client.metadata(("fluss", "t")).table_metadata[0].table_id
         before = megabytes(tablet, "VmRSS")
-        request = pb.LookupRequest(table_id=table_id)
+        request: Any = APIS[key].request(table_id=table_id)
         request.buckets_req.add(bucket_id=0, keys=[encode_key([1], [t.BigIntType()], KeyEncoding.COMPACTED)] * KEYS)
         clients = [WireClient(*leaders(server.address, "t")[0]) for _ in range(connections)]
         for client in clients:
             for _ in range(requests):
-                client.send(ApiKey.LOOKUP, request, 1)
+                client.send(key, request, 1)
         with ThreadPoolExecutor(connections) as threads:
             taken = [threads.submit(sizes, client, requests) for client in clients]
             db.append("log", [{"id": 2, "text": "written meanwhile"}])

@@ -47,6 +47,7 @@ class RequestContext:
 
     __slots__ = (
         "_answers",
+        "_uncounted_bytes",
         "answer_bytes",
         "api_key",
         "api_version",
@@ -80,10 +81,13 @@ class RequestContext:
         self.client_host = client_host
         self.answer_bytes = 0
         self._answers = answers
+        self._uncounted_bytes = 0
 
     def collect(self, size: int) -> None:
         """Say that the answer has grown by so many bytes; handlers whose answers may be large do, step by step."""
-        if size >= LARGE_STEP_BYTES and self._answers is not None:
+        self._uncounted_bytes += size
+        if self._uncounted_bytes >= LARGE_STEP_BYTES and self._answers is not None:
+            size, self._uncounted_bytes = self._uncounted_bytes, 0
             self.answer_bytes += size
             self._answers.collected(id(self), size)
 
