@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fluss.errors import ErrorCode
+from fluss.codec.crc import crc32c
+from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log import log_writer
 from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.synced_mark import MARK_NAME, SyncedMark, decode_mark, encode_mark
 from tests.recovery.test_damaged_files import readable
 from tests.support.bucket_logs import LogBench, batch_of, read_all
@@ -47,7 +51,8 @@ class Written:
             log.checkpoint()
             bench.settle()
         saved = (directory / "log-0" / MARK_NAME).read_bytes()
-        assert decode_mark(saved) == SyncedMark(0, self.group_start)
+        inode = (directory / "log-0").stat().st_ino
+        assert decode_mark(saved) == SyncedMark(0, self.group_start, self.acknowledged, inode)
         for size in SIZES:
             bench.append(log, batch_of(2, payload=rng.randbytes(size)))
         bench.settle()
@@ -124,20 +129,107 @@ def _is_kept(log: BucketLog, written: Written) -> None:
 
 
 def test_a_mark_never_says_too_much_after_a_cut(tmp_path: Path) -> None:
-    """A file that was cut in front of its mark takes the mark back: what is written there next is not synced."""
-    written = Written(tmp_path, checkpoint=False, mark=True)
+    """A file that was cut in front of its mark takes the mark back: what is written there next is not synced.
+
+    So it may be in a copy: the log was copied, rows came and were synced, the mark was copied.
+    """
+    written = Written(tmp_path / "original", checkpoint=False, mark=True)
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "original", copy)
     middle = sum(map(len, written.stored[:2])) + 10
-    with open(tmp_path / FIRST, "r+b") as file:
+    with open(copy / FIRST, "r+b") as file:
         file.truncate(middle)
-    log = LogBench(tmp_path, NoSyncFiles()).open()
+    log = LogBench(copy, NoSyncFiles()).open()
     assert log.recovery_report.cut_bytes == 10
-    assert decode_mark((tmp_path / "log-0" / MARK_NAME).read_bytes()) == SyncedMark(0, middle - 10)
+    assert log.high_watermark == 4
+    inode = (copy / "log-0").stat().st_ino
+    assert decode_mark((copy / "log-0" / MARK_NAME).read_bytes()) == SyncedMark(0, middle - 10, 4, inode)
+
+
+def _end_cut(content: bytes, boundary: int) -> bytes:
+    return content[:boundary]
+
+
+def _last_batch_cut(content: bytes, boundary: int) -> bytes:
+    return content[: boundary + 30]
+
+
+def _last_batch_damaged(content: bytes, boundary: int) -> bytes:
+    return content[: boundary + 60] + bytes([content[boundary + 60] ^ 1]) + content[boundary + 61 :]
+
+
+def _emptied(content: bytes, boundary: int) -> bytes:
+    return b""
+
+
+def _deleted(content: bytes, boundary: int) -> None:
+    return None
+
+
+@pytest.mark.parametrize("damage", [_end_cut, _last_batch_cut, _last_batch_damaged, _emptied, _deleted])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_synced_rows_at_the_end_are_never_taken_for_a_torn_write(
+    tmp_path: Path, checkpoint: bool, damage: Callable[[bytes, int], bytes | None]
+) -> None:
+    """Nothing good is behind them, as behind a torn write; but it is known that they were on disk."""
+    bench = LogBench(tmp_path, NoSyncFiles())
+    log = bench.open()
+    for number in range(3):
+        bench.append_and_wait(log, batch_of(2, payload=bytes([number]) * 200))
+        if checkpoint and number == 0:
+            log.checkpoint()
+            bench.settle()
+    stored = [content for _, content in read_all(log)]
+    bench.close()
+    content = damage((tmp_path / FIRST).read_bytes(), len(stored[0]) + len(stored[1]))
+    if content is None:
+        (tmp_path / FIRST).unlink()
+    else:
+        (tmp_path / FIRST).write_bytes(content)
+    for _ in range(2):  # the second opening finds what the first one has left
+        bench = LogBench(tmp_path, NoSyncFiles())
+        log = bench.open()
+        assert (log.local_start_offset, log.high_watermark) == (0, 6)
+        found, errors = readable(log)
+        assert found == (stored[:2] if content else [])
+        assert {error.error_code for error in errors} == {ErrorCode.CORRUPT_RECORD_EXCEPTION}
+        assert all(Path(FIRST).name in error.message for error in errors)
+        bench.close()
+    bench = LogBench(tmp_path, NoSyncFiles())
+    log = bench.open()
+    assert bench.append_and_wait(log, batch_of(1)).base_offset == 6
+    assert log.read(6, 1000).first_batch_offset == 6
+    bench.close()
+
+
+def test_a_first_segment_that_is_gone_is_not_a_log_that_begins_later(tmp_path: Path) -> None:
+    options = LogOptions(segment_bytes=300)
+    bench = LogBench(tmp_path, NoSyncFiles(), options=options)
+    log = bench.open()
+    for _ in range(6):
+        bench.append_and_wait(log, batch_of(2, payload=bytes(100)))
+    log.checkpoint()
+    bench.settle()
+    second = log.segments[1].base_offset
+    bench.close()
+    (tmp_path / FIRST).unlink()
+    log = LogBench(tmp_path, NoSyncFiles(), options=options).open()
+    assert (log.local_start_offset, log.high_watermark) == (0, 12)
+    with pytest.raises(FlussError, match=rf"{Path(FIRST).name}.*offsets 0 to {second - 1} cannot be read"):
+        log.read(0, 1000)
+    assert log.read(second, 1000).first_batch_offset == second
 
 
 def test_every_damaged_mark_is_none() -> None:
-    content = encode_mark(SyncedMark(77, 4096))
-    assert decode_mark(content) == SyncedMark(77, 4096)
+    content = encode_mark(SyncedMark(77, 4096, 80, 2**63))
+    assert decode_mark(content) == SyncedMark(77, 4096, 80, 2**63)
     assert decode_mark(b"") is None
     for position in range(len(content)):
         assert decode_mark(content[:position]) is None
         assert decode_mark(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]) is None
+
+
+def test_a_mark_of_the_first_version_is_read() -> None:
+    """As written before it knew where the log ended: the same without the two last fields."""
+    body = struct.pack("<4sHHqq", b"FLSM", 1, 0, 77, 4096)
+    assert decode_mark(body + struct.pack("<I", crc32c(body))) == SyncedMark(77, 4096)

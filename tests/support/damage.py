@@ -1,4 +1,4 @@
-"""Which kinds of files a server's directory has, and what can happen to one: what a bad disk or a careless person does."""
+"""Which kinds of files a server's directory has, and what a bad disk or a careless person can do to one."""
 
 from __future__ import annotations
 

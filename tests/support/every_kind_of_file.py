@@ -21,7 +21,9 @@ import fluss
 from fluss.client.staged import StagedAppender, StagedAttempt
 from fluss.server.catalog.mark import read_mark, write_mark
 from fluss.server.catalog.safety_copies import make_copy
-from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log import synced_mark
+from fluss.server.tablet.kv_snapshots.record import read_record
+from tests.support.faulty_files import NoSyncFiles
 from tests.support.tiering import LAKE, OPTIONS, tierer
 from tests.support.waiting import patience, wait_until
 
@@ -56,15 +58,12 @@ class Kept:
         # A copy of a directory is known by its inodes and treated with more patience; this one is the original.
         mark = read_mark(self.place)
         assert mark is not None
-        write_mark(self.place, mark.catalog_id, mark.counters, _UnsyncedFiles())
-
-
-class _UnsyncedFiles(FileSystem):
-    def fdatasync(self, descriptor: int) -> None:
-        """These files live for one test."""
-
-    def sync_directory(self, path: str) -> None:
-        """Likewise."""
+        write_mark(self.place, mark.catalog_id, mark.counters, NoSyncFiles())
+        for path in self.place.rglob(synced_mark.MARK_NAME):
+            synced = synced_mark.decode_mark(path.read_bytes())
+            assert synced is not None
+            synced = synced._replace(directory_inode=path.parent.stat().st_ino)
+            path.write_bytes(synced_mark.encode_mark(synced))
 
 
 def options(place: Path, settings: dict[str, str]) -> dict[str, str]:
@@ -133,7 +132,13 @@ def open_table(db: fluss.Database, name: str) -> fluss.FlussTable:
 
 def _is_in_remote_storage(place: Path) -> bool:
     is_gone = not (place / "data" / "fluss" / "log-0" / "log-0" / f"{0:020d}.log").exists()
-    return is_gone and any((place / "remote" / "kv").rglob("_METADATA"))
+    (bucket,) = (place / "data" / "fluss").glob("keys-*/asia-*/log-0")
+    record = read_record(bucket)
+    if not is_gone or record is None or record.registered_id + 1 != record.next_snapshot_id:
+        return False
+    # Older ones are garbage that would be removed at some time later.
+    snapshots = [path.parent.name for path in (place / "remote" / "kv").rglob("_METADATA")]
+    return snapshots == [f"snap-{record.registered_id}"]
 
 
 def _rows(db: fluss.Database, name: str) -> list[Any]:
@@ -156,7 +161,9 @@ def _changes(db: fluss.Database, name: str) -> list[Any]:
             records = scanner.poll(int(patience(10_000)))
             if records.is_empty():
                 raise AssertionError(f"the log of {name} has {end} records, after {len(found)} none came")
-            found += [(item.offset, str(item.change_type), *item.row.values()) for _, each in records.items() for item in each]
+            found += [
+                (item.offset, str(item.change_type), *item.row.values()) for _, each in records.items() for item in each
+            ]
     return found
 
 

@@ -13,8 +13,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fluss.server.storage.files import FileSystem, write_all
+from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
 
 MARK_FILE_NAME = "catalog.mark"
 CATALOG_ID_COUNTER = "catalog_id"
@@ -41,6 +43,7 @@ def read_mark(data_dir: Path) -> CatalogMark | None:
         with (data_dir / MARK_FILE_NAME).open("rb") as file:
             inodes = [os.fstat(file.fileno()).st_ino, data_dir.stat().st_ino]
             node = json.loads(file.read())
+        check_json(node)
         counters = {name: int(node["counters"][name]) for name in MARKED_COUNTERS if name in node["counters"]}
         return CatalogMark(int(node["catalog_id"]), counters, node["inodes"] == inodes)
     except (OSError, ValueError, KeyError, TypeError):
@@ -53,11 +56,12 @@ def write_mark(data_dir: Path, catalog_id: int, counters: Mapping[str, int], fil
     temporary.unlink(missing_ok=True)
     descriptor = files.open_write(str(temporary))
     try:
-        node = {
+        node: dict[str, Any] = {
             "catalog_id": catalog_id,
             "counters": {name: counters.get(name, 0) for name in MARKED_COUNTERS},
             "inodes": [os.fstat(descriptor).st_ino, data_dir.stat().st_ino],
         }
+        node[CHECKSUM_KEY] = json_checksum(node)
         write_all(files, descriptor, [json.dumps(node, indent=1).encode()], 0)
         files.fdatasync(descriptor)
     finally:

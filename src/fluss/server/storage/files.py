@@ -51,6 +51,10 @@ class FileSystem:
     def path_size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def inode(self, path: str) -> int:
+        """A number that a file or directory keeps and a copy of it does not have."""
+        return os.stat(path).st_ino
+
     def pwritev(self, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
         """One write call. It may write less than asked: see `write_all`."""
         return os.pwritev(descriptor, buffers, position)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluss.codec.crc import crc32c_of_pieces
 from fluss.model.formats import refuse_newer
+from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
 
 RECORD_FILE_NAME = "table.json"
 RECORD_VERSION = 1
@@ -52,7 +52,7 @@ def record_to_json(record: TableRecord) -> bytes:
         "schemas": {str(number): text for number, text in record.schemas.items()},
         "partitions": {str(number): name for number, name in record.partitions.items()},
     }
-    node["checksum"] = _checksum(node)
+    node[CHECKSUM_KEY] = json_checksum(node)
     return json.dumps(node, indent=1).encode()
 
 
@@ -61,9 +61,9 @@ def read_record(directory: Path) -> TableRecord | None:
     path = directory / RECORD_FILE_NAME
     try:
         node = json.loads(path.read_bytes())
-        refuse_newer(f"table record {path}", node.pop("version"), RECORD_VERSION)
-        if node.pop("checksum") != _checksum({"version": RECORD_VERSION, **node}):
-            return None
+        refuse_newer(f"table record {path}", node["version"], RECORD_VERSION)
+        check_json(node)
+        del node["version"], node[CHECKSUM_KEY]
         return TableRecord(
             **{
                 **node,
@@ -73,7 +73,3 @@ def read_record(directory: Path) -> TableRecord | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _checksum(node: Mapping[str, Any]) -> int:
-    return crc32c_of_pieces([json.dumps(node, sort_keys=True).encode()])

@@ -32,7 +32,12 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.server.storage.files import FileSystem, make_directories, write_file_atomically
 from fluss.server.storage.log.checkpoint import CHECKPOINT_NAME
-from fluss.server.storage.log.index import offset_before_time, position_before
+from fluss.server.storage.log.index import (
+    offset_before_time,
+    offset_entries_are_sound,
+    position_before,
+    time_entries_are_sound,
+)
 from fluss.server.storage.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, SegmentInfo
 from fluss.server.tablet.remote_manifest import (
     RECORD_FILE_NAME,
@@ -245,13 +250,19 @@ class RemoteLog:
     def _look_up(
         self, segment: RemoteSegment, suffix: str, search: Callable[[ReadableBuffer, int], int], key: int
     ) -> int:
-        """Search an index copy; 0, the start of the segment, is always right and the answer without a copy."""
+        """Search an index copy; 0, the start of the segment, is always right and the answer without a sound copy."""
         try:
             with (
                 self._index_copy(segment, suffix).open("rb") as file,
                 mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as entries,
             ):
-                return search(entries, key)
+                is_time = suffix == TIME_INDEX_SUFFIX
+                is_sound = (
+                    time_entries_are_sound(entries)
+                    if is_time
+                    else offset_entries_are_sound(entries, segment.size_in_bytes)
+                )
+                return search(entries, key) if is_sound else 0
         except (OSError, ValueError):  # No file, or an empty one.
             return 0
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket, TablePath
+from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
 
 RECORD_FILE_NAME = "remote-log.json"
 RECORD_VERSION = 1
@@ -151,7 +152,7 @@ def manifest_from_json(document: bytes) -> RemoteManifest:
 
 def record_to_json(record: RemoteRecord) -> bytes:
     """The record file's content."""
-    node = {
+    node: dict[str, Any] = {
         "version": RECORD_VERSION,
         "remote_log_tablet_dir": record.tablet_directory,
         "manifest_id": record.manifest_id,
@@ -159,6 +160,7 @@ def record_to_json(record: RemoteRecord) -> bytes:
         "garbage_segments": [_segment_to_json(segment) for segment in record.garbage_segments],
         "garbage_manifests": list(record.garbage_manifests),
     }
+    node[CHECKSUM_KEY] = json_checksum(node)
     return json.dumps(node, indent=1).encode()
 
 
@@ -169,6 +171,7 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> RemoteRec
         refuse_newer(f"remote log record {name}", node["version"], RECORD_VERSION)
         if node["version"] != RECORD_VERSION:
             raise ValueError(f"remote log record version {node['version']!r} is not known")
+        check_json(node)
         return RemoteRecord(
             str(node["remote_log_tablet_dir"]),
             manifest_from_json(json.dumps(node["manifest"]).encode()),

@@ -1,8 +1,8 @@
 """Reading the log files of a bucket from an offset on, while nobody else uses the log yet.
 
 The readers of an open log belong to the loop; a replay runs in the thread that opens the bucket, and reads the files
-by itself. Every batch is checked; a damaged one ends the replay with an error, because what follows it would be
-applied to a wrong state.
+by itself. Every batch is checked, and that each begins where the one before it ended, up to the end of the log; a
+damaged or missing one ends the replay with an error, because what follows it would be applied to a wrong state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fluss.codec.log_batch import BatchHeader, CorruptBatch, check_crc, read_header
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.bucket_log import BucketLog
-from fluss.server.storage.log.segment import Segment
+from fluss.server.storage.log.segment import Segment, segment_file_name
 
 
 class TailBatch(NamedTuple):
@@ -34,11 +34,18 @@ def read_tail(log: BucketLog, offset: int, segment_base: int, position: int) -> 
     """All batches from `offset` on. `position` in a segment is where it should lie; if not, it is searched."""
     if offset >= log.log_end_offset:
         return
+    expected = offset
     for segment in log.segments:
         if segment.end_offset <= offset or not segment.committed_size:
             continue
         start = position if segment.base_offset == segment_base else 0
-        yield from _read_segment(segment, offset, start)
+        for batch in _read_segment(segment, offset, start):
+            if batch.header.base_offset != expected and (expected != offset or batch.header.base_offset > offset):
+                raise _missing(log, segment, expected, batch.header.base_offset)
+            expected = batch.header.next_offset
+            yield batch
+    if expected < log.log_end_offset:
+        raise _missing(log, log.segments[-1], expected, log.log_end_offset)
 
 
 def _read_segment(segment: Segment, offset: int, start: int) -> Iterator[TailBatch]:
@@ -63,6 +70,16 @@ def _begins_at(view: memoryview, position: int, offset: int) -> bool:
         return read_header(view, position).base_offset == offset
     except CorruptBatch:
         return False
+
+
+def _missing(log: BucketLog, segment: Segment, first: int, after: int) -> FlussError:
+    """Somewhere between the segment that should have the first of them and the one that goes on behind them."""
+    text = (
+        f"the changelog lacks offsets {first} to {after - 1}: {log.segment_of(first).log_path} or one of the files up "
+        f"to {segment.log_path} is damaged, cut or gone ({segment_file_name(first)} if a whole segment is missing); "
+        "rows cannot be rebuilt from it"
+    )
+    return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
 
 
 def _damaged(segment: Segment, position: int, what: str) -> FlussError:

@@ -22,7 +22,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem, is_disk_full, make_directories, write_all
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.segment import Segment
-from fluss.server.storage.log.synced_mark import SyncedMark, write_mark
+from fluss.server.storage.log.synced_mark import UNKNOWN_OFFSET, SyncedMark, write_mark
 
 # A mark after every sync would make a lone append 7 % slower: the file system has one more inode in its journal.
 MARK_INTERVAL_SECONDS = 0.02
@@ -58,6 +58,7 @@ class LogWriter:
         self._closed = False
         self._mark_failed = False
         self._next_mark_at = 0.0
+        self._directory_inode = 0
         self.stopped = False
         self.last_written: Append | None = None
 
@@ -139,6 +140,7 @@ class LogWriter:
             )
         self._descriptor = descriptor
         self._files.sync_directory(self._directory)
+        self._directory_inode = self._files.inode(self._directory)
         self._segment = segment
         self._synced_end = self._written_end = start
 
@@ -194,7 +196,9 @@ class LogWriter:
         assert self._segment is not None, "only an open segment is synced"
         self._next_mark_at = now + MARK_INTERVAL_SECONDS
         try:
-            write_mark(self._files, self._directory, SyncedMark(self._segment.base_offset, self._synced_end))
+            end_offset = UNKNOWN_OFFSET if self.last_written is None else self.last_written.next_offset
+            mark = SyncedMark(self._segment.base_offset, self._synced_end, end_offset, self._directory_inode)
+            write_mark(self._files, self._directory, mark)
         except OSError as error:
             if not self._mark_failed:
                 _logger.warning("cannot note how far %s is synced, going on without: %s", self._directory, error)

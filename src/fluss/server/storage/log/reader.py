@@ -20,7 +20,7 @@ from fluss.server.storage.log import index as index_format
 from fluss.server.storage.log.index import SegmentIndex
 from fluss.server.storage.log.open_segments import OpenSegment, OpenSegments
 from fluss.server.storage.log.scan import Damage, scan_batches
-from fluss.server.storage.log.segment import Segment
+from fluss.server.storage.log.segment import Segment, segment_file_name
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +44,8 @@ class SegmentReader:
 
     def find(self, segment: Segment, offset: int) -> Found:
         """The committed batch that contains `offset`; FlussError 14 if it is damaged."""
+        if not segment.committed_size:  # emptied, or gone
+            raise corrupt(segment, 0, segment.base_offset, segment.end_offset)
         opened = self._open_segments.get(segment)
         found = self._walk(segment, opened, offset)
         if found is None:
@@ -239,9 +241,12 @@ def add_to_index(index: SegmentIndex, base_offset: int, position: int, header: B
 
 
 def corrupt(segment: Segment, position: int, first_offset: int, next_offset: int) -> FlussError:
+    """Error 14. A file that ends too early was cut, or the one that followed it is gone."""
+    ends_early = position >= segment.committed_size and first_offset > segment.base_offset
+    hint = f" (the end; {segment_file_name(first_offset)} may be missing)" if ends_early else ""
     return FlussError(
-        f"damaged batch in {segment.log_path} at byte {position}: offsets {first_offset} to {next_offset - 1} cannot be"
-        f" read; restore the file from a copy or continue from offset {next_offset}",
+        f"damaged batch in {segment.log_path} at byte {position}{hint}: offsets {first_offset} to {next_offset - 1}"
+        f" cannot be read; restore the file from a copy or continue from offset {next_offset}",
         ErrorCode.CORRUPT_RECORD_EXCEPTION,
     )
 

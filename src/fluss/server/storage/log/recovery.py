@@ -5,16 +5,19 @@ writer state are brought up to date. Earlier segments are taken as they are and 
 
 What damage means:
 
-- in the newest segment, with nothing good behind it: a torn write. It is cut off, with one log line.
+- in the newest segment, with nothing good behind it: a torn write. It is cut off, with one log line. Not so if its rows
+  are known to have been on disk, from the checkpoint or the mark of the last sync (`synced_mark`): then it is damage.
 - in the newest segment, with good batches behind it, part of it was never written (a hole in the file, a page of zeros,
   or zeros from the start of a batch to the end of its page), and neither the checkpoint nor the mark of the last sync
-  (`synced_mark`) says that it was on disk: power failed during one group of writes, and the disk took the later part of
-  the group first. Nothing of that group was acknowledged, so it is cut off as well.
+  says that it was on disk: power failed during one group of writes, and the disk took the later part of the group
+  first. Nothing of that group was acknowledged, so it is cut off as well.
 - anything else is acknowledged data on a bad disk. Nothing is removed; the batch answers with error 14 when it is read,
   everything behind it stays readable.
 
-A bucket is never emptied to heal it, and an offset is never given twice: if files end before the recovery point, the
-log goes on behind the recovery point and the missing range answers with error 14.
+A bucket is never emptied to heal it, and an offset is never given twice: if files begin behind the start that the
+checkpoint says, or end before what is known to have been on disk, the missing range answers with error 14.
+
+A directory that was copied while its server ran may have a mark that was copied after the log: it does not count there.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.reader import add_to_index, log_damage
 from fluss.server.storage.log.scan import Damage, batch_at, has_unwritten_page, scan_batches
 from fluss.server.storage.log.segment import Segment, segment_base_offset
-from fluss.server.storage.log.synced_mark import SyncedMark, load_mark, take_back_mark
+from fluss.server.storage.log.synced_mark import UNKNOWN_OFFSET, SyncedMark, load_mark, take_back_mark
 from fluss.server.storage.log.writer_state import WriterBatch, WriterState
 from fluss.server.storage.staged_files import check_staged_versions, staged_writer_ids
 
@@ -78,6 +81,8 @@ class Recovery:
         self._checkpoint: Checkpoint | None = None
         self._mark: SyncedMark | None = None
         self._recovery_offset = 0
+        # Rows in front of this were on disk.
+        self._known_end = 0
         self._timestamp = 0
 
     def run(self) -> RecoveredLog:
@@ -88,6 +93,7 @@ class Recovery:
         self._writers.protected.update(staged)
         self._load_checkpoint(names)
         self._mark = load_mark(self._files, self._directory)
+        self._known_end = max(self._recovery_offset, self._marked_end())
         segments = self._list_segments(names)
         first = self._first_to_scan(segments)
         for position, segment in enumerate(segments[:-1]):
@@ -96,7 +102,7 @@ class Recovery:
         for position in range(first, len(segments)):
             self._scan_segment(segments[position], is_last=position == len(segments) - 1)
         last = segments[-1]
-        if last.end_offset < self._recovery_offset:
+        if last.end_offset < self._known_end:
             last = self._continue_behind_gap(last)
             segments.append(last)
         start = max(segments[0].base_offset, self._checkpoint.local_start_offset if self._checkpoint else 0)
@@ -123,15 +129,16 @@ class Recovery:
             while len(bases) > 1 and bases[1] <= self._checkpoint.local_start_offset:
                 for path in Segment(self._directory, bases.pop(0)).paths:
                     self._remove(path)
-        if not bases:
-            bases.append(self._recovery_offset)
+        start = self._checkpoint.local_start_offset if self._checkpoint is not None else 0
+        if not bases or (self._checkpoint is not None and bases[0] > start):
+            bases.insert(0, start)
         segments = [Segment(self._directory, base) for base in bases]
         for segment in segments:
             try:
                 segment.size = segment.committed_size = self._files.path_size(segment.log_path)
             except FileNotFoundError:
-                if self._recovery_offset > 0:
-                    _logger.error("the log files in %s are gone, going on at offset %d", self._directory, bases[0])
+                if self._known_end > segment.base_offset:
+                    _logger.error("%s is gone, with rows that were acknowledged", segment.log_path)
             segment.trusted_from = segment.size
         return segments
 
@@ -176,7 +183,8 @@ class Recovery:
                 self._report.cut_bytes += segment.size - end
                 self._files.truncate(descriptor, end)
                 if end < self._synced_position(segment):
-                    take_back_mark(self._files, self._directory, SyncedMark(segment.base_offset, end))
+                    mark = SyncedMark(segment.base_offset, end, segment.end_offset, self._files.inode(self._directory))
+                    take_back_mark(self._files, self._directory, mark)
             if start < segment.size:
                 # A killed process may leave whole batches that only the page cache has. They will be shown to readers.
                 self._files.fdatasync(descriptor)
@@ -219,7 +227,7 @@ class Recovery:
                 segment.end_offset = expected
                 return position
             if item.next_offset < 0:
-                item = item._replace(next_offset=segment.end_offset)
+                item = item._replace(next_offset=self._known_end if is_last else segment.end_offset)
             expected = item.next_offset
             segment.damages.append(item)
             self._report.damages += 1
@@ -230,12 +238,18 @@ class Recovery:
 
     def _is_torn(self, segment: Segment, view: memoryview, descriptor: int, damage: Damage) -> bool:
         if damage.next_offset < 0:
-            return True
+            return damage.first_offset >= self._known_end
         if damage.start < self._synced_position(segment):
             return False
         return self._files.has_hole(descriptor, damage.start, damage.end) or has_unwritten_page(
             view, damage.start, damage.end, damage.first_offset
         )
+
+    def _marked_end(self) -> int:
+        if self._mark is None or self._mark.end_offset == UNKNOWN_OFFSET:
+            return 0
+        is_copied = self._mark.directory_inode != self._files.inode(self._directory)
+        return 0 if is_copied else self._mark.end_offset
 
     def _synced_position(self, segment: Segment) -> int:
         """Bytes of the segment in front of this were on disk before the stop."""
@@ -291,10 +305,10 @@ class Recovery:
             "%s ends at offset %d, but offsets up to %d were acknowledged: the range between them is lost",
             last.log_path,
             last.end_offset,
-            self._recovery_offset - 1,
+            self._known_end - 1,
         )
         last.sealed = True
-        last.end_offset = self._recovery_offset
-        following = Segment(self._directory, self._recovery_offset)
+        last.end_offset = self._known_end
+        following = Segment(self._directory, self._known_end)
         following.index = SegmentIndex(self._options.index_interval_bytes)
         return following

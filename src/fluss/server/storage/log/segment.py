@@ -139,6 +139,11 @@ class Segment:
         self.verified = merged
 
 
+def segment_file_name(base_offset: int) -> str:
+    """The name of the `.log` file that begins at an offset."""
+    return f"{base_offset:0{_NAME_DIGITS}d}{LOG_SUFFIX}"
+
+
 def segment_base_offset(name: str) -> int | None:
     """The base offset in the name of a `.log` file; None for any other name."""
     stem, suffix = os.path.splitext(name)

@@ -1,10 +1,16 @@
 """How far the newest segment of a bucket is known to be on disk: a small file beside it, `bucket.synced`.
 
-    magic "FLSM" | version u16 | reserved u16 | segment base offset i64 | byte position i64 | CRC-32C of all before u32
+    magic "FLSM" | version u16 | reserved u16 | segment base offset i64 | byte position i64 | end offset i64 |
+    inode of the bucket's directory u64 | CRC-32C of all before u32
 
-Recovery needs it to tell a torn write from a bad disk where the bytes look alike: pages of zeros with good batches
-behind them. In front of the mark everything was synced, so they are damage, and nothing is removed; behind it they may
-be pages of the last, unacknowledged group that never arrived.
+(The first version has neither end offset nor inode.)
+
+Recovery needs it to tell a torn write from a bad disk where the bytes look alike: a damaged or cut end, and pages of
+zeros with good batches behind them. In front of the mark everything was synced, so they are damage, and nothing is
+removed; behind it they may be pages of the last, unacknowledged group that never arrived.
+
+A directory that is copied while its server runs may get its log before its mark, so there the mark does say too much
+about where the log ended. It is known by the inode of the directory, which a copy does not keep.
 
 The mark is written after a sync, at most every 20 ms, and is not synced itself: that would cost every group a second
 sync. After a kill it lacks what was synced in the last milliseconds, after a power failure it may be old or missing. It
@@ -22,16 +28,24 @@ from fluss.server.storage.files import FileSystem, write_all, write_file_atomica
 
 MARK_NAME = "bucket.synced"
 _MAGIC = b"FLSM"
-_VERSION = 1
-_BODY = Struct("<4sHHqq")
+_VERSION = 2
+_BODY = Struct("<4sHHqqqQ")
+_FIRST_BODY = Struct("<4sHHqq")
 _CRC = Struct("<I")
+
+UNKNOWN_OFFSET = -1
 
 
 class SyncedMark(NamedTuple):
-    """All bytes of the segment before `position` are on disk, and so are all segments before it."""
+    """All bytes of the segment before `position` are on disk, and so are all segments before it.
+
+    The rows there end in front of `end_offset`, as far as the bucket in the directory with that inode is concerned.
+    """
 
     segment_base_offset: int
     position: int
+    end_offset: int = UNKNOWN_OFFSET
+    directory_inode: int = 0
 
     def position_in(self, base_offset: int) -> int:
         """How much of another segment is on disk for certain, if that is newer: nothing."""
@@ -46,12 +60,13 @@ def encode_mark(mark: SyncedMark) -> bytes:
 
 def decode_mark(content: bytes) -> SyncedMark | None:
     """None for anything that is not exactly a mark, also for one of a later version: it only ever adds caution."""
-    if len(content) != _BODY.size + _CRC.size or _CRC.unpack_from(content, _BODY.size)[0] != crc32c(
-        content, 0, _BODY.size
-    ):
+    size = len(content) - _CRC.size
+    if size not in (_BODY.size, _FIRST_BODY.size) or _CRC.unpack_from(content, size)[0] != crc32c(content, 0, size):
         return None
-    magic, version, _, base_offset, position = _BODY.unpack_from(content)
-    return SyncedMark(base_offset, position) if (magic, version) == (_MAGIC, _VERSION) else None
+    body = _BODY if size == _BODY.size else _FIRST_BODY
+    magic, version, _, *fields = body.unpack_from(content)
+    is_known = (magic, version) == (_MAGIC, _VERSION if body is _BODY else 1)
+    return SyncedMark(*fields) if is_known else None
 
 
 def write_mark(files: FileSystem, directory: str, mark: SyncedMark) -> None:

@@ -17,10 +17,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket, TablePath
+from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
 
 DIRECTORY_NAME = "kv-snapshots"
 RECORD_FILE_NAME = "kv-snapshots.json"
@@ -53,7 +54,7 @@ class SnapshotRecord:
 
 def record_to_json(record: SnapshotRecord) -> bytes:
     """The file's content."""
-    node = {
+    node: dict[str, Any] = {
         "version": RECORD_VERSION,
         "database": record.path.database_name,
         "table": record.path.table_name,
@@ -66,6 +67,7 @@ def record_to_json(record: SnapshotRecord) -> bytes:
         "uploaded": {name: list(file) for name, file in record.uploaded.items()},
         "registered_id": record.registered_id,
     }
+    node[CHECKSUM_KEY] = json_checksum(node)
     return json.dumps(node, indent=1).encode()
 
 
@@ -76,6 +78,7 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> SnapshotR
         refuse_newer(f"kv snapshot record {name}", node["version"], RECORD_VERSION)
         if node["version"] != RECORD_VERSION:
             raise ValueError(f"kv snapshot record of version {node['version']!r}")
+        check_json(node)
         return SnapshotRecord(
             TablePath(node["database"], node["table"]),
             TableBucket(*node["bucket"]),

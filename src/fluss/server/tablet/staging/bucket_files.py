@@ -326,7 +326,8 @@ class BucketFiles:
     def _incomplete(self, entry: StagedFileEntry, what: str) -> FlussError:
         return FlussError(
             f"{self._name}: the rows of attempt {entry.writer_id} are not all staged: {entry.batch_count} batches with "
-            f"{entry.size_bytes} bytes were announced, but {what}; nothing was committed, stage the rows again",
+            f"{entry.size_bytes} bytes were announced, but {what} ({staged_path(self._directory, entry.writer_id)}); "
+            "nothing was committed, stage the rows again",
             ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
         )
 
