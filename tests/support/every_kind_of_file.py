@@ -1,9 +1,9 @@
 """A data directory with every kind of file that a server writes, as a killed server leaves it.
 
 Log, primary-key, partitioned, tiered and lake tables, staged rows, snapshots, remote segments, a safety copy of the
-catalog. `older` is the same directory some time before: where a disk or a person puts back yesterday's file, that is it.
-A lake and the snapshots of primary-key tables know their files by absolute paths, so cases are played in the very place
-where the server wrote.
+catalog. `older` is the same directory some time before, for disks and people who put back yesterday's file. A lake and
+the snapshots of primary-key tables know their files by absolute paths, so cases are played in the very place where the
+server wrote.
 """
 
 from __future__ import annotations
@@ -71,11 +71,15 @@ def options(place: Path, settings: dict[str, str]) -> dict[str, str]:
 
 
 def make_directory(root: Path) -> Kept:
-    """Two runs of an embedded server: the first one uploads, tiers and takes snapshots, the second one is killed."""
+    """Three runs of an embedded server: rows; uploads, tiering and a snapshot; more rows, and it is killed.
+
+    Nothing is written while snapshots are taken, so there is one, and no garbage that would be removed some time later.
+    """
     place = root / "data"
-    with fluss.embedded(place, config=options(place, BUSY)) as server, connect(server.bootstrap_servers) as db:
+    with fluss.embedded(place, config=options(place, QUIET)) as server, connect(server.bootstrap_servers) as db:
         _create_tables(db)
         _write(db, 0)
+    with fluss.embedded(place, config=options(place, BUSY)) as server, connect(server.bootstrap_servers) as db:
         with tierer(db, replace(OPTIONS, cores=1)) as service:
             list(service.once())
         wait_until(lambda: _is_in_remote_storage(place), "rows and snapshots are in remote storage")
@@ -136,7 +140,6 @@ def _is_in_remote_storage(place: Path) -> bool:
     record = read_record(bucket)
     if not is_gone or record is None or record.registered_id + 1 != record.next_snapshot_id:
         return False
-    # Older ones are garbage that would be removed at some time later.
     snapshots = [path.parent.name for path in (place / "remote" / "kv").rglob("_METADATA")]
     return snapshots == [f"snap-{record.registered_id}"]
 
