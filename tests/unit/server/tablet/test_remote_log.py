@@ -141,6 +141,9 @@ def test_index_copies_answer_without_the_local_segment(tmp_path: Path) -> None:
     assert log.offset_for_timestamp(150, below=10) is None
     assert log.offset_for_timestamp(201, below=20) is None
     for path in (tmp_path / "data").rglob("*.index"):
+        path.write_bytes(path.read_bytes() + b"garbage!")
+    assert log.start_position(second, 15) == 0, "what is not an index is not believed"
+    for path in (tmp_path / "data").rglob("*.index"):
         path.unlink()
     assert log.start_position(second, 15) == 0
 

@@ -41,6 +41,7 @@ def test_prepare_finds_what_is_missing(tmp_path: Path) -> None:
         error = await error_of(tablet.prepare(table, attempt))
         assert error.error_code == MISSING
         assert "2 batches with" in error.message
+        assert str(tablet.staged_files()[0]) in error.message
         other = await staged(tablet, table, 3, [5], batch_id=7)
         other.batch_id = 8
         assert "belongs to batch 7" in (await error_of(tablet.prepare(table, other))).message
