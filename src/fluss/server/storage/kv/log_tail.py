@@ -74,12 +74,22 @@ def _begins_at(view: memoryview, position: int, offset: int) -> bool:
 
 def _missing(log: BucketLog, segment: Segment, first: int, after: int) -> FlussError:
     """Somewhere between the segment that should have the first of them and the one that goes on behind them."""
+    before = log.segment_of(first)
     text = (
-        f"the changelog lacks offsets {first} to {after - 1}: {log.segment_of(first).log_path} or one of the files up "
-        f"to {segment.log_path} is damaged, cut or gone ({segment_file_name(first)} if a whole segment is missing); "
-        "rows cannot be rebuilt from it"
+        f"the changelog lacks offsets {first} to {after - 1}: {before.log_path} or one of the files up to "
+        f"{segment.log_path} is damaged, cut or gone ({segment_file_name(_end_of(before))} if a whole segment is "
+        "missing); rows cannot be rebuilt from it"
     )
     return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
+
+
+def _end_of(segment: Segment) -> int:
+    """The offset behind the last batch of the file, which is where the next file begins."""
+    end = segment.base_offset
+    if segment.committed_size:
+        for batch in _read_segment(segment, segment.base_offset, 0):
+            end = batch.header.next_offset
+    return end
 
 
 def _damaged(segment: Segment, position: int, what: str) -> FlussError:
