@@ -214,6 +214,7 @@ def test_tables_without_old_images() -> None:
             place.read(path, end=f'{{"0": {middle}}}').rows()
 
 
+@pytest.mark.all
 def test_a_changelog_that_ends_with_offsets_without_rows_is_read_to_its_end(place: Place) -> None:
     path = place.create("first", USERS, bucket_count=1, properties={"table.merge-engine": "first_row"})
     for _ in range(3):
