@@ -109,12 +109,12 @@ def append_list(writes: list[Write], reads: list[Read]) -> list[str]:
                 wrong.append(f"a read that began at {later.start} gave less than one that ended at {read.end}")
     newest_start = 0
     for value in longest:
-        write = by_value.get(value)
-        if write is None:
+        if value not in by_value:
             continue
-        if write.end < newest_start:
-            wrong.append(f"{write} ended before one began that lies in front of it")
-        newest_start = max(newest_start, write.start)
+        appended = by_value[value]
+        if appended.end < newest_start:
+            wrong.append(f"{appended} ended before one began that lies in front of it")
+        newest_start = max(newest_start, appended.start)
     return wrong
 
 

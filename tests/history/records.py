@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,7 +39,7 @@ class History:
 
     writes: list[Write] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
-    _moments: Any = field(default_factory=lambda: itertools.count(1))
+    _moments: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def now(self) -> int:

@@ -6,19 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 
 import pytest
 
 import fluss
+from fluss.client import cluster
 from tests.history import checks
 from tests.history.clients import JOIN_SECONDS, KEYS, ROUNDS_PER_KEY, TABLES, Client, Recorded, Tail, create_tables
 from tests.support.lanes import rounds, seed
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 
-CALLS_PER_ROUND = 12
+CALLS_PER_ROUND = 8
 CHECKS = {
     "register": checks.register,
     "partial": checks.register,
@@ -28,10 +28,16 @@ CHECKS = {
 }
 
 
-def _kill(server: ServerProcess, rng: random.Random) -> None:
-    """All processes, or one tablet that the supervisor starts again."""
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that give up do so soon."""
+    monkeypatch.setattr(cluster, "LEADER_WAIT_SECONDS", 0.5)
+
+
+def _kill(server: ServerProcess, number: int) -> None:
+    """In turn the tablet, which the supervisor starts again, and all processes."""
     tablet = server.process_of("tablet-0")
-    if tablet is not None and rng.random() < 0.5:
+    if tablet is not None and number % 2 == 0:
         tablet.kill()
         return
     server.kill()
@@ -67,18 +73,17 @@ def _finish(db: fluss.Database, clients: list[Client], tail: Tail, recorded: Rec
     whole = Tail(db.connection.config.bootstrap_servers, recorded)
     whole.until = tail.until
     whole.run()
-    for thread in (*clients, tail, whole):
+    used: list[Client | Tail] = [*clients, tail, whole]
+    for thread in used:
         assert not thread.is_alive()
         for error in thread.defects:
             raise error
 
 
 def _run(directory: Path, client_count: int, round_count: int, run_seed: int, flush: str) -> Recorded:
-    recorded, rng = Recorded(), random.Random(run_seed)
-    with (
-        ServerProcess(directory, tablets=1, config={"log.flush": flush}) as server,
-        fluss.connect(server.address) as db,
-    ):
+    recorded = Recorded()
+    config = {"log.flush": flush}
+    with ServerProcess(directory, tablets=1, config=config) as server, fluss.connect(server.address) as db:
         create_tables(db)
         clients = [Client(number, server.address, recorded, run_seed) for number in range(client_count)]
         tail = Tail(server.address, recorded)
@@ -86,7 +91,7 @@ def _run(directory: Path, client_count: int, round_count: int, run_seed: int, fl
             thread.start()
         for number in range(round_count):
             _calls_in_round(clients, number)
-            _kill(server, rng)
+            _kill(server, number)
         _calls_in_round(clients, round_count)
         _finish(db, clients, tail, recorded, round_count)
     return recorded
@@ -103,7 +108,7 @@ def _judge(recorded: Recorded) -> None:
 
 
 def test_nothing_impossible_is_seen_while_the_server_is_killed(tmp_path: Path) -> None:
-    _judge(_run(tmp_path / "data", 4, rounds(gate=1, all_lanes=12, share_of_soak=0.5), seed(), "always"))
+    _judge(_run(tmp_path / "data", 4, rounds(gate=1, all_lanes=10, share_of_soak=0.5), seed(), "always"))
 
 
 @pytest.mark.all
