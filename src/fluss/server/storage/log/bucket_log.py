@@ -234,6 +234,7 @@ class BucketLog:
         last = appends[-1]
         self.newest_timestamp = last.timestamp
         self.high_watermark = last.next_offset
+        self.writer.reserve_ahead(last.next_offset, self.committer.background)
         self._checkpointer.note_committed(last, sum(append.size for append in appends), synced)
         for listener in tuple(self._listeners):
             _run_listener(listener)

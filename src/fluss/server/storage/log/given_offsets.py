@@ -20,7 +20,9 @@ inside of one contains rows that the changelog lost.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -28,12 +30,13 @@ from fluss.codec.crc import crc32c
 from fluss.model.formats import refuse_newer
 from fluss.model.offsets import MIN_LOST_OFFSETS
 from fluss.server.storage.files import FileSystem, write_file_atomically
+from fluss.server.storage.log.background_files import Job, nothing
 
 GIVEN_NAME = "bucket.offsets"
-# How far ahead offsets are reserved: as far as the bucket comes in about this time, so that the two syncs of a
-# reservation are nothing beside its appends, and a gap is not much larger than it must be.
+# How far ahead offsets are reserved: as far as the bucket comes in about this time. Its two syncs may have
+# to write much of what the page cache holds, so they must be rare.
 RESERVED_SECONDS = 10.0
-MIN_RESERVED_OFFSETS = 1 << 16
+MIN_RESERVED_OFFSETS = 1 << 20
 MAX_RESERVED_OFFSETS = 1 << 24
 
 _MAGIC = b"FLGO"
@@ -127,31 +130,62 @@ def offset_of_last_rows(lost: tuple[tuple[int, int], ...], end: int, limit: int)
 
 
 class Reservation:
-    """The offsets that one bucket may show. `reserve` belongs to the commit thread, `release` to whoever closes."""
+    """The offsets that one bucket may show.
+
+    `reserve` belongs to the commit thread, `reserve_ahead` to the loop, whose job runs in the background. So appends
+    wait for a reservation only at the first one and when they are faster than the disk.
+    """
 
     def __init__(self, files: FileSystem, directory: str, lost: tuple[tuple[int, int], ...]) -> None:
         self._files = files
         self._directory = directory
         self._lost = lost
-        self._step = MIN_RESERVED_OFFSETS // 2
+        self._lock = threading.Lock()
+        self._step = MIN_RESERVED_OFFSETS
         self._reserved_at = float("-inf")
+        self._is_ahead = False
+        self._is_released = False
         self.until = 0
 
     def reserve(self, next_offset: int) -> None:
         """All offsets below this may be shown when it returns, and some more. OSError if it cannot be noted."""
+        with self._lock:
+            if next_offset > self.until:
+                self._extend(next_offset)
+
+    def reserve_ahead(self, next_offset: int, submit: Callable[[Job], None]) -> None:
+        """Let the background reserve more when half of it is used."""
+        if self.until and not self._is_ahead and next_offset > self.until - self._step // 2:
+            self._is_ahead = True
+            submit(self._reserve_in_background)
+
+    def _reserve_in_background(self) -> Callable[[], None]:
+        with self._lock:
+            self._is_ahead = False
+            if not self._is_released:
+                try:
+                    self._extend(self.until)
+                except OSError as error:
+                    # The append that needs it tries again and fails with the reason.
+                    _logger.debug("cannot reserve offsets of %s ahead: %s", self._directory, error)
+        return nothing
+
+    def _extend(self, next_offset: int) -> None:
         now = time.monotonic()
         is_soon = now - self._reserved_at < RESERVED_SECONDS
-        step = min(self._step * 2, MAX_RESERVED_OFFSETS) if is_soon else max(self._step // 2, MIN_RESERVED_OFFSETS)
+        step = min(self._step * 4, MAX_RESERVED_OFFSETS) if is_soon else max(self._step // 2, MIN_RESERVED_OFFSETS)
         until = next_offset + step
         write_given(self._files, self._directory, GivenOffsets(until, self._files.boot_id(), self._lost))
         self._step, self._reserved_at, self.until = step, now, until
 
     def release(self) -> None:
         """Everything that was shown is on disk, and nothing more will be written."""
-        if not self.until:
-            return
-        self.until = 0
-        try:
-            write_given(self._files, self._directory, GivenOffsets(lost=self._lost))
-        except OSError as error:
-            _logger.warning("cannot take back the reserved offsets of %s: %s", self._directory, error)
+        with self._lock:
+            self._is_released = True
+            if not self.until:
+                return
+            self.until = 0
+            try:
+                write_given(self._files, self._directory, GivenOffsets(lost=self._lost))
+            except OSError as error:
+                _logger.warning("cannot take back the reserved offsets of %s: %s", self._directory, error)

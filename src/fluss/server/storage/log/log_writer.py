@@ -22,6 +22,7 @@ import time
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem, is_disk_full, make_directories, write_all
 from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.background_files import BackgroundFiles
 from fluss.server.storage.log.given_offsets import Reservation
 from fluss.server.storage.log.segment import Segment
 from fluss.server.storage.log.synced_mark import SyncedMark, write_mark
@@ -224,6 +225,11 @@ class LogWriter:
             # The disk is broken in more than one way; the bucket is stopped in any case.
             return
         self._written_end = self._synced_end
+
+    def reserve_ahead(self, next_offset: int, background: BackgroundFiles) -> None:
+        """Offsets up to here are shown; see to it that the next ones may be, too. Called by the loop thread."""
+        if self._reservation is not None:
+            self._reservation.reserve_ahead(next_offset, background.submit)
 
     def release_reservation(self) -> None:
         """Everything is on disk, and nothing more will be written. Called by the loop thread, which waited for both."""
