@@ -86,9 +86,33 @@ def test_two_that_move_one_cursor_are_told(connection: FlussConnection, table_na
     session.run(one.move(place))
     session.run(other.load())
     other._delete = nothing  # type: ignore[method-assign]
-    with pytest.raises(FlussError, match="'mailer' was moved by somebody else at the same time"):
+    with pytest.raises(FlussError, match="'mailer' was moved by somebody else at the same time") as told:
         session.run(other.move(place))
+    assert told.value.error_code == ErrorCode.INVALID_PRODUCER_ID_EXCEPTION, "a conflict, no mistake of the caller"
     session.run(Cursor(session.cluster, table_id, "mailer").move({TableBucket(table_id, 0): 9}))
+
+
+def test_many_that_move_one_cursor_at_once(connection: FlussConnection, table_name: str) -> None:
+    """Each is done or is told of the conflict; the cursor is where one of them put it."""
+
+    async def body() -> None:
+        admin = connection.get_admin()
+        path = f"fluss.{table_name}"
+        await admin.create_table(path, fluss.TableDescriptor(SCHEMA, bucket_count=1))
+        bucket = TableBucket((await admin.get_table_info(path)).table_id, 0)
+        for first in range(10, 50, 8):
+            moves = [admin.move_cursor(path, "mailer", {bucket: first + number}) for number in range(8)]
+            outcomes = await asyncio.gather(*moves, return_exceptions=True)
+            for outcome in outcomes:
+                if outcome is not None:
+                    assert isinstance(outcome, FlussError)
+                    assert outcome.error_code == ErrorCode.INVALID_PRODUCER_ID_EXCEPTION
+            assert None in outcomes
+        found = await admin.get_cursor(path, "mailer")
+        assert found is not None
+        assert 10 <= found[bucket] < 50
+
+    asyncio.run(body())
 
 
 def test_wrong_names_and_offsets(connection: FlussConnection, table_name: str) -> None:

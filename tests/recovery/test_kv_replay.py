@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.log.given_offsets import GivenOffsets, write_given
 from tests.support.kv_tablet import KvTable
 from tests.support.tablet import TabletHarness
 
@@ -61,6 +63,31 @@ def test_a_store_that_is_ahead_of_its_changelog_is_built_anew(tmp_path: Path) ->
         shutil.rmtree(_bucket(tmp_path, "log"))
         shutil.copytree(saved, _bucket(tmp_path, "kv").with_name("log-0"))
         assert await _rows(tmp_path, table_id) == [(key, text, 1) for key, text, _ in ROWS]
+
+    asyncio.run(main())
+
+
+def test_a_store_that_is_ahead_is_built_anew_also_where_offsets_are_not_used_again(tmp_path: Path) -> None:
+    """The changelog goes on behind the place of the store; the store must not keep what the changelog lost."""
+
+    async def main() -> None:
+        table_id = await _written(tmp_path, 2)
+        saved = tmp_path.parent / (tmp_path.name + "-log")
+        shutil.copytree(_bucket(tmp_path, "log"), saved)
+        async with TabletHarness(tmp_path) as tablet:
+            await KvTable(tablet, table_id).upsert((1, "lost", 99), (1000, "lost", 99))
+        shutil.rmtree(_bucket(tmp_path, "log"))
+        log = _bucket(tmp_path, "kv").with_name("log-0")
+        shutil.copytree(saved, log)
+        write_given(FileSystem(), str(log), GivenOffsets(70_000, "another boot"))
+        expected = [(key, text, 1) for key, text, _ in ROWS]
+        assert await _rows(tmp_path, table_id) == expected
+        assert await _rows(tmp_path, table_id) == expected, "and it stays so"
+        async with TabletHarness(tmp_path) as tablet:
+            table = KvTable(tablet, table_id)
+            await table.upsert((1000, "new", 7))
+            assert table.kv.applied_offset == table.kv.log.high_watermark > 70_000
+            assert table.rows() == [*expected, (1000, "new", 7)]
 
     asyncio.run(main())
 

@@ -212,3 +212,13 @@ def test_tables_without_old_images() -> None:
         assert place.read(path, mode="changelog").table().num_rows == 4
         with pytest.raises(FlussError, match="no old rows"):
             place.read(path, end=f'{{"0": {middle}}}').rows()
+
+
+@pytest.mark.all
+def test_a_changelog_that_ends_with_offsets_without_rows_is_read_to_its_end(place: Place) -> None:
+    path = place.create("first", USERS, bucket_count=1, properties={"table.merge-engine": "first_row"})
+    for _ in range(3):
+        place.db.upsert(path, users(1))
+    for start in range(4):
+        reading = place.read(path, mode="changelog", start=f'{{"0": {start}}}')
+        assert reading.table().num_rows == (1 if start == 0 else 0)

@@ -34,6 +34,14 @@ class NoSyncFiles(FileSystem):
         """Nothing, likewise."""
 
 
+class RebootedFiles(NoSyncFiles):
+    """The same after the machine was started anew."""
+
+    def boot_id(self) -> str:
+        """Of no real machine."""
+        return "00000000-0000-0000-0000-000000000000"
+
+
 class FaultyFiles(FileSystem):
     """See the module text. The root directory itself and what is in it at the start count as durable."""
 

@@ -30,6 +30,7 @@ FOLDERS = {
     "docs": "gate",
     "fuzz": "gate",
     "golden": "gate",
+    "history": "gate",
     "integration": "gate",
     "lake": "gate",
     "process": "gate",

@@ -28,7 +28,7 @@ class _Entry(NamedTuple):
 
 
 class Cursor:
-    """One cursor of one table. Whoever moves it is alone: of two that do, the last one wins."""
+    """One cursor of one table. Whoever moves it is alone: of two that do at once, one may be told so (63)."""
 
     def __init__(self, cluster: Cluster, table_id: int, name: str) -> None:
         self._cluster = cluster
@@ -70,8 +70,9 @@ class Cursor:
         if answer.result != _CREATED:
             self._older = None
             raise FlussError(
-                f"cursor {self._name!r} was moved by somebody else at the same time: give each reader its own",
-                ErrorCode.CLIENT_ERROR,
+                f"cursor {self._name!r} was moved by somebody else at the same time, and is where he put it or where it"
+                " was: give each reader a cursor of its own, or move it again",
+                ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
             )
         self._older = 1 - number
 

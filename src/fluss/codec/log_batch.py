@@ -220,6 +220,15 @@ def empty_batch(
     )
 
 
+def filler_batch(schema_id: int, base_offset: int, next_offset: int, commit_timestamp: int) -> bytes:
+    """A batch without rows that takes many offsets: readers go on behind it. Never sent by clients."""
+    header = read_header(empty_batch(schema_id, append_only=True))._replace(
+        base_offset=base_offset, commit_timestamp=commit_timestamp, last_offset_delta=next_offset - base_offset - 1
+    )
+    checksum = crc32c(encode_header(header)[_CRC_POSITIONS[header.magic] + 4 :])
+    return encode_header(header._replace(crc=checksum))
+
+
 def check_change_types(change_types: bytes, record_count: int) -> None:
     """One byte 0..4 per row, or CorruptBatch."""
     if len(change_types) != record_count:

@@ -70,7 +70,7 @@ def _take_sizes(asked: list[TableBucket], answer: FetchAnswer, found: dict[Table
             size = sum(each.segment_size_in_bytes for each in segments)
         else:
             headers = _headers(records)
-            rows = sum(header.last_offset_delta + 1 for header in headers)
+            rows = sum(header.record_count for header in headers)
             size = sum(header.size for header in headers)
         if rows > 0:
             found[bucket] = size / rows

@@ -16,6 +16,7 @@ import errno
 import mmap
 import os
 from collections.abc import Sequence
+from functools import cache
 
 from fluss.codec.buffers import ReadableBuffer
 
@@ -28,6 +29,8 @@ MAX_BYTES_PER_WRITE = 256 * 1024
 MAX_SHARED_PARENT_DIRECTORIES = 4
 # Errors that mean "no room", which passes when somebody makes room; everything else is a broken disk.
 FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Linux, also in containers: that of the machine.
+_BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 # macOS has no fdatasync.
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
@@ -113,6 +116,13 @@ class FileSystem:
         except OSError:
             return False
 
+    def boot_id(self) -> str:
+        """Another text after every start of the machine; empty where nobody knows.
+
+        While it stays the same, the page cache still has what was written, whatever became of the process.
+        """
+        return _boot_id()
+
     def free_bytes(self, path: str) -> int:
         """Room for an ordinary user on the disk of the nearest existing directory."""
         while True:
@@ -124,6 +134,15 @@ class FileSystem:
                 if parent == path:
                     raise
                 path = parent
+
+
+@cache
+def _boot_id() -> str:
+    try:
+        with open(_BOOT_ID_PATH, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def write_all(files: FileSystem, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:

@@ -16,6 +16,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.record_walk import Piece, limit_scan_response_pieces
 from fluss.server.network.service import Reply, RequestContext
 from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.given_offsets import offset_of_last_rows
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.kv.kv_limit_scan import first_rows
@@ -27,7 +28,7 @@ def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:
     pieces: list[Piece] = []
     size = 0
     end = log.high_watermark
-    offset = max(log.local_start_offset, end - limit)
+    offset = max(log.local_start_offset, offset_of_last_rows(log.lost, end, limit))
     while offset < end:
         segment = log.segment_of(offset)
         found = log.read(offset, MAX_ANSWER_BYTES - size)

@@ -10,6 +10,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.network.service import Reply, RequestContext
 from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT
 from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.given_offsets import lost_offsets
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.fetch_reader import earliest_offset
@@ -60,7 +61,8 @@ def row_count(local: LocalBucket) -> int:
     """How many rows a bucket has: of a log table all that can be read, of a primary-key table one per key."""
     log, remote = local.opened()
     if local.kv is None:
-        return log.high_watermark - earliest_offset(log, remote)
+        start = earliest_offset(log, remote)
+        return log.high_watermark - start - lost_offsets(log.lost, start)
     count = local.kv.row_count
     if count == UNKNOWN_ROW_COUNT:
         raise FlussError(

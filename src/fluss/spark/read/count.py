@@ -69,6 +69,9 @@ def _all_rows(opened: OpenTable, options: FlussOptions) -> int | None:
     if lake is not None:
         plan = make_plan(opened, lake, Pushed())
         if plan is not None and (lake.is_lake_only or not opened.info.has_primary_key() or _has_lake_only(plan)):
+            is_known = opened.info.has_primary_key() or lake.is_lake_only
+            if not is_known and TableBuckets(opened, partitions).have_gaps():
+                return None
             return exact_rows(plan, opened.info.has_primary_key())
     buckets = TableBuckets(opened, partitions)
     if not buckets.buckets:
@@ -83,4 +86,4 @@ def _all_rows(opened: OpenTable, options: FlussOptions) -> int | None:
     ranges = resolve(buckets, options.read)
     if any(each.since_ms is not None or each.until_ms is not None for each in ranges):
         return None  # the offsets of times may be coarse
-    return sum(each.count for each in ranges)
+    return None if buckets.have_gaps() else sum(each.count for each in ranges)

@@ -212,6 +212,8 @@ class Planner:
             return _limited([LogSplit(each) for each in ranges], limit)
         if limit is not None and any(each.since_ms is not None or each.until_ms is not None for each in ranges):
             return _limited([LogSplit(each) for each in ranges], limit)
+        if limit is not None and TableBuckets(self._opened, self._chosen(self._partitions())).have_gaps():
+            return _limited([LogSplit(each) for each in ranges], limit)
         if limit is not None:
             ranges = first_rows(ranges, limit)
         return [LogSplit(each) for each in self._cut(ranges)]

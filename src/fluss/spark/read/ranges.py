@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluss.client.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
+from fluss.client.table_read.row_counts import count_bucket_rows
 from fluss.client.values import TableBucket
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.offsets import MIN_LOST_OFFSETS
 from fluss.spark.connecting import OpenTable
 from fluss.spark.options import ReadOptions
 from fluss.spark.positions import Position
@@ -64,6 +66,20 @@ class TableBuckets:
     def latest(self) -> Offsets:
         """Where the logs end."""
         return self.offsets(LATEST)
+
+    def have_gaps(self) -> bool:
+        """Whether some offsets of these logs have no row, or nobody can tell without reading. Not for changelogs.
+
+        A server that may have lost rows leaves many offsets out, so a few rows more than a moment ago are new ones.
+        """
+        if not self.buckets:
+            return False
+        earliest, latest = self.earliest(), self.latest()
+        found = self._opened.run(count_bucket_rows(self._opened.session.cluster, self.path, self.buckets))
+        if found is None:
+            return False  # other servers do not tell
+        more = [found[bucket] - (latest[bucket] - earliest[bucket]) for bucket in self.buckets]
+        return not all(0 <= each < MIN_LOST_OFFSETS for each in more)
 
     def at(self, timestamp_ms: int) -> Offsets:
         """At or before the first row with this commit time or a later one; the end for times to come."""

@@ -82,6 +82,9 @@ def _mismatch(store: KvStore, log: BucketLog) -> str:
     """Why the log cannot continue a store; empty if it can."""
     if store.applied_offset > log.log_end_offset:
         return f"it contains the changelog up to {store.applied_offset}, which ends at {log.log_end_offset}"
+    for first, following in log.lost:
+        if first < store.applied_offset < following:
+            return f"it contains the changelog up to {store.applied_offset}, which lost everything from {first} on"
     if store.applied_offset < log.local_start_offset:
         return f"it needs the changelog from {store.applied_offset} on, which begins at {log.local_start_offset}"
     return ""

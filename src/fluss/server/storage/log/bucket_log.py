@@ -25,7 +25,7 @@ from pathlib import Path
 from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, stamp
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.append import Append, settled
 from fluss.server.storage.log.checkpointer import Checkpointer
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.incoming import whole_batches
@@ -59,7 +59,9 @@ class BucketLog:
         self.newest_timestamp = recovered.newest_timestamp
         self.size_bytes = sum(segment.committed_size for segment in recovered.segments)
         self.writers = recovered.writers
-        self.writer = LogWriter(committer.files, directory, committer.flush == "always", options.reserved_free_bytes)
+        self.lost = recovered.lost
+        is_synced = committer.flush == "always"
+        self.writer = LogWriter(committer.files, directory, is_synced, options.reserved_free_bytes, recovered.lost)
         self.is_closed = False
         self._bases = [segment.base_offset for segment in recovered.segments]
         self._pending: deque[Append] = deque()
@@ -108,7 +110,7 @@ class BucketLog:
         batches = whole_batches(records)
         if not batches:
             release()
-            return _settled(Append(self, -1, -1))
+            return settled(Append(self, -1, -1))
         if check is not None:
             check(batches)
         repeated = self._check_sequences(batches)
@@ -212,7 +214,7 @@ class BucketLog:
             if pending.base_offset <= batch.base_offset <= pending.last_offset:
                 answer.follow(pending)
                 return answer
-        return _settled(answer)
+        return settled(answer)
 
     # --- reports of the commit thread, in the loop thread --------------------------------------------------------
 
@@ -232,6 +234,7 @@ class BucketLog:
         last = appends[-1]
         self.newest_timestamp = last.timestamp
         self.high_watermark = last.next_offset
+        self.writer.reserve_ahead(last.next_offset, self.committer.background)
         self._checkpointer.note_committed(last, sum(append.size for append in appends), synced)
         for listener in tuple(self._listeners):
             _run_listener(listener)
@@ -362,6 +365,8 @@ class BucketLog:
         if self.is_closed:
             return
         self._checkpointer.finish()
+        if self.durable_offset == self.high_watermark:
+            self.writer.release_reservation()
         self.is_closed = True
         self._release_files(FlussError(f"bucket {self.directory} is closed", ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
@@ -384,11 +389,6 @@ class BucketLog:
         self.committer.uncheckpointed_logs.discard(self)
         for segment in self.segments:
             self.committer.open_segments.drop(segment)
-
-
-def _settled(append: Append) -> Append:
-    append.written = append.committed = True
-    return append
 
 
 def _run_listener(listener: Callable[[], None]) -> None:

@@ -2,6 +2,7 @@
 
 Everything here is called by the commit thread only, except `mark_closed`. Rules:
 
+- offsets are reserved before they are written, where readers see rows that are not on disk (`given_offsets`);
 - bytes are written in the order of the appends, one file at a time;
 - a segment is synced before its successor is created, so only the newest segment can have a torn end;
 - a new file's name is synced before anything in it counts as written;
@@ -21,6 +22,8 @@ import time
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem, is_disk_full, make_directories, write_all
 from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.background_files import BackgroundFiles
+from fluss.server.storage.log.given_offsets import Reservation
 from fluss.server.storage.log.segment import Segment
 from fluss.server.storage.log.synced_mark import UNKNOWN_OFFSET, SyncedMark, write_mark
 
@@ -44,12 +47,19 @@ class LogWriter:
     """Writes and syncs the newest segment of a bucket."""
 
     def __init__(
-        self, files: FileSystem, directory: str, cut_after_failed_sync: bool, reserved_free_bytes: int = 0
+        self,
+        files: FileSystem,
+        directory: str,
+        cut_after_failed_sync: bool,
+        reserved_free_bytes: int = 0,
+        lost: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self._files = files
         self._directory = directory
         self._cut_after_failed_sync = cut_after_failed_sync
         self._reserved_free_bytes = reserved_free_bytes
+        # Only where rows are shown before they are on disk.
+        self._reservation = None if cut_after_failed_sync else Reservation(files, directory, lost)
         self._segment: Segment | None = None
         self._descriptor = -1
         self._refused_epoch = -1
@@ -104,6 +114,8 @@ class LogWriter:
             # Behind the switch: it is what syncs the old segment.
             self._check_room(run[-1].position + run[-1].size - start)
             buffers = [append.buffer for append in run if append.buffer is not None]
+            if self._reservation is not None and run[-1].next_offset > self._reservation.until:
+                self._reservation.reserve(run[-1].next_offset)
             self._written_end = start
             end = write_all(self._files, self._descriptor, buffers, start) if buffers else start
         except WriteFailure as failure:
@@ -217,6 +229,16 @@ class LogWriter:
             # The disk is broken in more than one way; the bucket is stopped in any case.
             return
         self._written_end = self._synced_end
+
+    def reserve_ahead(self, next_offset: int, background: BackgroundFiles) -> None:
+        """Offsets up to here are shown; see to it that the next ones may be, too. Called by the loop thread."""
+        if self._reservation is not None:
+            self._reservation.reserve_ahead(next_offset, background.submit)
+
+    def release_reservation(self) -> None:
+        """Everything is on disk, and nothing more will be written. Called by the loop thread, which waited for both."""
+        if self._reservation is not None and not self.stopped:
+            self._reservation.release()
 
     def close(self) -> None:
         """Give the descriptor back. What counts was synced before, so an error here is only worth a line."""

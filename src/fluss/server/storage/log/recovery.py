@@ -15,7 +15,9 @@ What damage means:
   everything behind it stays readable.
 
 A bucket is never emptied to heal it, and an offset is never given twice: if files begin behind the start that the
-checkpoint says, or end before what is known to have been on disk, the missing range answers with error 14.
+checkpoint says, or end before what is known to have been on disk, the missing range answers with error 14. If rows were
+shown that never were on disk (`log.flush` other than `always`) and power failed, the log goes on behind all offsets that
+were shown: `given_offsets`.
 
 A directory that was copied while its server ran may have a mark that was copied after the log: it does not count there.
 """
@@ -25,9 +27,17 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, CorruptBatch, read_header
-from fluss.server.storage.files import FileSystem
+from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, CorruptBatch, filler_batch, read_header
+from fluss.server.storage.files import FileSystem, make_directories, write_all
 from fluss.server.storage.log.checkpoint import Checkpoint, load_checkpoint
+from fluss.server.storage.log.given_offsets import (
+    GIVEN_NAME,
+    GivenOffsets,
+    first_free_offset,
+    load_given,
+    with_lost_range,
+    write_given,
+)
 from fluss.server.storage.log.index import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -35,7 +45,7 @@ from fluss.server.storage.log.index import (
     offset_entries_are_sound,
     time_entries_are_sound,
 )
-from fluss.server.storage.log.options import LogOptions
+from fluss.server.storage.log.options import MAX_RELATIVE_OFFSET, LogOptions
 from fluss.server.storage.log.reader import add_to_index, log_damage
 from fluss.server.storage.log.scan import Damage, batch_at, has_unwritten_page, scan_batches
 from fluss.server.storage.log.segment import Segment, segment_base_offset
@@ -44,6 +54,7 @@ from fluss.server.storage.log.writer_state import WriterBatch, WriterState
 from fluss.server.storage.staged_files import check_staged_versions, staged_writer_ids
 
 _logger = logging.getLogger(__name__)
+_FIRST_SCHEMA_ID = 1
 
 
 @dataclass
@@ -67,6 +78,8 @@ class RecoveredLog:
     writers: WriterState
     report: RecoveryReport
     has_remote_record: bool = False
+    # Ranges of offsets, first and next, whose rows may have been shown and are lost.
+    lost: tuple[tuple[int, int], ...] = ()
 
 
 class Recovery:
@@ -84,6 +97,7 @@ class Recovery:
         # Rows in front of this were on disk.
         self._known_end = 0
         self._timestamp = 0
+        self._schema_id = _FIRST_SCHEMA_ID
 
     def run(self) -> RecoveredLog:
         """Recover the bucket; OSError if the disk does not answer, FlussError for files of a later version."""
@@ -105,9 +119,15 @@ class Recovery:
         if last.end_offset < self._known_end:
             last = self._continue_behind_gap(last)
             segments.append(last)
+        lost: tuple[tuple[int, int], ...] = ()
+        if GIVEN_NAME in names:
+            lost = self._leave_given_offsets(segments)
+            last = segments[-1]
         start = max(segments[0].base_offset, self._checkpoint.local_start_offset if self._checkpoint else 0)
         has_remote = self._checkpoint is not None and self._checkpoint.has_remote_record
-        return RecoveredLog(segments, start, last.end_offset, self._timestamp, self._writers, self._report, has_remote)
+        return RecoveredLog(
+            segments, start, last.end_offset, self._timestamp, self._writers, self._report, has_remote, lost
+        )
 
     def _load_checkpoint(self, names: list[str]) -> None:
         self._checkpoint, existed = load_checkpoint(self._files, self._directory)
@@ -260,6 +280,7 @@ class Recovery:
 
     def _replay(self, header: BatchHeader) -> None:
         self._timestamp = max(self._timestamp, header.commit_timestamp)
+        self._schema_id = header.schema_id
         if header.writer_id == NO_WRITER_ID or header.last_offset < self._recovery_offset:
             return
         batch = WriterBatch(header.batch_sequence, header.base_offset, header.last_offset, header.commit_timestamp)
@@ -312,3 +333,50 @@ class Recovery:
         following = Segment(self._directory, self._known_end)
         following.index = SegmentIndex(self._options.index_interval_bytes)
         return following
+
+    def _leave_given_offsets(self, segments: list[Segment]) -> tuple[tuple[int, int], ...]:
+        """Go on behind offsets that may have been shown for rows that are lost; returns all such ranges."""
+        given, boot_id = load_given(self._files, self._directory), self._files.boot_id()
+        end = segments[-1].end_offset
+        following = first_free_offset(given, end, boot_id, self._report.cut_bytes > 0)
+        given = given or GivenOffsets()
+        if following > end:
+            _logger.warning(
+                "%s: the machine stopped before all rows were on disk (log.flush is not always). The log ends at offset"
+                " %d; offsets up to %d may have been given to rows that are lost and are not used again",
+                self._directory,
+                end,
+                following - 1,
+            )
+            given = with_lost_range(given, end, following)
+            write_given(self._files, self._directory, given)
+            while segments[-1].end_offset < following:
+                self._write_filler(segments, min(following, segments[-1].end_offset + MAX_RELATIVE_OFFSET))
+        if given.reserved_until:
+            # All that is there is on disk now, and nothing else was shown.
+            write_given(self._files, self._directory, GivenOffsets(lost=given.lost))
+        return given.lost
+
+    def _write_filler(self, segments: list[Segment], following: int) -> None:
+        """A batch without rows at the end of the log, up to another offset."""
+        segment, first = segments[-1], segments[-1].end_offset
+        if segment.size and following - segment.base_offset > MAX_RELATIVE_OFFSET:
+            segment.sealed = True
+            segment = Segment(self._directory, first)
+            segment.index = SegmentIndex(self._options.index_interval_bytes)
+            segments.append(segment)
+        batch = filler_batch(self._schema_id, first, following, self._timestamp)
+        make_directories(self._files, self._directory)
+        descriptor = self._files.open_write(segment.log_path)
+        try:
+            write_all(self._files, descriptor, [batch], segment.size)
+            self._files.fdatasync(descriptor)
+            self._files.sync_directory(self._directory)
+        finally:
+            self._files.close(descriptor)
+        assert segment.index is not None, "the newest segment is scanned"
+        add_to_index(segment.index, segment.base_offset, segment.size, read_header(batch))
+        segment.size = segment.committed_size = segment.size + len(batch)
+        segment.end_offset = following
+        segment.max_timestamp = self._timestamp
+        self._report.scanned_bytes += len(batch)

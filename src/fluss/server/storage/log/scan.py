@@ -21,6 +21,7 @@ from fluss.codec.log_batch import (
     LENGTH_PREFIX_BYTES,
     MAGIC_V2,
     MIN_HEADER_BYTES,
+    NO_WRITER_ID,
     BatchHeader,
     CorruptBatch,
     check_crc,
@@ -71,7 +72,9 @@ def batch_at(buffer: ReadableBuffer, position: int, end: int) -> BatchHeader | N
         header = read_header(buffer, position)
     except CorruptBatch:
         return None
-    if position + header.size > end or not offsets_are_sound(header) or not check_crc(buffer, position, header):
+    if position + header.size > end or not (offsets_are_sound(header) or is_filler(header)):
+        return None
+    if not check_crc(buffer, position, header):
         return None
     return header
 
@@ -79,6 +82,11 @@ def batch_at(buffer: ReadableBuffer, position: int, end: int) -> BatchHeader | N
 def offsets_are_sound(header: BatchHeader) -> bool:
     """Whether the batch takes as many offsets as it has rows (an empty one takes one)."""
     return header.last_offset_delta == (header.record_count - 1 if header.record_count > 0 else 0)
+
+
+def is_filler(header: BatchHeader) -> bool:
+    """Whether it is a batch of our own without rows, in the place of offsets that are not used (`given_offsets`)."""
+    return header.record_count == 0 and header.last_offset_delta > 0 and header.writer_id == NO_WRITER_ID
 
 
 def find_next_batch(

@@ -1,0 +1,191 @@
+"""Offsets are never given twice: what a bucket notes about those it may have shown, in `bucket.offsets`.
+
+Where `log.flush` is not `always`, readers see rows that a power failure may take. A reader that has gone on to offset
+1050 would skip rows if the log came back with 1000 and gave 1000 to 1049 to other rows. So offsets are *reserved* in
+large steps: "all that were shown are below N", synced before the first one beyond the last N is shown. After a start in
+which the end of the log may be missing, the log goes on behind N, and a batch without rows, the *filler*, takes the
+offsets up to there. To all that follow the chain of batches (readers, replays, remote segments, other clients) it is a
+batch like any other: whoever stands in front of it or inside reads on with the first new row.
+
+    magic "FLGO" | version u16 | reserved u16 | boot id, 36 bytes | reserved until i64, 0: nothing | ranges u32 |
+    per range of lost offsets: first i64, next i64 | CRC-32C of all before u32
+
+The end may be missing if the machine was started anew since (another boot id), or if bytes had to be cut off; a killed
+process alone loses nothing. A clean stop takes the reservation back. With `always` there is none.
+
+The ranges stay: the number of rows of a log is that of its offsets without them, and a key-value store whose place lies
+inside of one contains rows that the changelog lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+
+from fluss.codec.crc import crc32c
+from fluss.model.formats import refuse_newer
+from fluss.model.offsets import MIN_LOST_OFFSETS
+from fluss.server.storage.files import FileSystem, write_file_atomically
+from fluss.server.storage.log.background_files import Job, nothing
+
+GIVEN_NAME = "bucket.offsets"
+# How far ahead offsets are reserved: as far as the bucket comes in about this time. Its two syncs may have
+# to write much of what the page cache holds, so they must be rare.
+RESERVED_SECONDS = 10.0
+MIN_RESERVED_OFFSETS = 1 << 20
+MAX_RESERVED_OFFSETS = 1 << 24
+
+_MAGIC = b"FLGO"
+_VERSION = 1
+_HEAD = Struct("<4sHH36sqI")
+_START = Struct("<4sH")
+_RANGE = Struct("<qq")
+_CRC = Struct("<I")
+_logger = logging.getLogger(__name__)
+
+
+class GivenOffsets(NamedTuple):
+    """What the file says. `reserved_until` 0: every offset that was shown is on disk."""
+
+    reserved_until: int = 0
+    boot_id: str = ""
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+def encode_given(given: GivenOffsets) -> bytes:
+    """The bytes of the file."""
+    head = _HEAD.pack(_MAGIC, _VERSION, 0, given.boot_id.encode("ascii"), given.reserved_until, len(given.lost))
+    content = head + b"".join([_RANGE.pack(*each) for each in given.lost])
+    return content + _CRC.pack(crc32c(content))
+
+
+def decode_given(content: bytes, name: str = GIVEN_NAME) -> GivenOffsets | None:
+    """None if the bytes are not exactly such a file; FlussError for one of a later version."""
+    body_size = len(content) - _CRC.size
+    if body_size < _START.size or _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
+        return None
+    magic, version = _START.unpack_from(content)
+    if magic != _MAGIC:
+        return None
+    refuse_newer(f"note of given offsets {name}", version, _VERSION)
+    if body_size < _HEAD.size:
+        return None
+    _, _, _, boot_id, reserved_until, count = _HEAD.unpack_from(content)
+    if body_size != _HEAD.size + count * _RANGE.size:
+        return None
+    ranges = tuple(_RANGE.iter_unpack(memoryview(content)[_HEAD.size : body_size]))
+    return GivenOffsets(reserved_until, boot_id.rstrip(b"\0").decode("ascii", "replace"), ranges)
+
+
+def load_given(files: FileSystem, directory: str) -> GivenOffsets | None:
+    """What is noted; None if the note is damaged. The file must be there."""
+    path = f"{directory}/{GIVEN_NAME}"
+    return decode_given(files.read_file(path), path)
+
+
+def write_given(files: FileSystem, directory: str, given: GivenOffsets) -> None:
+    """Durable when this returns. A note that says nothing is no file."""
+    path = f"{directory}/{GIVEN_NAME}"
+    if given.reserved_until or given.lost:
+        write_file_atomically(files, path, encode_given(given))
+        return
+    files.unlink(path)
+    files.sync_directory(directory)
+
+
+def first_free_offset(given: GivenOffsets | None, end_offset: int, boot_id: str, was_cut: bool) -> int:
+    """Where a log goes on whose files end at `end_offset`: there, or behind all offsets that may have been shown."""
+    if given is None:
+        return end_offset + MAX_RESERVED_OFFSETS
+    was_started_anew = not boot_id or given.boot_id != boot_id
+    if end_offset >= given.reserved_until or not (was_started_anew or was_cut):
+        return end_offset
+    # One more than was reserved: no key-value store that is ahead of the log stands exactly at its new end.
+    return max(given.reserved_until, end_offset + MIN_LOST_OFFSETS) + 1
+
+
+def with_lost_range(given: GivenOffsets, first: int, following: int) -> GivenOffsets:
+    """The note for the time in which the filler is written. It names no boot: a kill in between comes back here."""
+    kept = tuple(each for each in given.lost if each[0] < first)
+    return GivenOffsets(following, "", (*kept, (first, following)))
+
+
+def lost_offsets(lost: tuple[tuple[int, int], ...], start: int) -> int:
+    """How many offsets from `start` on have no rows."""
+    return sum(max(0, following - max(first, start)) for first, following in lost)
+
+
+def offset_of_last_rows(lost: tuple[tuple[int, int], ...], end: int, limit: int) -> int:
+    """Where the last `limit` rows in front of `end` begin; below the log if it has fewer."""
+    for first, following in reversed(lost):
+        if following <= end - limit:
+            break
+        limit -= end - following
+        end = first
+    return end - limit
+
+
+class Reservation:
+    """The offsets that one bucket may show.
+
+    `reserve` belongs to the commit thread, `reserve_ahead` to the loop, whose job runs in the background. So appends
+    wait for a reservation only at the first one and when they are faster than the disk.
+    """
+
+    def __init__(self, files: FileSystem, directory: str, lost: tuple[tuple[int, int], ...]) -> None:
+        self._files = files
+        self._directory = directory
+        self._lost = lost
+        self._lock = threading.Lock()
+        self._step = MIN_RESERVED_OFFSETS
+        self._reserved_at = float("-inf")
+        self._is_ahead = False
+        self._is_released = False
+        self.until = 0
+
+    def reserve(self, next_offset: int) -> None:
+        """All offsets below this may be shown when it returns, and some more. OSError if it cannot be noted."""
+        with self._lock:
+            if next_offset > self.until:
+                self._extend(next_offset)
+
+    def reserve_ahead(self, next_offset: int, submit: Callable[[Job], None]) -> None:
+        """Let the background reserve more when half of it is used."""
+        if self.until and not self._is_ahead and next_offset > self.until - self._step // 2:
+            self._is_ahead = True
+            submit(self._reserve_in_background)
+
+    def _reserve_in_background(self) -> Callable[[], None]:
+        with self._lock:
+            self._is_ahead = False
+            if not self._is_released:
+                try:
+                    self._extend(self.until)
+                except OSError as error:
+                    # The append that needs it tries again and fails with the reason.
+                    _logger.debug("cannot reserve offsets of %s ahead: %s", self._directory, error)
+        return nothing
+
+    def _extend(self, next_offset: int) -> None:
+        now = time.monotonic()
+        is_soon = now - self._reserved_at < RESERVED_SECONDS
+        step = min(self._step * 4, MAX_RESERVED_OFFSETS) if is_soon else max(self._step // 2, MIN_RESERVED_OFFSETS)
+        until = next_offset + step
+        write_given(self._files, self._directory, GivenOffsets(until, self._files.boot_id(), self._lost))
+        self._step, self._reserved_at, self.until = step, now, until
+
+    def release(self) -> None:
+        """Everything that was shown is on disk, and nothing more will be written."""
+        with self._lock:
+            self._is_released = True
+            if not self.until:
+                return
+            self.until = 0
+            try:
+                write_given(self._files, self._directory, GivenOffsets(lost=self._lost))
+            except OSError as error:
+                _logger.warning("cannot take back the reserved offsets of %s: %s", self._directory, error)
