@@ -100,7 +100,9 @@ def test_without_a_thread_for_files_appends_go_on_and_closing_writes_the_checkpo
     other.close()
 
 
-def test_no_memory_for_a_write_fails_its_appends_and_the_bucket_goes_on(tmp_path: Path) -> None:
+def test_no_memory_for_a_write_fails_its_appends_and_the_bucket_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = NoMemoryToWrite()
     bench = LogBench(tmp_path, files)
     log = bench.open()
@@ -109,6 +111,7 @@ def test_no_memory_for_a_write_fails_its_appends_and_the_bucket_goes_on(tmp_path
     with pytest.raises(FlussError, match="no memory") as caught:
         bench.append_and_wait(log, batch_of(1, writer_id=7, sequence=1))
     assert caught.value.error_code == ErrorCode.LOG_STORAGE_EXCEPTION
+    assert [record.getMessage()[:11] for record in caplog.records] == ["appends to "]
     assert bench.append_and_wait(log, batch_of(1, writer_id=7, sequence=1)).base_offset == 1
     assert bench.releases == 3
     assert offsets(bench) == [0, 1]

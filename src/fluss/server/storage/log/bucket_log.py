@@ -262,6 +262,7 @@ class BucketLog:
             _logger.error("bucket %s has stopped: %s", self.directory, failure.error)
             first = self._pending[0] if self._pending else None
         else:
+            _logger.warning("appends to %s failed: %s", self.directory, failure.error)
             first = failure.first
         if first is None or first.error is not None:
             return
