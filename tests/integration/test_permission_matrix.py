@@ -156,4 +156,4 @@ def test_a_key_without_a_permission_is_not_served(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.delitem(PERMISSIONS, ApiKey.REBALANCE)
     with pytest.raises(ValueError, match="API key REBALANCE has no permission: declare one"):
-        Dispatcher(Forgetful(), None, None)  # type: ignore[arg-type]
+        Dispatcher(Forgetful(), None)  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from fluss.server.config import ServerConfig
 from fluss.server.data_directory import DataDirectory
 from fluss.server.event_loop import new_event_loop
 from fluss.server.listeners import format_address
+from fluss.server.log_output import count_repetitions
 from fluss.server.roles import Role, make_role, role_names
 from fluss.server.sockets import open_sockets
 
@@ -69,6 +70,7 @@ class EmbeddedCluster:
         except BaseException:
             self._directory.close()
             raise
+        count_repetitions()
         self._loop = new_event_loop()
         self._roles: list[Role] = []
         self._closed = False

@@ -11,6 +11,8 @@ import asyncio
 import os
 import threading
 
+from fluss.server.log_output import tell_repetitions
+
 BEAT_SECONDS = 1.0
 READY, BEAT = b"r", b"b"
 
@@ -36,6 +38,7 @@ class Heart:
         """Beat from the event loop until cancelled."""
         while True:
             self.beat_once()
+            tell_repetitions()
             await asyncio.sleep(BEAT_SECONDS)
 
     def _beat_until_ready(self) -> None:

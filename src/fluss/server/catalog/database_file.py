@@ -15,6 +15,7 @@ Invariants: ids handed out by counters are never reused; a schema row exists for
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
@@ -24,6 +25,8 @@ from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.formats import refuse_newer
+
+_logger = logging.getLogger(__name__)
 
 CATALOG_FILE_NAME = "catalog.sqlite"
 # Of the data directory as a whole, in SQLite's `user_version`; 0 is a catalog that is only just being made. It goes up
@@ -224,7 +227,9 @@ class DatabaseFile:
                     self.connection.execute("ROLLBACK")
                 raise
         except sqlite3.Error as error:
-            raise self._write_failure(error) from None
+            failure = self._write_failure(error)
+            _logger.warning("%s", failure.message)
+            raise failure from None
         self.own_commits += 1
 
     @contextmanager
@@ -237,7 +242,9 @@ class DatabaseFile:
             finally:
                 self.connection.execute("COMMIT")
         except sqlite3.Error as error:
-            raise self._read_failure(error) from None
+            failure = self._read_failure(error)
+            _logger.warning("%s", failure.message)
+            raise failure from None
 
     def _write_failure(self, error: sqlite3.Error) -> FlussError:
         text = str(error)
@@ -258,7 +265,9 @@ class DatabaseFile:
         try:
             (version,) = self.connection.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error as error:
-            raise self._read_failure(error) from None
+            failure = self._read_failure(error)
+            _logger.warning("%s", failure.message)
+            raise failure from None
         return version, self.own_commits
 
     def _read_failure(self, error: sqlite3.Error) -> FlussError:

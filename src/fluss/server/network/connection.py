@@ -39,6 +39,8 @@ from fluss.server.security.sasl import Login
 if TYPE_CHECKING:
     from fluss.server.network.server import BoundListener, NetworkServer
 
+logger = logging.getLogger("fluss.server.network")
+
 BIG_FRAME_BYTES = 64 * 1024
 # A frame that takes long must move at least this far between two looks at it, or it counts as stalled.
 MIN_PROGRESS_BYTES = 64 * 1024
@@ -330,9 +332,7 @@ class Connection(asyncio.BufferedProtocol):
         if unsent <= self._limits.max_unsent_bytes_before_pause:
             self.answers.taken()  # otherwise `resume_writing` will tell
         elif unsent > self._limits.max_unsent_bytes_per_connection:
-            self.server.quiet_log.log(
-                logging.WARNING, "unsent", "peer %s takes no answers: connection closed", self.client_host
-            )
+            logger.warning("peer %s takes no answers: connection closed", self.client_host)
             self.abort()
 
     def unsent_bytes(self) -> int:
@@ -346,9 +346,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closing or self._transport is None:
             return
         if reason:
-            self.server.quiet_log.log(
-                logging.INFO,
-                "closed",
+            logger.info(
                 "connection of %s on %s closed: %s",
                 self.client_host,
                 self.listener.name,

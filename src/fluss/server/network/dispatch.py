@@ -26,12 +26,13 @@ from fluss.protocol.record_walk import split_produce, split_put_kv, split_stage
 from fluss.server.network import stepping
 from fluss.server.network.buffers import Lease
 from fluss.server.network.login_attempts import LoginAttempts
-from fluss.server.network.quiet_log import QuietLog
 from fluss.server.network.service import USER_TYPE, Handler, ProduceRequest, RequestContext, Service
 from fluss.server.security.permissions import rule_of
 
 if TYPE_CHECKING:
     from fluss.server.network.connection import Connection
+
+logger = logging.getLogger("fluss.server.network")
 
 MAX_UNEXPECTED_ERROR_TEXT_CHARACTERS = 200
 # Waiting for data makes no sense for a peer that is gone; a write, on the other hand, is finished for its own sake.
@@ -56,9 +57,8 @@ class _Route(NamedTuple):
 class Dispatcher:
     """The routes of one service."""
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop, quiet_log: QuietLog) -> None:
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._quiet_log = quiet_log
         self.login_attempts = LoginAttempts()
         self._routes: dict[int, _Route] = {}
         for key, handler in service.apis().items():
@@ -187,9 +187,7 @@ class Dispatcher:
         except FlussError as error:
             self.login_attempts.note_failure(connection.client_host, self._loop.time())
             connection.send(self._error_frame(request_id, int(ApiKey.AUTHENTICATE), error))
-            self._quiet_log.log(
-                logging.WARNING,
-                "login",
+            logger.warning(
                 "login from %s on listener %s refused: %s",
                 connection.client_host,
                 connection.listener.name,
@@ -255,7 +253,7 @@ class Dispatcher:
             code = error.error_code if error.error_code >= -1 else int(ErrorCode.UNKNOWN_SERVER_ERROR)
             return error_frame(request_id, code, error.message)
         name = ApiKey(api_key).name if api_key in self._routes else str(api_key)
-        self._quiet_log.log(logging.ERROR, f"handler {name}", "%s failed unexpectedly", name, exception=error)
+        logger.error("%s failed unexpectedly", name, exc_info=error)
         text = f"{name} failed: {type(error).__name__}: {error}"[:MAX_UNEXPECTED_ERROR_TEXT_CHARACTERS]
         return error_frame(request_id, ErrorCode.UNKNOWN_SERVER_ERROR, text)
 

@@ -24,9 +24,10 @@ from fluss.server.network.buffers import BufferPool, BytesInMemory
 from fluss.server.network.connection import Connection
 from fluss.server.network.dispatch import Dispatcher
 from fluss.server.network.limits import NetworkLimits
-from fluss.server.network.quiet_log import QuietLog
 from fluss.server.network.service import Service
 from fluss.server.security.sasl import Credentials
+
+logger = logging.getLogger("fluss.server.network")
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 LISTEN_BACKLOG_CONNECTIONS = 1024
@@ -62,8 +63,7 @@ class NetworkServer:
         self.limits = limits or NetworkLimits()
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
-        self.quiet_log = QuietLog(logging.getLogger("fluss.server.network"))
-        self.dispatcher = Dispatcher(service, self.loop, self.quiet_log)
+        self.dispatcher = Dispatcher(service, self.loop)
         self.pool = BufferPool(self.limits.max_pooled_bytes)
         self.received = BytesInMemory(self.limits.max_received_bytes_in_memory)
         self.answers = AnswersInMemory(self.limits.max_answer_bytes_in_memory, self.loop)
@@ -151,9 +151,7 @@ class NetworkServer:
         if self._is_stopping:
             return False
         if len(self._connections) >= self._max_connections and not self._make_room():
-            self.quiet_log.log(
-                logging.WARNING,
-                "connections",
+            logger.warning(
                 "connection of %s refused: all %d connections are in use",
                 connection.client_host,
                 self._max_connections,
@@ -186,9 +184,7 @@ class NetworkServer:
         for connection in tuple(self._connections):
             reason = connection.overdue_reason(self.now, memory_is_short, answers_wait)
             if reason is not None:
-                self.quiet_log.log(
-                    logging.INFO,
-                    "overdue",
+                logger.info(
                     "connection of %s on %s ended: %s",
                     connection.client_host,
                     connection.listener.name,

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -31,6 +32,7 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.table_directories import mark_dropped, remove_empty
+from fluss.server.tablet.helper_threads import start_work
 from fluss.server.tablet.kv.rules import KvRules
 from fluss.server.tablet.kv_snapshots.bucket_snapshots import BucketSnapshots
 from fluss.server.tablet.kv_snapshots.restore import SnapshotRestorer
@@ -241,7 +243,7 @@ class BucketRegistry:
             restore = SnapshotRestorer(registered, self._store, self._kv_resources)
             return log, remote, KvBucket.open(log, rules.format, self._kv_resources, restore), snapshots
 
-        future = asyncio.get_running_loop().run_in_executor(self._opening_workers, open_all)
+        future = start_work(self._opening_workers, open_all)
         future.add_done_callback(lambda done: self._opening_done(local, done))
 
     def _opening_done(self, local: LocalBucket, done: asyncio.Future[OpenedBucket]) -> None:
@@ -321,7 +323,7 @@ class BucketRegistry:
             assert local.log is not None
             _close_log(local.log, local.name)
 
-        future = asyncio.get_running_loop().run_in_executor(self.maintenance_worker, _run_all, work)
+        future = start_work(self.maintenance_worker, partial(_run_all, work))
         future.add_done_callback(removed)
 
     def _remove_log(self, local: LocalBucket) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 
 import pytest
 
 from fluss.server.network import stepping
 from fluss.server.network.buffers import MAX_POOLED_BUFFER_BYTES, BufferPool, BytesInMemory, Lease
-from fluss.server.network.quiet_log import MAX_LINES_PER_WINDOW, WINDOW_SECONDS, QuietLog
 from tests.support.waiting import patience
 
 
@@ -87,22 +85,6 @@ def test_a_lease_may_be_released_by_another_thread() -> None:
         return received.bytes
 
     assert asyncio.run(asyncio.wait_for(run(), patience(60))) == 0
-
-
-def test_the_quiet_log_counts_what_it_leaves_out(caplog: pytest.LogCaptureFixture) -> None:
-    now = 0.0
-    quiet = QuietLog(logging.getLogger("test.quiet"), lambda: now)
-    with caplog.at_level(logging.INFO):
-        for number in range(100):
-            quiet.log(logging.INFO, "kind", "line %d", number)
-        quiet.log(logging.INFO, "other", "another kind")
-        assert len(caplog.records) == MAX_LINES_PER_WINDOW + 1
-        now += WINDOW_SECONDS
-        quiet.log(logging.INFO, "kind", "line again")
-    assert [record.getMessage() for record in caplog.records[-2:]] == [
-        f"{100 - MAX_LINES_PER_WINDOW} more lines like the next one were left out",
-        "line again",
-    ]
 
 
 def test_stepping_runs_the_first_part_at_once() -> None:

@@ -28,6 +28,8 @@ from fluss.model.paths import TablePath
 
 logger = logging.getLogger(__name__)
 
+TABLES_NAMED = 5
+
 
 class TieringState(Enum):
     """Where a table is between two rounds."""
@@ -104,17 +106,22 @@ class TieringStates:
     def look(self) -> None:
         """Move tables whose time has come: due ones into the line, those of silent services back into it."""
         now_ms = self._clock()
+        silent: list[TieredTable] = []
         for table in self._tables.values():
             if table.state is TieringState.SCHEDULED and now_ms - table.last_tiered_ms >= table.freshness_ms:
                 self._enter_line(table)
             elif table.state is TieringState.TIERING and now_ms - table.heartbeat_ms >= self._timeout_ms:
-                logger.warning(
-                    "the service that tiers table %s was silent for %d ms; the table is handed out again",
-                    table.path,
-                    now_ms - table.heartbeat_ms,
-                )
+                silent.append(table)
                 table.failures += 1
                 self._enter_line(table)
+        if silent:
+            logger.warning(
+                "services that tier %d tables (%s%s) were silent for %d ms or more; the tables are handed out again",
+                len(silent),
+                ", ".join(str(table.path) for table in silent[:TABLES_NAMED]),
+                ", ..." if len(silent) > TABLES_NAMED else "",
+                self._timeout_ms,
+            )
 
     # What tiering services say
 

@@ -39,7 +39,13 @@ class LakeWork:
             self._running += 1
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        threading.Thread(target=self._work, args=(work, loop, future), name="fluss-lake", daemon=True).start()
+        thread = threading.Thread(target=self._work, args=(work, loop, future), name="fluss-lake", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            with self._lock:
+                self._running -= 1
+            raise FlussError(f"{doing}: no thread for it ({error}); try again", ErrorCode.REQUEST_TIME_OUT) from error
         try:
             return await asyncio.wait_for(future, self._limit_seconds)
         except asyncio.TimeoutError:

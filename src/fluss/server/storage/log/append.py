@@ -163,3 +163,18 @@ def _call(callback: Outcome, error: FlussError | None) -> None:
     except Exception:
         # One broken waiter must not keep the others from their answer.
         _logger.exception("a callback of an append failed")
+
+
+def settled(append: Append) -> Append:
+    """The append, for which there is nothing to wait."""
+    append.written = append.committed = True
+    return append
+
+
+def run_listener(listener: Callable[[], None]) -> None:
+    """Tell somebody who waits for rows that there are some."""
+    try:
+        listener()
+    except Exception:
+        # A broken reader must not keep others from their rows.
+        _logger.exception("a high watermark listener failed")

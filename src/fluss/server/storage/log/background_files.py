@@ -28,14 +28,24 @@ class BackgroundFiles:
 
     def submit(self, job: Job) -> None:
         """Run a job in the thread, then the function it returns in the loop."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="fluss-log-files", daemon=True)
-            self._thread.start()
         self._jobs.put(job)
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="fluss-log-files", daemon=True)
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                # The job waits: the next one tries again, and closing does what is left.
+                _logger.warning("no thread for checkpoints and removed files, it is tried again: %s", error)
+                return
+            self._thread = thread
 
     def drain(self) -> None:
         """Wait until every job submitted so far is done."""
         if self._thread is None:
+            if not self._jobs.empty():
+                # No thread was to be had: the caller, which waits in any case, does the work.
+                self._jobs.put(None)
+                self._work()
             return
         done = threading.Event()
 

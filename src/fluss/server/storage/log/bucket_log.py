@@ -25,7 +25,7 @@ from pathlib import Path
 from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, stamp
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.append import Append, settled
+from fluss.server.storage.log.append import Append, run_listener, settled
 from fluss.server.storage.log.checkpointer import Checkpointer
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.incoming import whole_batches
@@ -104,6 +104,8 @@ class BucketLog:
         batches, -1 for an unknown format, 31 for a wrong sequence, 72 when too much is queued, 26 for a stopped bucket.
         """
         self.check_writable()
+        if not self.committer.is_started:
+            self.committer.start_thread()  # before anything is accepted: it may fail
         if self.committer.refuses:
             text = "too many appends are waiting for the disk, try again"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
@@ -117,18 +119,16 @@ class BucketLog:
         if repeated is not None:
             release()
             return self._duplicate(repeated)
-        append = self._accept(records, batches, now_ms)
-        append.release = release
-        self._pending.append(append)
-        self.committer.submit(append)
-        return append
+        return self._accept(records, batches, now_ms, release)
 
     def check_writable(self) -> None:
         """Raise the reason when the bucket takes no more writes."""
         if self._refusal is not None:
             raise FlussError(self._refusal.message, self._refusal.error_code)
 
-    def _accept(self, records: memoryview, batches: list[tuple[int, BatchHeader]], now_ms: int) -> Append:
+    def _accept(
+        self, records: memoryview, batches: list[tuple[int, BatchHeader]], now_ms: int, release: Callable[[], None]
+    ) -> Append:
         """Give offsets, a timestamp and a place in the active segment; the speculative state moves ahead."""
         timestamp = max(now_ms, self._accepted_timestamp)
         position, header = batches[-1]
@@ -144,20 +144,30 @@ class BucketLog:
         append.buffer = records if len(records) == size else records[:size]
         assert segment.index is not None
         append.mark = segment.index.mark()
-        durable_offset = self._checkpointer.durable_offset
-        for position, header in batches:
-            stamp(records, position, offset, timestamp)
-            last_offset = offset + header.last_offset_delta
-            if header.writer_id != NO_WRITER_ID:
-                batch = WriterBatch(header.batch_sequence, offset, last_offset, timestamp)
-                self.writers.record(header.writer_id, batch, durable_offset)
-            offset = last_offset + 1
-        append.last_offset = offset - 1
-        base = segment.base_offset
-        segment.index.add(append.base_offset - base, append.last_offset - base, segment.size, size, timestamp)
-        segment.size += size
-        self.log_end_offset = offset
-        self._accepted_timestamp = timestamp
+        try:
+            durable_offset = self._checkpointer.durable_offset
+            for position, header in batches:
+                stamp(records, position, offset, timestamp)
+                last_offset = offset + header.last_offset_delta
+                if header.writer_id != NO_WRITER_ID:
+                    batch = WriterBatch(header.batch_sequence, offset, last_offset, timestamp)
+                    self.writers.record(header.writer_id, batch, durable_offset)
+                offset = last_offset + 1
+            append.last_offset = offset - 1
+            base = segment.base_offset
+            segment.index.add(append.base_offset - base, append.last_offset - base, segment.size, size, timestamp)
+            segment.size += size
+            self.log_end_offset = offset
+            self._accepted_timestamp = timestamp
+            append.release = release
+            self._pending.append(append)
+            self.committer.submit(append)
+        except BaseException:
+            # No memory, in most cases: nobody may wait for an append that was never handed over.
+            if self._pending and self._pending[-1] is append:
+                self._pending.pop()
+            self._go_back_to(append)
+            raise
         return append
 
     def _segment_for(self, size: int, offset_count: int) -> Segment:
@@ -237,7 +247,7 @@ class BucketLog:
         self.writer.reserve_ahead(last.next_offset, self.committer.background)
         self._checkpointer.note_committed(last, sum(append.size for append in appends), synced)
         for listener in tuple(self._listeners):
-            _run_listener(listener)
+            run_listener(listener)
         for append in appends:
             append.settle_committed()
 
@@ -255,17 +265,19 @@ class BucketLog:
             _logger.error("bucket %s has stopped: %s", self.directory, failure.error)
             first = self._pending[0] if self._pending else None
         else:
+            _logger.warning("appends to %s failed: %s", self.directory, failure.error)
             first = failure.first
         if first is None or first.error is not None:
             return
         failed: list[Append] = []
         while not failed or failed[-1] is not first:
             failed.append(self._pending.pop())
-        self._take_back(first)
+        self._go_back_to(first)
+        self._epoch += 1
         for append in reversed(failed):
             append.fail(failure.error)
 
-    def _take_back(self, first: Append) -> None:
+    def _go_back_to(self, first: Append) -> None:
         """Return to the state before `first` was accepted."""
         segment = first.segment
         assert segment is not None
@@ -279,7 +291,6 @@ class BucketLog:
         self.log_end_offset = first.base_offset
         self.writers.rollback(first.base_offset)
         self._accepted_timestamp = self._pending[-1].timestamp if self._pending else self.newest_timestamp
-        self._epoch += 1
 
     def add_high_watermark_listener(self, listener: Callable[[], None]) -> None:
         """Call in the loop thread each time rows become readable."""
@@ -389,11 +400,3 @@ class BucketLog:
         self.committer.uncheckpointed_logs.discard(self)
         for segment in self.segments:
             self.committer.open_segments.drop(segment)
-
-
-def _run_listener(listener: Callable[[], None]) -> None:
-    try:
-        listener()
-    except Exception:
-        # A broken reader must not keep others from their rows.
-        _logger.exception("a high watermark listener failed")

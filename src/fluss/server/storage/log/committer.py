@@ -12,6 +12,10 @@ thread writes checkpoints and removes files (`BackgroundFiles`), so that these n
 
 Memory. `queued_bytes` counts what was accepted and not yet written. Callers stop reading from their clients while
 `is_full`, and go on when a drained callback runs. Appends beyond twice the limit are refused with error 72.
+
+Memory or threads that the system does not give. An append is refused before it is accepted when the commit thread
+cannot be started. What the commit thread has taken from the queue stays in `_held`, `_group` and `_calls` until it is
+done with it, so whatever is raised in between, every append gets an answer: its bucket stops (`_fail_group`).
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.background_files import BackgroundFiles, nothing
+from fluss.server.storage.log.commit_reports import report, report_written, stop_after_defect
 from fluss.server.storage.log.log_writer import WriteFailure
 from fluss.server.storage.log.open_segments import OpenSegments
 from fluss.server.storage.log.options import (
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
 FlushMode = Literal["always", "interval", "os"]
 _logger = logging.getLogger(__name__)
 _TICK_SECONDS = 5.0
+_MEMORY_PAUSE_SECONDS = 0.05
 
 
 class Committer:
@@ -79,7 +85,9 @@ class Committer:
         self._results: deque[Callable[[], None]] = deque()
         self._results_posted = False
         # Owned by the commit thread.
-        self._held: Append | None = None
+        self._held: Append | Callable[[], None] | None = None
+        self._group: dict[BucketLog, list[Append]] = {}
+        self._calls: list[Callable[[], None]] = []
         self._stopping = False
         self._helpers = SyncHelpers(MAX_SYNC_HELPERS)
         self._open_writers: OrderedDict[BucketLog, None] = OrderedDict()
@@ -104,11 +112,26 @@ class Committer:
         """Call once when the queue is half empty again."""
         self._drained_callbacks.append(callback)
 
+    @property
+    def is_started(self) -> bool:
+        """Whether the commit thread runs, so that nothing but memory can fail in `submit`."""
+        return self._thread is not None
+
+    def start_thread(self) -> None:
+        """Start the commit thread; FlussError when the system gives no thread, and the next call tries again."""
+        thread = threading.Thread(target=self._run, name="fluss-log-commit", daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            text = f"the server cannot start the thread that writes its logs ({error}); nothing was written, try again"
+            raise FlussError(text, ErrorCode.LOG_STORAGE_EXCEPTION) from error
+        self._thread = thread
+
     def submit(self, append: Append) -> None:
         """Queue an append; appends of one bucket are written in the order of submission."""
+        self._enqueue(append)
         if append.release is not None:
             self.queued_bytes += append.size + APPEND_OVERHEAD_BYTES
-        self._enqueue(append)
 
     def request_sync(self, log: BucketLog) -> None:
         """Sync what was submitted for a bucket so far, whatever the flush mode."""
@@ -186,8 +209,7 @@ class Committer:
 
     def _enqueue(self, item: Append | Callable[[], None]) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="fluss-log-commit", daemon=True)
-            self._thread.start()
+            self.start_thread()
         self._queue.put(item)
 
     def _tick(self) -> None:
@@ -200,62 +222,86 @@ class Committer:
         self._results.append(result)
         if not self._results_posted:
             self._results_posted = True
-            try:
-                self._post(self.process_results)
-            except RuntimeError:
-                # The loop is closed: the process is going down, drain() still finds the results.
-                self._results_posted = False
+            while True:
+                try:
+                    self._post(self.process_results)
+                except MemoryError:
+                    # Everybody waits for these results; the memory of one entry in a queue comes back.
+                    time.sleep(_MEMORY_PAUSE_SECONDS)
+                    continue
+                except RuntimeError:
+                    # The loop is closed: the process is going down, drain() still finds the results.
+                    self._results_posted = False
+                return
 
     # --- commit thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stopping:
-            group, calls = self._take()
-            if group:
-                self._commit(group)
-            for call in calls:
-                try:
-                    call()
-                except Exception:
-                    # Whatever it was, the thread has to go on: everybody waits for it.
-                    _logger.exception("work between two groups of log writes failed")
-            now = time.monotonic()
-            if self._unsynced and self.flush == "interval" and now >= self._next_flush_at:
-                self._sync(list(self._unsynced))
-            if now >= self._next_tick_at:
-                self._next_tick_at = now + _TICK_SECONDS
-                self._post_results(self._tick)
+            try:
+                self._round()
+            except Exception as error:
+                # Whatever it was, the thread has to go on: everybody waits for it.
+                self._fail_group(error)
         self._sync(list(self._unsynced))
         self._helpers.close()
         for log in self._open_writers:
             log.writer.close()
 
+    def _round(self) -> None:
+        self._take()
+        if self._group:
+            self._commit(self._group)
+            self._group = {}
+        while self._calls:
+            call = self._calls.pop(0)
+            try:
+                call()
+            except Exception:
+                _logger.exception("work between two groups of log writes failed")
+        now = time.monotonic()
+        if self._unsynced and self.flush == "interval" and now >= self._next_flush_at:
+            self._sync(list(self._unsynced))
+        if now >= self._next_tick_at:
+            self._next_tick_at = now + _TICK_SECONDS
+            self._post_results(self._tick)
+
+    def _fail_group(self, error: Exception) -> None:
+        """A defect, or no memory, in the middle of a group: nobody knows how far it came, so its buckets stop."""
+        while self._group:
+            try:
+                failures = [(log, stop_after_defect(log, "committing", error, None)) for log in self._group]
+                self._post_results(partial(report, [], failures, False))
+            except MemoryError:
+                time.sleep(_MEMORY_PAUSE_SECONDS)
+            else:
+                self._group = {}
+
     def _stop(self) -> None:
         self._stopping = True
 
-    def _take(self) -> tuple[dict[BucketLog, list[Append]], list[Callable[[], None]]]:
+    def _take(self) -> None:
         """The next group by bucket, and calls that were queued behind it. Waits for work, or for the next deadline."""
-        group: dict[BucketLog, list[Append]] = {}
-        calls: list[Callable[[], None]] = []
+        if self._calls:
+            return  # left over from a round that failed
+        group, calls = self._group, self._calls
         size = 0
         try:
-            item = self._held or self._queue.get(timeout=self._seconds_to_wait())
-            self._held = None
+            item = self._held = self._held or self._queue.get(timeout=self._seconds_to_wait())
             while True:
                 if not isinstance(item, Append):
                     calls.append(item)
                 elif calls:
-                    self._held = item  # a call concerns everything in front of it and nothing behind
-                    break
+                    return  # a call concerns everything in front of it and nothing behind: the append stays held
                 else:
                     size += item.size
                     group.setdefault(item.log, []).append(item)
+                self._held = None
                 if size >= MAX_GROUP_BYTES:
-                    break
-                item = self._queue.get_nowait()
+                    return
+                item = self._held = self._queue.get_nowait()
         except Empty:
-            pass
-        return group, calls
+            return
 
     def _seconds_to_wait(self) -> float | None:
         deadlines = []
@@ -277,21 +323,21 @@ class Committer:
                 self._use_writer(log)
         if self.flush == "always":
             if self._written_waiters and written:
-                self._post_results(lambda: _report_written(written))
+                self._post_results(lambda: report_written(written))
             failures += self._sync_files([log for log, _ in written])
             written = [(log, appends) for log, appends in written if not log.writer.stopped]
-            self._post_results(lambda: _report(written, failures, True))
+            self._post_results(lambda: report(written, failures, True))
             return
         if not self._unsynced:
             self._next_flush_at = time.monotonic() + self._flush_interval_s
         self._unsynced.update((log, None) for log, _ in written)
-        self._post_results(lambda: _report(written, failures, False))
+        self._post_results(lambda: report(written, failures, False))
 
     def _write(self, log: BucketLog, appends: list[Append]) -> tuple[list[Append], WriteFailure | None]:
         try:
             return log.writer.write(appends)
         except Exception as error:
-            return [], _stop_after_defect(log, "writing", error, appends[0])
+            return [], stop_after_defect(log, "writing", error, appends[0])
 
     def _sync(self, logs: list[BucketLog]) -> None:
         """Sync buckets outside of a group and tell them how far they are durable now."""
@@ -304,13 +350,12 @@ class Committer:
         failed = {log for log, _ in failures}
         synced = [(log, log.writer.last_written) for log in logs if log not in failed and not log.writer.stopped]
 
-        def report() -> None:
+        def report_synced() -> None:
             for log, last in synced:
                 log.on_synced(last)
-            for log, failure in failures:
-                log.on_failed(failure)
+            report([], failures, True)
 
-        self._post_results(report)
+        self._post_results(report_synced)
 
     def _sync_files(self, logs: list[BucketLog]) -> list[tuple[BucketLog, WriteFailure]]:
         """Sync the files of buckets, several at a time; returns the failures."""
@@ -320,7 +365,7 @@ class Committer:
             try:
                 failure = log.writer.sync()
             except Exception as error:
-                failure = _stop_after_defect(log, "syncing", error, None)
+                failure = stop_after_defect(log, "syncing", error, None)
             if failure is not None:
                 failures.append((log, failure))
 
@@ -340,26 +385,3 @@ class Committer:
             if oldest.writer.is_dirty:
                 self._sync([oldest])
             oldest.writer.close()
-
-
-def _stop_after_defect(log: BucketLog, what: str, error: Exception, first: Append | None) -> WriteFailure:
-    """A defect must not take the thread, and with it every bucket, down: it stops the bucket that it hit."""
-    _logger.exception("%s a bucket log failed", what)
-    log.writer.stopped = True
-    text = f"{what} failed: {error!r}; the bucket takes no more writes until the server is restarted"
-    return WriteFailure(FlussError(text, ErrorCode.STORAGE_EXCEPTION), first, True)
-
-
-def _report_written(written: list[tuple[BucketLog, list[Append]]]) -> None:
-    for _, appends in written:
-        for append in appends:
-            append.settle_written()
-
-
-def _report(
-    written: list[tuple[BucketLog, list[Append]]], failures: list[tuple[BucketLog, WriteFailure]], synced: bool
-) -> None:
-    for log, appends in written:
-        log.on_committed(appends, synced)
-    for log, failure in failures:
-        log.on_failed(failure)

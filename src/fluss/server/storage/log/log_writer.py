@@ -8,6 +8,7 @@ Everything here is called by the commit thread only, except `mark_closed`. Rules
 - a new file's name is synced before anything in it counts as written;
 - after a failed write the file is cut back to where the failed run began, and every append of the same epoch is
   skipped: the loop takes them all back and starts a new epoch;
+- no memory for a write is no defect of the disk: cut back like a full disk, the bucket goes on;
 - after a failed sync nothing is written or synced any more. The kernel may have dropped the dirty pages, so a second
   sync that succeeds would prove nothing.
 """
@@ -20,7 +21,7 @@ import os
 import time
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.storage.files import FileSystem, is_disk_full, make_directories, write_all
+from fluss.server.storage.files import FULL_DISK_ERRORS, FileSystem, make_directories, write_all
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.background_files import BackgroundFiles
 from fluss.server.storage.log.given_offsets import Reservation
@@ -121,7 +122,7 @@ class LogWriter:
         except WriteFailure as failure:
             failure.first = run[0]
             return failure
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             return self._failed_write(error, run[0], segment)
         assert end == run[-1].position + run[-1].size, "the run did not end where the next append starts"
         self._written_end = end
@@ -156,11 +157,13 @@ class LogWriter:
         self._segment = segment
         self._synced_end = self._written_end = start
 
-    def _failed_write(self, error: OSError, first: Append, segment: Segment) -> WriteFailure:
-        if not is_disk_full(error):
+    def _failed_write(self, error: OSError | MemoryError, first: Append, segment: Segment) -> WriteFailure:
+        code = error.errno if isinstance(error, OSError) else errno.ENOMEM
+        no_memory = code == errno.ENOMEM
+        if not (no_memory or code in FULL_DISK_ERRORS):
             # Opening can fail for lack of descriptors and pass; a write that fails means the disk is broken.
             if not self.is_open:
-                text = f"cannot open {segment.log_path}: {os.strerror(error.errno or 0)}"
+                text = f"cannot open {segment.log_path}: {os.strerror(code or 0)}"
                 return WriteFailure(FlussError(text, ErrorCode.LOG_STORAGE_EXCEPTION), first, False)
             self.stopped = True
         if self.is_open and self._segment is segment:
@@ -174,6 +177,9 @@ class LogWriter:
             self.close()
         if self.stopped:
             return WriteFailure(_stop_error(f"writing {segment.log_path} failed: {error}"), first, True)
+        if no_memory:
+            text = f"no memory to write to {segment.log_path}; nothing was written, try again"
+            return WriteFailure(FlussError(text, ErrorCode.LOG_STORAGE_EXCEPTION), first, False)
         return WriteFailure(self._full_error(), first, False)
 
     def _full_error(self) -> FlussError:

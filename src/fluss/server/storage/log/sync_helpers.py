@@ -7,9 +7,12 @@ that one system call.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
+
+_logger = logging.getLogger(__name__)
 
 
 class SyncHelpers:
@@ -20,22 +23,38 @@ class SyncHelpers:
         self._threads: list[threading.Thread] = []
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._done: SimpleQueue[None] = SimpleQueue()
+        self._starting_failed = False
 
     def run(self, calls: Sequence[Callable[[], None]]) -> None:
         """Run all calls; returns when the last one has. The calls must not raise."""
         if len(calls) > 1 and self._max_threads > 0:
-            while len(self._threads) < min(self._max_threads, len(calls) - 1):
-                thread = threading.Thread(target=self._work, name="fluss-log-sync", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-            for call in calls[1:]:
-                self._calls.put(call)
-            calls[0]()
-            for _ in calls[1:]:
-                self._done.get()
-            return
-        for call in calls:
+            self._start_threads(min(self._max_threads, len(calls) - 1))
+        given = 0
+        if self._threads:
+            try:
+                for call in calls[1:]:
+                    self._calls.put(call)
+                    given += 1
+            except MemoryError as error:
+                _logger.warning("no memory to share %d syncs: %r", len(calls) - given, error)
+        calls[0]()
+        for call in calls[1 + given :]:
             call()
+        for _ in range(given):
+            self._done.get()
+
+    def _start_threads(self, wanted: int) -> None:
+        """As many helpers as wanted, or as the system gives: without any, the calling thread does all of it."""
+        while len(self._threads) < wanted:
+            thread = threading.Thread(target=self._work, name="fluss-log-sync", daemon=True)
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                if not self._starting_failed:
+                    self._starting_failed = True
+                    _logger.warning("no more threads to sync files side by side, going on with fewer: %s", error)
+                return
+            self._threads.append(thread)
 
     def close(self) -> None:
         for _ in self._threads:

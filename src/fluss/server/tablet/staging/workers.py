@@ -15,6 +15,7 @@ from typing import TypeVar
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.storage.files import FileSystem
+from fluss.server.tablet.helper_threads import start_work
 from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.staging.bucket_files import BucketFiles
 from fluss.server.tablet.staging.limits import MAX_QUEUED_BYTES, STAGING_THREADS, StagedBytes, StagingLimits
@@ -78,7 +79,7 @@ class StagingWorkers:
             except OSError as error:
                 raise FlussError(f"staged rows of {local.name}: {error}", ErrorCode.STORAGE_EXCEPTION) from error
 
-        future = asyncio.get_running_loop().run_in_executor(self._thread(local.bucket), run)
+        future = start_work(self._thread(local.bucket), run)
         if size_bytes:
             future.add_done_callback(lambda _: self._released(size_bytes))
         return future
