@@ -18,7 +18,8 @@ from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.field_walk import LENGTH_DELIMITED, FieldWalk
 from fluss.protocol.parsing import parse_request
 
-MAX_WALKED_FIELDS = 131_072
+# Enough for the batches of 8,000 buckets.
+MAX_WALKED_FIELDS = 24_576
 # Payload pieces below this size are joined with their neighbours: a system call argument costs more than the copy.
 JOIN_BELOW_BYTES = 4096
 
