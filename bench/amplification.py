@@ -35,6 +35,7 @@ from tests.support.wire import WireClient
 
 GOAL_MS = 250
 REQUEST_MEGABYTES = 4
+DEFINITION_PART = 8  # what is refused for its size is also tried with a size that is taken
 ROWS = 20_000
 BUCKETS = 4
 ANSWER_SECONDS = 120.0
@@ -165,8 +166,9 @@ def requests_of(key: ApiKey, ids: dict[str, int], size: int) -> Iterator[NastyRe
     known |= {"database_name": "fluss", "follower_server_id": -1, "max_fetch_bytes": 1 << 20}
     build = REQUESTS.get(key)
     base = build("fluss", ids[table]) if build is not None else smallest(APIS[key].request.DESCRIPTOR, known)
-    yield from nasty_requests(base, size, known)
-    yield from row_requests(key, ids[table], size)
+    for part in (1, DEFINITION_PART):
+        yield from nasty_requests(base, size // part, known)
+        yield from row_requests(key, ids[table], size // part)
 
 
 def measure(server: ServerProcess, options: argparse.Namespace) -> Iterator[Outcome]:

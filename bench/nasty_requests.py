@@ -24,6 +24,7 @@ _FIXED = {
 }
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _MAX_DEPTH = 4
+_TAKEN_ENTRIES = 16_000  # a little below `MAX_REQUEST_ENTRIES`
 _HEADROOM_BYTES = 1024  # for the frame's header and the fields around
 
 
@@ -58,15 +59,21 @@ def _more_of(
             inner = example.SerializePartialToString()
             if field.is_repeated:
                 entry = _delimited(field, inner)
-                yield f"{name} many times", entry * (room // len(entry))
+                yield from _many(name, entry, room)
             for title, more in _more_of(field.message_type, example, room - len(inner), known, f"{name}."):
                 yield title, _delimited(field, inner + more)
         elif field.type in _TEXTS:
             yield from _texts(field, name, room)
         elif field.is_repeated:
             one = encode_varint(field.number << 3 | _FIXED.get(field.type, _VARINT)) + b"\0"
-            yield f"{name} many times", one * (room // len(one))
+            yield from _many(name, one, room)
             yield f"{name} packed", _delimited(field, bytes(room - 16))
+
+
+def _many(name: str, entry: bytes, room: int) -> Iterator[tuple[str, bytes]]:
+    """As many as fit, and as many as the server takes."""
+    yield f"{name} many times", entry * (room // len(entry))
+    yield f"{name} {_TAKEN_ENTRIES} times", entry * min(_TAKEN_ENTRIES, room // len(entry))
 
 
 def _texts(field: FieldDescriptor, name: str, room: int) -> Iterator[tuple[str, bytes]]:
