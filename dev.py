@@ -8,7 +8,8 @@
     format   let ruff format and repair what it can
     bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
              client and pyfluss on both servers, with --spark Spark with our tables and with Parquet,
-             with --lake tiering and union reads, with --memory the memory of server and client
+             with --lake tiering and union reads, with --memory the memory of server and client,
+             with --amplification what small requests cost others
     soak     kill, fuzz and property tests with many more rounds, and the benchmarks once with few rows; takes an
              hour or more
     spark42  set up .venv-spark42, the same with the oldest Spark that we support, and run tests of Spark there;

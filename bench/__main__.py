@@ -1,4 +1,4 @@
-"""`python -m bench [--client | --kv | --spark | --lake | --growth | --memory] ...`: one part of the benchmarks.
+"""`python -m bench [--client | --kv | --spark | --lake | --growth | --memory | --amplification] ...`: one part of them.
 
 --record [FILE]       append the figures to bench/figures.jsonl, with commit and machine
 --figures-to FILE     write the figures as JSON

@@ -60,6 +60,7 @@ PARTS: dict[str, Part] = {
     "lake": Part("lake", ONE_ROUND),
     "growth": Part("growth", ()),
     "memory": Part("memory", ()),
+    "amplification": Part("amplification", ()),
 }
 
 Round = tuple[Mapping[str, Figure], Mapping[str, Figure]]

@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.protocol.entry_limit import MAX_REQUEST_ENTRIES, check_entries
 
 MAX_NAMED_MISSING_FIELDS = 5
 
@@ -27,6 +28,8 @@ def parse_request(request_type: type[Message], body: bytes | bytearray | memoryv
     except DecodeError:
         name = request_type.DESCRIPTOR.name
         raise FlussError(f"the body is not a {name}", ErrorCode.CORRUPT_MESSAGE) from None
+    if len(body) > MAX_REQUEST_ENTRIES:  # Before everything that goes through the entries.
+        check_entries(message)
     if not message.IsInitialized():
         raise missing_fields(message)
     check = text_check_of(message.DESCRIPTOR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
@@ -50,9 +50,10 @@ def staged_table(catalog: Catalog, table_id: int) -> TableEntry:
 
 
 def staged_buckets(
-    catalog: Catalog, entry: TableEntry, buckets: Iterable[Any]
+    catalog: Catalog, entry: TableEntry, buckets: Sequence[Any]
 ) -> list[tuple[TableBucket, tuple[StagedFileEntry, ...]]]:
     """The buckets of a request with their files; FlussError when one does not exist (36, 21) or there are too many."""
+    _check_file_count(entry, sum(len(item.files) for item in buckets))
     result: list[tuple[TableBucket, tuple[StagedFileEntry, ...]]] = []
     for item in buckets:
         bucket = TableBucket(
@@ -71,17 +72,24 @@ def staged_buckets(
     return result
 
 
+def _check_file_count(entry: TableEntry, count: int) -> None:
+    if count > MAX_FILES_PER_COMMIT:
+        raise _too_many(entry, f"{count} staged files", MAX_FILES_PER_COMMIT)
+
+
+def _too_many(entry: TableEntry, what: str, limit: int) -> FlussError:
+    return FlussError(
+        f"a commit to {entry.path} with {what}; the limit is {limit}: write with fewer tasks, or sort rows to buckets",
+        ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
+    )
+
+
 def _check_counts(entry: TableEntry, buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]]) -> None:
     if len({bucket for bucket, _ in buckets}) != len(buckets):
         raise _invalid(f"a bucket of {entry.path} is there twice")
-    file_count = sum(len(files) for _, files in buckets)
     attempts = {file.writer_id for _, files in buckets for file in files}
-    if file_count > MAX_FILES_PER_COMMIT or len(attempts) > MAX_ATTEMPTS_PER_COMMIT:
-        raise FlussError(
-            f"a commit to {entry.path} with {len(attempts)} attempts and {file_count} staged files; the limits are "
-            f"{MAX_ATTEMPTS_PER_COMMIT} and {MAX_FILES_PER_COMMIT}: write with fewer tasks, or sort rows to buckets",
-            ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
-        )
+    if len(attempts) > MAX_ATTEMPTS_PER_COMMIT:
+        raise _too_many(entry, f"{len(attempts)} attempts", MAX_ATTEMPTS_PER_COMMIT)
     for _, files in buckets:
         if len({file.writer_id for file in files}) != len(files):
             raise _invalid("an attempt is there twice in one bucket")

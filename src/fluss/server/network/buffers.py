@@ -87,6 +87,11 @@ class BytesInMemory:
         return self._bytes >= self._limit_bytes
 
     @property
+    def _is_short(self) -> bool:
+        """Whether not everybody may go on."""
+        return self.is_full
+
+    @property
     def has_waiting(self) -> bool:
         """Whether somebody waits for room."""
         return bool(self._waiting)
@@ -126,7 +131,7 @@ class BytesInMemory:
     def _wake(self) -> None:
         if not self._waiting:
             return
-        if not self.is_full:
+        if not self._is_short:
             waiting, self._waiting = self._waiting, {}
             for wake in waiting.values():
                 wake()
@@ -134,6 +139,51 @@ class BytesInMemory:
         wake_oldest = self._waiting.pop(next(iter(self._unfinished), -1), None)
         if wake_oldest is not None:
             wake_oldest()
+
+
+class ReceivedInMemory(BytesInMemory):
+    """The account of received bytes, of which a part is kept for fair shares.
+
+    Frames that began early must not take all the memory, or everybody who comes later waits until they end. So when all
+    but `shared_bytes` of the limit is taken, a frame goes on only up to its share: `shared_bytes` divided by the number
+    of frames that are on their way. Whoever sends ordinary frames does not notice frames of 100 MiB that never end.
+    """
+
+    def __init__(self, limit_bytes: int, shared_bytes: int) -> None:
+        super().__init__(limit_bytes)
+        self._shared_bytes = min(shared_bytes, limit_bytes)
+        self._of_frames: dict[int, int] = {}
+
+    @property
+    def _is_short(self) -> bool:
+        return self._bytes >= self._limit_bytes - self._shared_bytes
+
+    @property
+    def share_bytes(self) -> int:
+        """How much of a frame may be there when memory is short."""
+        return self._shared_bytes // max(1, len(self._unfinished))
+
+    def charge_frame(self, owner: int, count: int) -> None:
+        """`count` bytes of the big frame of `owner` came."""
+        self.charge(count)
+        self._of_frames[owner] = self._of_frames.get(owner, 0) + count
+
+    def end(self, owner: int) -> None:
+        """The frame is complete, or its connection is gone."""
+        self._of_frames.pop(owner, None)
+        super().end(owner)
+
+    def may_go_on(self, owner: int) -> bool:
+        """Whether `owner` may take more memory now."""
+        if not self._is_short or next(iter(self._unfinished), None) == owner:
+            return True
+        return not self.is_full and self._of_frames.get(owner, 0) < self.share_bytes
+
+    def _wake(self) -> None:
+        super()._wake()
+        if self._waiting and not self.is_full:
+            for owner in [owner for owner in self._waiting if self.may_go_on(owner)]:
+                self._waiting.pop(owner)()
 
 
 class Lease:

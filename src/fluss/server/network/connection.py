@@ -212,12 +212,12 @@ class Connection(asyncio.BufferedProtocol):
         self._big_size, self._big_position, self._progress_mark = size, count, count
         self.progress_at = server.now
         server.received.begin(id(self))
-        server.received.charge(count)
+        server.received.charge_frame(id(self), count)
         self._hold_if_memory_is_full()
 
     def _big_arrived(self, nbytes: int) -> None:
         self._big_position += nbytes
-        self.server.received.charge(nbytes)
+        self.server.received.charge_frame(id(self), nbytes)
         if self._big_position - self._progress_mark >= MIN_PROGRESS_BYTES:
             self._progress_mark = self._big_position
             self.progress_at = self.server.now

@@ -38,6 +38,20 @@ MAX_UNEXPECTED_ERROR_TEXT_CHARACTERS = 200
 # Waiting for data makes no sense for a peer that is gone; a write, on the other hand, is finished for its own sake.
 CANCELLED_WITH_THE_CONNECTION = frozenset({int(ApiKey.FETCH_LOG)})
 
+# Requests that define something: documents, which are parsed and checked in one step of the event loop. Half a MiB is a
+# table with five thousand columns.
+DEFINITIONS = frozenset(
+    int(key)
+    for key in (
+        ApiKey.CREATE_DATABASE,
+        ApiKey.ALTER_DATABASE,
+        ApiKey.CREATE_TABLE,
+        ApiKey.ALTER_TABLE,
+        ApiKey.ALTER_CLUSTER_CONFIGS,
+    )
+)
+MAX_DEFINITION_BYTES = 512 * 1024
+
 _HEADER = struct.Struct(">hhi")
 _SPLITS: dict[int, Callable[[memoryview], tuple[Any, list[memoryview]]]] = {
     ApiKey.PRODUCE_LOG: split_produce,
@@ -101,6 +115,8 @@ class Dispatcher:
                 raise _unsupported_version(api_key, api_version)
             request: Any
             if route.split is None:
+                if len(body) > MAX_DEFINITION_BYTES and api_key in DEFINITIONS:
+                    raise _too_large(api_key, len(body))
                 request = parse_request(route.request, body)
             else:
                 if lease is None:
@@ -256,6 +272,13 @@ class Dispatcher:
         logger.error("%s failed unexpectedly", name, exc_info=error)
         text = f"{name} failed: {type(error).__name__}: {error}"[:MAX_UNEXPECTED_ERROR_TEXT_CHARACTERS]
         return error_frame(request_id, ErrorCode.UNKNOWN_SERVER_ERROR, text)
+
+
+def _too_large(api_key: int, size: int) -> FlussError:
+    text = (
+        f"a definition of {size} bytes is too large for API {ApiKey(api_key).name}, the limit is {MAX_DEFINITION_BYTES}"
+    )
+    return FlussError(text, ErrorCode.CORRUPT_MESSAGE)
 
 
 def _unsupported_version(api_key: int, api_version: int) -> FlussError:

@@ -37,6 +37,8 @@ class NetworkLimits:
 
     # Received bytes of frames that are not served yet, and record bytes that handlers still hold, over all connections.
     max_received_bytes_in_memory: int = 512 * MIB
+    # The part of it that is shared evenly by the frames on their way, when the rest is taken.
+    max_shared_received_bytes: int = 256 * MIB
     # Answers with rows that handlers make or peers have not taken, over all connections.
     max_answer_bytes_in_memory: int = 512 * MIB
     # Receive buffers kept for reuse.

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.network.answers import AnswersInMemory
-from fluss.server.network.buffers import BufferPool, BytesInMemory
+from fluss.server.network.buffers import BufferPool, ReceivedInMemory
 from fluss.server.network.connection import Connection
 from fluss.server.network.dispatch import Dispatcher
 from fluss.server.network.limits import NetworkLimits
@@ -65,7 +65,9 @@ class NetworkServer:
         self.now = self.loop.time()
         self.dispatcher = Dispatcher(service, self.loop)
         self.pool = BufferPool(self.limits.max_pooled_bytes)
-        self.received = BytesInMemory(self.limits.max_received_bytes_in_memory)
+        self.received = ReceivedInMemory(
+            self.limits.max_received_bytes_in_memory, self.limits.max_shared_received_bytes
+        )
         self.answers = AnswersInMemory(self.limits.max_answer_bytes_in_memory, self.loop)
         self._listeners = tuple(listeners)
         self._credentials = dict(credentials or {})

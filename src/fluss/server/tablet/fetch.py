@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.network.service import Reply, RequestContext
 from fluss.server.storage.log.segment import Segment
@@ -99,7 +100,8 @@ class FetchApi:
     def fetch_log(self, context: RequestContext, request: pb.FetchLogRequest) -> Reply | Awaitable[Reply]:
         """Answer now, or return what will be the answer."""
         self._registry.follow_catalog()
-        plan = FetchPlan(request, [self._resolve(context, table) for table in request.tables_req])
+        seen: set[TableBucket] = set()
+        plan = FetchPlan(request, [self._resolve(context, table, seen) for table in request.tables_req])
         if request.follower_server_id != CLIENT_FOLLOWER_ID:
             _refuse_follower(plan, request.follower_server_id)
         opening = [
@@ -112,10 +114,13 @@ class FetchApi:
             return self._fetch_when_open(plan, opening)
         return self._answer_or_park(plan)
 
-    def _resolve(self, context: RequestContext, request: pb.PbFetchLogReqForTable) -> TableFetch:
+    def _resolve(
+        self, context: RequestContext, request: pb.PbFetchLogReqForTable, seen: set[TableBucket]
+    ) -> TableFetch:
+        """`seen` has the buckets of the tables before: every bucket is fetched once, however often it is named."""
         entry = self._registry.table(request.table_id)
         refused = None if entry is None else self._access.error(context, entry.path)
-        table = table_fetch(request, entry, self._projections, refused)
+        table = table_fetch(request, entry, self._projections, refused, seen)
         if table.error is None:
             for item in table.buckets:
                 try:

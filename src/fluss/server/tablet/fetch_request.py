@@ -13,6 +13,7 @@ from fluss.model.paths import TableBucket
 from fluss.model.properties import LOG_FORMAT
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
+from fluss.server.tablet.asked_buckets import bucket_of
 from fluss.server.tablet.local_bucket import LocalBucket
 from fluss.server.tablet.projection_cache import ARROW_FORMAT, ProjectionCache, TableProjection
 
@@ -22,6 +23,8 @@ REMOTE_FIRST = 1
 DEFAULT_WAIT_MS = 100
 # Nobody waits longer, whatever was asked: an answer without records is always right.
 MAX_WAIT_MS = 600_000
+# Of a predicate as it comes; one that is larger drops nothing.
+MAX_FILTER_BYTES = 64 * 1024
 # Codes that leave the other buckets of a fetch waiting.
 QUIET_ERROR_CODES = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER.value, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION.value}
@@ -86,19 +89,13 @@ def table_fetch(
     entry: TableEntry | None,
     cache: ProjectionCache,
     refused: FlussError | None = None,
+    seen: set[TableBucket] | None = None,
 ) -> TableFetch:
     """The part of one table, without its logs; FlussError -1 when the whole request must fail.
 
     `refused`: the caller may not read the table, so nothing more is found out about it.
     """
-    buckets = [
-        BucketFetch(
-            TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id),
-            item.fetch_offset,
-            item.max_fetch_bytes,
-        )
-        for item in request.buckets_req
-    ]
+    buckets = _buckets_once(request, set() if seen is None else seen)
     table = TableFetch(request.table_id, entry, buckets)
     if refused is not None:
         table.error = refused
@@ -117,14 +114,27 @@ def table_fetch(
         except FlussError as error:
             table.error = error
             return table
-    if has_filter:
+    if has_filter and buckets:
         table.batch_filter = _batch_filter(request, entry)
     return table
+
+
+def _buckets_once(request: pb.PbFetchLogReqForTable, seen: set[TableBucket]) -> list[BucketFetch]:
+    """Its buckets without those that were named before: every look at a waiting fetch goes through all of them."""
+    buckets = []
+    for item in request.buckets_req:
+        bucket = bucket_of(request.table_id, item)
+        if bucket not in seen:
+            seen.add(bucket)
+            buckets.append(BucketFetch(bucket, item.fetch_offset, item.max_fetch_bytes))
+    return buckets
 
 
 def _batch_filter(request: pb.PbFetchLogReqForTable, entry: TableEntry) -> BatchFilter | None:
     """A filter is a help, not a promise: one that cannot be understood drops nothing."""
     schema = entry.schemas.get(request.filter_schema_id)
+    if request.filter_predicate.ByteSize() > MAX_FILTER_BYTES:
+        return None
     if schema is None or entry.property(LOG_FORMAT) != ARROW_FORMAT:
         return None
     try:

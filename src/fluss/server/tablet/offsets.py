@@ -12,6 +12,7 @@ from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.given_offsets import lost_offsets
 from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.asked_buckets import asked_buckets, bucket_of
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.fetch_reader import earliest_offset
 from fluss.server.tablet.fetch_request import CLIENT_FOLLOWER_ID
@@ -81,14 +82,15 @@ class OffsetsApi:
         self._clock = clock
 
     def list_offsets(self, context: RequestContext, request: pb.ListOffsetsRequest) -> Reply | Awaitable[Reply]:
-        """One entry per asked bucket; a question that makes no sense fails as a whole."""
+        """One entry per asked bucket, each once; a question that makes no sense fails as a whole."""
         self._registry.follow_catalog()
         if request.offset_type not in (EARLIEST, LATEST, TIMESTAMP, LEADER_END_SNAPSHOT):
             raise FlussError(f"unknown offset type {request.offset_type}", ErrorCode.UNKNOWN_SERVER_ERROR)
         if request.offset_type == TIMESTAMP and not request.HasField("startTimestamp"):
             raise FlussError("offset type 2 needs startTimestamp", ErrorCode.UNKNOWN_SERVER_ERROR)
         partition_id = request.partition_id if request.HasField("partition_id") else None
-        buckets = [TableBucket(request.table_id, partition_id, bucket_id) for bucket_id in request.bucket_id]
+        named = (TableBucket(request.table_id, partition_id, bucket_id) for bucket_id in request.bucket_id)
+        buckets = asked_buckets(self._registry, request.table_id, named)
 
         def answer() -> Reply:
             response = pb.ListOffsetsResponse()
@@ -107,10 +109,8 @@ class OffsetsApi:
         self._registry.follow_catalog()
         entry = self._registry.table(request.table_id)
         table_error = self._access.error(context, entry.path) if entry is not None else None
-        buckets = [
-            TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
-            for item in request.buckets_req
-        ]
+        named = (bucket_of(request.table_id, item) for item in request.buckets_req)
+        buckets = asked_buckets(self._registry, request.table_id, named)
 
         def answer() -> Reply:
             response = pb.GetTableStatsResponse()

@@ -201,6 +201,25 @@ def test_frames_cannot_wait_for_each_other_for_ever() -> None:
             client.close()
 
 
+def test_frames_that_never_end_do_not_keep_others_from_writing() -> None:
+    # None of them is dropped here for stalling: those that come later have their share at once.
+    limits = NetworkLimits(
+        max_received_bytes_in_memory=4_000_000,
+        max_shared_received_bytes=3_000_000,
+        frame_stall_under_pressure_seconds=600.0,
+    )
+    with running_network(limits) as network:
+        unfinished = [network.client() for _ in range(5)]
+        for client in unfinished:
+            client.send_bytes(produce_frame(20_000_000)[:300_000])
+        wait_until(lambda: network.server.received.bytes >= 1_500_000, "more than what is not shared is taken")
+        with network.client() as other:
+            assert other.produce(1, 0, bytes(200_000)).base_offset == 200_000
+        assert network.server.connection_count >= len(unfinished)
+        for client in unfinished:
+            client.close()
+
+
 def test_a_stalled_frame_that_holds_memory_is_dropped_when_others_wait() -> None:
     limits = NetworkLimits(max_received_bytes_in_memory=500_000, frame_stall_under_pressure_seconds=0.2)
     with running_network(limits) as network, network.client() as stalled, network.client() as client:

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fluss.server.network import stepping
-from fluss.server.network.buffers import MAX_POOLED_BUFFER_BYTES, BufferPool, BytesInMemory, Lease
+from fluss.server.network.buffers import MAX_POOLED_BUFFER_BYTES, BufferPool, BytesInMemory, Lease, ReceivedInMemory
 from tests.support.waiting import patience
 
 
@@ -49,6 +49,29 @@ def test_only_the_oldest_frame_goes_on_when_memory_is_full() -> None:
     received.refund(50)
     assert woken == [2, 3]
     assert not received.has_waiting
+
+
+def test_frames_that_came_first_leave_shares_to_those_that_come_later() -> None:
+    received = ReceivedInMemory(100, 40)
+    woken: list[int] = []
+    received.begin(1)
+    received.charge_frame(1, 30)
+    received.begin(2)
+    received.charge_frame(2, 30)
+    assert not received.may_go_on(2), "60 are taken, and 2 has its share: a half of 40"
+    received.begin(3)
+    assert received.share_bytes == 13
+    assert received.may_go_on(3), "it has nothing yet"
+    received.charge_frame(3, 13)
+    assert not received.may_go_on(3)
+    received.wait(3, lambda: woken.append(3))
+    assert received.may_go_on(4), "a small frame of another"
+    assert received.may_go_on(1), "the oldest ends, so that there is always one that does"
+    received.refund(30)
+    received.end(2)
+    assert woken == [3], "there is room again"
+    received.charge(100)
+    assert not received.may_go_on(4), "the limit holds for all but the oldest"
 
 
 def test_a_lease_ends_once() -> None:

@@ -15,6 +15,8 @@ from fluss.model.paths import TableBucket
 from fluss.protocol.field_walk import LENGTH_DELIMITED
 from fluss.protocol.record_walk import Piece, encode_varint
 from fluss.server.network.service import Reply
+from fluss.server.network.turns import Turns
+from fluss.server.tablet.asked_buckets import bucket_of
 from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
 
 _BUCKET_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
@@ -41,15 +43,14 @@ async def answer_by_bucket(
         check()
     except FlussError as error:
         refused = error
-    asked = [
-        (TableBucket(table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id), item)
-        for item in items
-    ]
+    asked = [(bucket_of(table_id, item), item) for item in items]
     if refused is None:
         await reads.settled([bucket for bucket, _ in asked])
     answer: list[Piece] = []
     size = 0
+    turns = Turns()
     for bucket, item in asked:
+        await turns.others_first()
         result = new_result(bucket_id=bucket.bucket_id)
         if bucket.partition_id is not None:
             result.partition_id = bucket.partition_id

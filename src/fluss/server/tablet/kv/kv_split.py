@@ -13,8 +13,10 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import kv_range_api_pb2 as pb
 from fluss.server.network.service import RequestContext
+from fluss.server.network.turns import Turns
 from fluss.server.storage.kv.pieces import KeySample, cuts_between_files
 from fluss.server.storage.kv.store import KvStore
+from fluss.server.tablet.asked_buckets import asked_buckets, bucket_of
 from fluss.server.tablet.kv.reading import STEP_ROWS, KvReads, RowCursor
 from fluss.server.tablet.local_bucket import LocalBucket
 
@@ -43,19 +45,19 @@ class SplitKvApi:
         self._samples: dict[TableBucket, _Remembered] = {}
 
     async def split_kv(self, context: RequestContext, request: pb.SplitKvRequest) -> pb.SplitKvResponse:
-        """One answer per bucket, in order; an error is inside of it."""
+        """One answer per bucket, in order, each once; an error is inside of it."""
         if request.piece_bytes <= 0 or (request.HasField("piece_rows") and request.piece_rows <= 0):
             raise FlussError("pieces must be larger than nothing", ErrorCode.INVALID_SCAN_REQUEST)
         self._reads.registry.follow_catalog()
-        asked = [
-            TableBucket(request.table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
-            for item in request.buckets_req
-        ]
-        await self._reads.settled(asked)
         self._reads.check_table(context, request.table_id, checks_version=False)
+        named = (bucket_of(request.table_id, item) for item in request.buckets_req)
+        asked = asked_buckets(self._reads.registry, request.table_id, named)
+        await self._reads.settled(asked)
         response = pb.SplitKvResponse()
         until = asyncio.get_running_loop().time() + SAMPLING_SECONDS
+        turns = Turns()
         for bucket in asked:
+            await turns.others_first()
             answer = response.buckets_resp.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
             try:
                 await self._split(bucket, request, answer, until)

@@ -5,7 +5,6 @@ The server compares bytes only; that a prefix of columns is a prefix of bytes is
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -14,10 +13,10 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.field_walk import LENGTH_DELIMITED
 from fluss.protocol.record_walk import encode_varint
 from fluss.server.network.service import Reply, RequestContext
+from fluss.server.network.turns import Turns
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
 from fluss.server.tablet.kv.reading import KvReads, RowCursor, end_of_prefix, too_large
 
-STEP_PREFIXES = 200
 _LIST_TAG = bytes((5 << 3 | LENGTH_DELIMITED,))
 _VALUE_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
 _CACHED_LENGTHS = 4096
@@ -54,9 +53,9 @@ class PrefixLookupApi:
     ) -> bytes:
         pieces: list[bytes] = []
         size = 0
-        for index, prefix in enumerate(prefixes):
-            if index and not index % STEP_PREFIXES:
-                await asyncio.sleep(0)
+        turns = Turns()
+        for prefix in prefixes:
+            await turns.others_first()
             content = await self._list(context, bucket, prefix, max_bytes - size)
             head = _LIST_TAG + encode_varint(len(content))
             pieces += (head, content)

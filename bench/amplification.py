@@ -1,0 +1,249 @@
+"""What one small request can cost others: for every API key, how long the server is still and the memory it takes.
+
+Each request of `bench.nasty_requests` goes to each server process that serves its key, while another connection asks
+for API_VERSIONS all the time: the longest that it had to wait is the stillness. Memory is the highest own memory of the
+process while it worked, less what it had before, by bytes of the request. A key is shown with its worst request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyarrow as pa
+
+import fluss
+from bench.amplification_rows import row_requests
+from bench.figures import Figure, Run, machine_text, settings_of
+from bench.nasty_requests import NastyRequest, nasty_requests, smallest
+from fluss.errors import FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import APIS, ApiKey
+from fluss.protocol.frames import TYPE_SUCCESS, read_error
+from tests.support.log_workload import leaders
+from tests.support.permission_requests import REQUESTS, TABLE
+from tests.support.server_process import ServerProcess
+from tests.support.wire import WireClient
+
+GOAL_MS = 250
+REQUEST_MEGABYTES = 4
+DEFINITION_PART = 8  # what is refused for its size is also tried with a size that is taken
+ROWS = 20_000
+BUCKETS = 4
+ANSWER_SECONDS = 120.0
+PROBE_PAUSE_SECONDS = 0.001
+OF_KEY_TABLES = frozenset(
+    {
+        ApiKey.PUT_KV,
+        ApiKey.LOOKUP,
+        ApiKey.PREFIX_LOOKUP,
+        ApiKey.SCAN_KV,
+        ApiKey.SCAN_KV_RANGE,
+        ApiKey.SPLIT_KV,
+        ApiKey.LIMIT_SCAN,
+        ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE,
+        ApiKey.LIST_KV_SNAPSHOTS,
+        ApiKey.GET_LATEST_KV_SNAPSHOTS,
+    }
+)
+KEY_TABLE = "keyed"
+
+
+class Outcome(NamedTuple):
+    """What one request did."""
+
+    role: str
+    key: ApiKey
+    title: str
+    milliseconds: float
+    bytes_per_byte: float
+    answer: str
+
+
+class Probe:
+    """Another client of the same process, which asks for next to nothing, again and again."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._client = WireClient(*address, timeout_seconds=ANSWER_SECONDS)
+        self._longest = 0.0
+        self._asked_at: float | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        while not self._ended.wait(PROBE_PAUSE_SECONDS):
+            began = time.perf_counter()
+            self._client.api_versions()
+            self._longest = max(self._longest, time.perf_counter() - began)
+
+    def restart(self) -> None:
+        """Forget what was."""
+        self._longest = 0.0
+
+    def longest_ms(self) -> float:
+        """The longest wait since then, of answers that have come."""
+        time.sleep(20 * PROBE_PAUSE_SECONDS)
+        return self._longest * 1000
+
+    def close(self) -> None:
+        """End."""
+        self._ended.set()
+        self._thread.join()
+        self._client.close()
+
+
+class Target:
+    """One process of the server."""
+
+    def __init__(self, role: str, process: psutil.Process, address: tuple[str, int]) -> None:
+        self.role = role
+        self._process = process
+        self._address = address
+        self._probe = Probe(address)
+        with WireClient(*address) as client:
+            self.keys = [ApiKey(version.api_key) for version in client.api_versions().api_versions]
+
+    def try_request(self, key: ApiKey, nasty: NastyRequest) -> Outcome:
+        """Send one request and look at what it does."""
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")  # the highest figure begins anew
+        before = self._kilobytes("VmRSS")
+        self._probe.restart()
+        with WireClient(*self._address, timeout_seconds=ANSWER_SECONDS) as client:
+            answer = _answer(client, key, nasty.body)
+        stillness = self._probe.longest_ms()
+        grown = max(0, self._kilobytes("VmHWM") - before) * 1024
+        return Outcome(self.role, key, nasty.title, stillness, grown / len(nasty.body), answer)
+
+    def close(self) -> None:
+        """End the probe."""
+        self._probe.close()
+
+    def _kilobytes(self, field: str) -> int:
+        found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{self._process.pid}/status").read_text())
+        assert found is not None
+        return int(found[1])
+
+
+def _answer(client: WireClient, key: ApiKey, body: bytes) -> str:
+    try:
+        client.send(key, body, APIS[key].max_version)
+        _, kind, answer = client.receive_frame()
+    except FlussError as error:
+        return f"error {error.error_code}"
+    except OSError as error:
+        return type(error).__name__
+    return f"{len(answer)} bytes" if kind == TYPE_SUCCESS else f"error {read_error(answer).error_code}"
+
+
+def fill(server: ServerProcess) -> dict[str, int]:
+    """A log table and a primary-key table with rows; their ids."""
+    schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("text", pa.string())])
+    with fluss.connect(server.address) as db:
+        db.create_table(TABLE, schema, bucket_count=BUCKETS)
+        db.create_table(KEY_TABLE, fluss.Schema(schema, primary_keys=["id"]), bucket_count=BUCKETS)
+        rows = pa.table({"id": pa.array(range(ROWS), pa.int32()), "text": ["x" * 20] * ROWS}, schema)
+        db.append(TABLE, rows)
+        db.upsert(KEY_TABLE, rows)
+    with WireClient.connect(server.address) as client:
+        found = client.metadata(("fluss", TABLE), ("fluss", KEY_TABLE)).table_metadata
+        return {item.table_path.table_name: item.table_id for item in found}
+
+
+def requests_of(key: ApiKey, ids: dict[str, int], size: int) -> Iterator[NastyRequest]:
+    """All that is tried with a key."""
+    table = KEY_TABLE if key in OF_KEY_TABLES else TABLE
+    table_path = pb.PbTablePath(database_name="fluss", table_name=table)
+    known = {"table_id": ids[table], "bucket_id": 0, "table_path": table_path, "table_name": table}
+    known |= {"database_name": "fluss", "follower_server_id": -1, "max_fetch_bytes": 1 << 20}
+    build = REQUESTS.get(key)
+    base = build("fluss", ids[table]) if build is not None else smallest(APIS[key].request.DESCRIPTOR, known)
+    for part in (1, DEFINITION_PART):
+        yield from nasty_requests(base, size // part, known)
+        yield from row_requests(key, ids[table], size // part)
+
+
+def measure(server: ServerProcess, options: argparse.Namespace) -> Iterator[Outcome]:
+    """Every request of every key, to every process that serves it."""
+    ids = fill(server)
+    host, _, port = server.address.rpartition(":")
+    roles = {"coordinator": (host, int(port)), "tablet-0": leaders(server.address, TABLE)[0]}
+    size = int(options.megabytes * 1_000_000)
+    for role, address in roles.items():
+        process = server.process_of(role)
+        assert process is not None
+        target = Target(role, process, address)
+        for key in target.keys:
+            if options.keys and key.name not in options.keys:
+                continue
+            for nasty in requests_of(key, ids, size):
+                outcome = target.try_request(key, nasty)
+                if options.verbose:
+                    print(
+                        *(f"{part:.1f}" if isinstance(part, float) else part for part in outcome), sep=" | ", flush=True
+                    )
+                yield outcome
+        target.close()
+
+
+def main(arguments: list[str]) -> Run:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench --amplification", description=__doc__)
+    parser.add_argument("--megabytes", type=float, default=REQUEST_MEGABYTES, help="size of the requests")
+    parser.add_argument("--keys", nargs="*", default=[], help="names of API keys; all without it")
+    parser.add_argument("--verbose", action="store_true", help="print every request, not only the worst of a key")
+    parser.add_argument("--directory", type=Path, help="where the server keeps its data (default: a temporary one)")
+    options = parser.parse_args(arguments)
+    directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
+    try:
+        with ServerProcess(directory / "data", tablets=1) as server:
+            outcomes = list(measure(server, options))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(f"{machine_text()}; requests of {options.megabytes:g} MB, goal {GOAL_MS} ms\n")
+    print("\n".join(table_of(outcomes)))
+    return Run("amplification", settings_of(options), figures_of(outcomes))
+
+
+def worst(outcomes: list[Outcome]) -> list[Outcome]:
+    """Of every key of a process the request with the longest stillness, with the highest memory of any."""
+    found: dict[tuple[str, ApiKey], Outcome] = {}
+    for outcome in outcomes:
+        place = outcome.role, outcome.key
+        before = found.get(place, outcome)
+        longest = max(before, outcome, key=lambda each: each.milliseconds)
+        found[place] = longest._replace(bytes_per_byte=max(before.bytes_per_byte, outcome.bytes_per_byte))
+    return list(found.values())
+
+
+def table_of(outcomes: list[Outcome]) -> list[str]:
+    """The lines of the table: one per key, of the process where it is worse."""
+    lines = ["| key | requests | ms of stillness | bytes of memory per byte | worst request |", "|---|---|---|---|---|"]
+    by_key: dict[ApiKey, list[Outcome]] = {}
+    for outcome in worst(outcomes):
+        by_key.setdefault(outcome.key, []).append(outcome)
+    for key in sorted(by_key):
+        shown = max(by_key[key], key=lambda each: each.milliseconds)
+        tried = sum(outcome.key == key for outcome in outcomes)
+        memory = max(each.bytes_per_byte for each in by_key[key])
+        missed = "" if shown.milliseconds <= GOAL_MS else " (missed)"
+        lines.append(f"| {key.name} | {tried} | {shown.milliseconds:.0f}{missed} | {memory:.1f} | {shown.title} |")
+    return lines
+
+
+def figures_of(outcomes: list[Outcome]) -> list[Figure]:
+    """Stillness and memory of every key."""
+    figures = []
+    for outcome in worst(outcomes):
+        row = f"{outcome.role}, {outcome.key.name}"
+        figures.append(Figure(f"{row}, still", f"{row}: {outcome.title}", outcome.milliseconds, "ms"))
+        figures.append(Figure(f"{row}, memory", f"{row}: memory", outcome.bytes_per_byte, "bytes per byte"))
+    return figures

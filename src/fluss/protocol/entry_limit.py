@@ -1,0 +1,90 @@
+"""How many entries a request may have: every one of them costs a handler Python time, on the event loop.
+
+Counted are the elements of all repeated fields, at any depth. A request of 4 MB has room for two million of them, and
+no handler is made for that. Not counted are the keys of lookups (repeated bytes), which are taken in steps, and staged
+files, which have a limit of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from fluss.errors import ErrorCode, FlussError
+
+# An element takes at least a byte, so shorter requests need not be counted.
+MAX_REQUEST_ENTRIES = 16_384
+# A reader of a table with many partitions names all of their buckets, and clients do not split such a request.
+MAX_ENTRIES_BY_MESSAGE = {"FetchLogRequest": 65_536}
+UNCOUNTED_FIELDS = frozenset({"fluss.protocol.PbStagedBucket.files"})
+
+Count = Callable[[Any, int], int]
+"""A message and how many entries are left -> how many are left behind it; below zero it has stopped counting."""
+
+
+def check_entries(message: Any) -> None:
+    """FlussError 3 for a request with too many entries."""
+    count = _count_of(message.DESCRIPTOR)
+    name = message.DESCRIPTOR.name
+    most = MAX_ENTRIES_BY_MESSAGE.get(name, MAX_REQUEST_ENTRIES)
+    if count is not None and count(message, most) < 0:
+        raise FlussError(
+            f"{name} has more than {most} entries; send several requests",
+            ErrorCode.CORRUPT_MESSAGE,
+        )
+
+
+_counts: dict[str, Count | None] = {}
+
+
+def _count_of(descriptor: Descriptor) -> Count | None:
+    """A function that counts the entries of such a message; None if it can have none."""
+    name = descriptor.full_name
+    if name not in _counts:
+        _counts[name] = _build(descriptor) if _has_entries(descriptor, set()) else None
+    return _counts[name]
+
+
+def _is_counted(field: FieldDescriptor) -> bool:
+    return field.is_repeated and field.type != FieldDescriptor.TYPE_BYTES and field.full_name not in UNCOUNTED_FIELDS
+
+
+def _has_entries(descriptor: Descriptor, seen: set[str]) -> bool:
+    if descriptor.full_name in seen:
+        return False
+    seen.add(descriptor.full_name)
+    return any(
+        _is_counted(field) or (field.message_type is not None and _has_entries(field.message_type, seen))
+        for field in descriptor.fields
+    )
+
+
+def _build(descriptor: Descriptor) -> Count:
+    repeated = [field.name for field in descriptor.fields if _is_counted(field)]
+    children = [
+        (field.name, field.is_repeated, field.message_type)
+        for field in descriptor.fields
+        if field.message_type is not None and _has_entries(field.message_type, set())
+    ]
+
+    def count_entries(message: Any, left: int) -> int:
+        # Lengths first: they cost nothing, and bound how many children are looked into.
+        for name in repeated:
+            left -= len(getattr(message, name))
+        for name, is_repeated, child_type in children:
+            count = _count_of(child_type)  # Here and not before: predicates contain predicates.
+            if left < 0 or count is None:
+                continue
+            if not is_repeated:
+                if message.HasField(name):
+                    left = count(getattr(message, name), left)
+                continue
+            for child in getattr(message, name):
+                left = count(child, left)
+                if left < 0:
+                    return left
+        return left
+
+    return count_entries

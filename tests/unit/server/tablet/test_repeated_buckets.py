@@ -1,0 +1,130 @@
+"""Requests that name buckets again and again: each counts once, and long work lets others in between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol import kv_range_api_pb2 as range_pb
+from fluss.protocol.api_keys import ApiKey
+from fluss.server.network import turns
+from fluss.server.network.turns import TURN_SECONDS, Turns
+from fluss.server.tablet.asked_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
+from tests.support.event_loop import in_event_loop
+from tests.support.kv_tablet import KvTable
+from tests.support.log_cluster import arrow_batch, ids_of
+from tests.support.tablet import TabletHarness
+
+TIMES = 1_000
+ROW = (1, "a", 2)
+
+
+def test_a_log_bucket_is_asked_about_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            table = tablet.create_table("t", bucket_count=2)
+            await tablet.produce(table, arrow_batch([0]))
+            request = pb.ListOffsetsRequest(table_id=table, follower_server_id=-1, offset_type=1)
+            request.bucket_id.extend([1, 0] * TIMES)
+            answer = await tablet.call(ApiKey.LIST_OFFSETS, request)
+            assert [(item.bucket_id, item.offset) for item in answer.buckets_resp] == [(1, 0), (0, 1)]
+            stats = pb.GetTableStatsRequest(table_id=table, buckets_req=[{"bucket_id": 0}] * TIMES)
+            answer = await tablet.call(ApiKey.GET_TABLE_STATS, stats)
+            assert [item.row_count for item in answer.buckets_resp] == [1]
+
+    asyncio.run(scenario())
+
+
+def test_more_buckets_than_a_table_has_are_refused_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            for table in (tablet.create_table("t"), 99):
+                few, many = range(5), range(MAX_BUCKETS_OF_UNKNOWN_TABLE + 5)
+                request = pb.ListOffsetsRequest(table_id=table, follower_server_id=-1, offset_type=1, bucket_id=few)
+                answer = await tablet.call(ApiKey.LIST_OFFSETS, request)
+                assert len(answer.buckets_resp) == 5, "each has its own error"
+                request.bucket_id[:] = many
+                with pytest.raises(FlussError, match="cannot have") as raised:
+                    await tablet.call(ApiKey.LIST_OFFSETS, request)
+                assert raised.value.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+
+    asyncio.run(scenario())
+
+
+def test_a_bucket_is_fetched_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            table = tablet.create_table("t")
+            await tablet.produce(table, arrow_batch([7]))
+            request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
+            bucket = {"bucket_id": 0, "fetch_offset": 0, "max_fetch_bytes": 1 << 20}
+            for _ in range(2):
+                request.tables_req.add(table_id=table, projection_pushdown_enabled=False, buckets_req=[bucket] * TIMES)
+            answer = await tablet.call(ApiKey.FETCH_LOG, request)
+            assert [len(item.buckets_resp) for item in answer.tables_resp] == [1, 0]
+            assert ids_of(answer.tables_resp[0].buckets_resp[0].records) == [7]
+
+    asyncio.run(scenario())
+
+
+@in_event_loop
+async def test_turns_end_with_their_time() -> None:
+    now = 0.0
+    work, steps = Turns(lambda: now), 0
+
+    async def others() -> None:
+        nonlocal steps
+        while True:
+            steps += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(others())
+    await work.others_first()
+    assert steps == 0, "the turn has just begun"
+    now += TURN_SECONDS
+    await work.others_first()
+    assert steps == 1
+    await work.others_first()
+    assert steps == 1, "the next turn has just begun"
+    beside.cancel()
+
+
+@pytest.mark.parametrize("key", [ApiKey.LOOKUP, ApiKey.PREFIX_LOOKUP, ApiKey.SPLIT_KV])
+def test_others_come_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            table = KvTable.create(tablet)
+            await table.upsert(ROW)
+            monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every part is a turn of its own.
+            seen = await loop_steps_during(tablet, key, many_parts(key, table))
+            assert seen >= 20
+
+    asyncio.run(scenario())
+
+
+def many_parts(key: ApiKey, table: KvTable) -> Any:
+    """A request with twenty parts."""
+    if key is ApiKey.SPLIT_KV:
+        buckets = [{"bucket_id": number} for number in range(20)]
+        return range_pb.SplitKvRequest(table_id=table.table_id, piece_bytes=1, buckets_req=buckets)
+    if key is ApiKey.LOOKUP:
+        one = {"bucket_id": 0, "keys": [table.key(ROW)]}
+        return pb.LookupRequest(table_id=table.table_id, buckets_req=[one] * 20)
+    one = {"bucket_id": 0, "keys": [table.key(ROW)] * 20}
+    return pb.PrefixLookupRequest(table_id=table.table_id, buckets_req=[one])
+
+
+async def loop_steps_during(tablet: TabletHarness, key: ApiKey, request: Any) -> int:
+    """How often the event loop came round while the request was served."""
+    answer = asyncio.ensure_future(tablet.call(key, request, api_version=1 if key is not ApiKey.SPLIT_KV else 0))
+    steps = 0
+    while not answer.done():
+        steps += 1
+        await asyncio.sleep(0)
+    await answer
+    return steps
