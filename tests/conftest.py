@@ -14,7 +14,7 @@ pytest_plugins += [
     "tests.support.lanes",
     "tests.support.test_times",
 ]
-pytest_plugins += ["tests.support.failure_notes", "tests.support.peer_hiccups"]
+pytest_plugins += ["tests.support.failure_notes", "tests.support.peer_hiccups", "tests.support.spark_classes"]
 
 # Java machines of tests live for minutes at most: optimising their code takes longer than it saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")

@@ -8,10 +8,11 @@ from google.protobuf.message import Message
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
-from fluss.protocol.entry_limit import MAX_REQUEST_ENTRIES
+from fluss.protocol.entry_limit import MAX_ENTRIES_BY_MESSAGE, MAX_REQUEST_ENTRIES
 from fluss.protocol.parsing import parse_request
 
 MANY = MAX_REQUEST_ENTRIES + 1
+MANY_OF_A_FETCH = MAX_ENTRIES_BY_MESSAGE["FetchLogRequest"] + 1
 
 
 def offsets(count: int) -> pb.ListOffsetsRequest:
@@ -42,15 +43,16 @@ def predicates(count: int) -> bytes:
     ("kind", "body"),
     [
         (pb.ListOffsetsRequest, offsets(MANY).SerializeToString()),
-        (pb.FetchLogRequest, nested(MANY // 128 + 1, 127).SerializeToString()),
-        (pb.FetchLogRequest, predicates(MANY)),
+        (pb.FetchLogRequest, nested(MANY_OF_A_FETCH // 128 + 1, 127).SerializeToString()),
+        (pb.FetchLogRequest, predicates(MANY_OF_A_FETCH)),
         # None of these is complete: naming what is missing would cost more than all else.
         (pb.LookupRequest, b"\x12\x00" * MANY),
     ],
     ids=["numbers", "nested messages", "predicates of predicates", "incomplete messages"],
 )
 def test_too_many_entries_are_refused(kind: type[Message], body: bytes) -> None:
-    with pytest.raises(FlussError, match=f"more than {MAX_REQUEST_ENTRIES} entries") as raised:
+    most = MAX_ENTRIES_BY_MESSAGE.get(kind.__name__, MAX_REQUEST_ENTRIES)
+    with pytest.raises(FlussError, match=f"more than {most} entries") as raised:
         parse_request(kind, body)
     assert raised.value.error_code == ErrorCode.CORRUPT_MESSAGE
 

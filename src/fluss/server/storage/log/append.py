@@ -165,12 +165,6 @@ def _call(callback: Outcome, error: FlussError | None) -> None:
         _logger.exception("a callback of an append failed")
 
 
-def settled(append: Append) -> Append:
-    """The append, for which there is nothing to wait."""
-    append.written = append.committed = True
-    return append
-
-
 def run_listener(listener: Callable[[], None]) -> None:
     """Tell somebody who waits for rows that there are some."""
     try:

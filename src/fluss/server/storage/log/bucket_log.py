@@ -53,8 +53,7 @@ class BucketLog:
         self.local_start_offset = recovered.local_start_offset
         # Whether rows that were here are in remote storage now; noted with every checkpoint.
         self.has_remote_record = recovered.has_remote_record
-        self.high_watermark = recovered.end_offset
-        self.log_end_offset = recovered.end_offset
+        self.high_watermark = self.log_end_offset = recovered.end_offset
         # Timestamp of the newest committed batch; 0 for an empty log.
         self.newest_timestamp = recovered.newest_timestamp
         self.size_bytes = sum(segment.committed_size for segment in recovered.segments)
@@ -242,8 +241,7 @@ class BucketLog:
             segment.max_timestamp = append.timestamp
             self.size_bytes += append.size
         last = appends[-1]
-        self.newest_timestamp = last.timestamp
-        self.high_watermark = last.next_offset
+        self.newest_timestamp, self.high_watermark = last.timestamp, last.next_offset
         self.writer.reserve_ahead(last.next_offset, self.committer.background)
         self._checkpointer.note_committed(last, sum(append.size for append in appends), synced)
         for listener in tuple(self._listeners):

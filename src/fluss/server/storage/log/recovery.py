@@ -15,9 +15,9 @@ What damage means:
   everything behind it stays readable.
 
 A bucket is never emptied to heal it, and an offset is never given twice: if files begin behind the start that the
-checkpoint says, or end before what is known to have been on disk, the missing range answers with error 14. If rows were
-shown that never were on disk (`log.flush` other than `always`) and power failed, the log goes on behind all offsets that
-were shown: `given_offsets`.
+checkpoint says, or end before what is known to have been on disk, the missing range answers with error 14. If rows
+were shown that never were on disk (`log.flush` other than `always`) and power failed, the log goes on behind all
+offsets that were shown: `given_offsets`.
 
 A directory that was copied while its server ran may have a mark that was copied after the log: it does not count there.
 """
