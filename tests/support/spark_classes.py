@@ -47,7 +47,7 @@ def spark_home() -> Path:
     import pyspark
 
     package = Path(pyspark.__file__).parent
-    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in (package / "jars").iterdir())
+    jars = sorted((jar.name, jar.stat().st_size) for jar in (package / "jars").iterdir())
 
     def make(folder: Path) -> None:
         for name in COPIED_FOLDERS:

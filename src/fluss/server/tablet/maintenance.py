@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -28,6 +29,7 @@ from fluss.server.tablet.retention_plan import (
     local_delete_offset_after_upload,
     local_delete_offset_by_age,
     segments_to_upload,
+    written_ms,
 )
 
 logger = logging.getLogger(__name__)
@@ -117,7 +119,12 @@ class Maintenance:
                 await self._collect_garbage(remote)
         if self._config.log_retention_roll_active_segment and _is_older(log, now_ms, ttl_ms):
             log.roll()
-        offset = local_delete_offset_by_age(_local_segments(log.sealed_segments()), now_ms, ttl_ms, bound)
+        sealed = log.sealed_segments()
+        if sealed and sealed[0].max_timestamp > now_ms:
+            logger.warning(
+                "the clock was ahead when rows of %s were written: times of files say how old they are", local.name
+            )
+        offset = local_delete_offset_by_age(_local_segments(sealed, now_ms), now_ms, ttl_ms, bound)
         _delete_local(log, remote, offset)
 
     async def remote_round(self) -> None:
@@ -131,7 +138,7 @@ class Maintenance:
         await self._collect_garbage(remote)
         sealed = log.sealed_segments()
         chosen = segments_to_upload(
-            _local_segments(sealed),
+            _local_segments(sealed, self._clock()),
             remote.manifest,
             log.high_watermark,
             self._config.remote_log_task_max_upload_segments,
@@ -141,7 +148,7 @@ class Maintenance:
         if local.state is not BucketState.OPEN:
             return  # Dropped while the upload ran; the drop cleans up behind it.
         offset = local_delete_offset_after_upload(
-            _local_segments(log.sealed_segments()),
+            _local_segments(log.sealed_segments(), self._clock()),
             min(remote.manifest.end_offset, self._deletable_below(local, entry, log)),
             int(entry.property(LOG_TIERED_LOCAL_SEGMENTS)),
         )
@@ -195,8 +202,19 @@ def tiering_is_wanted(config: ServerConfig) -> bool:
     return config.remote_log_task_interval_ms > 0 and any(name in config.values for name in TIERING_OPTIONS)
 
 
-def _local_segments(segments: list[SegmentInfo]) -> list[LocalSegment]:
-    return [LocalSegment(item.base_offset, item.next_offset, item.max_timestamp) for item in segments]
+def _local_segments(segments: list[SegmentInfo], now_ms: int) -> list[LocalSegment]:
+    return [
+        LocalSegment(
+            item.base_offset,
+            item.next_offset,
+            written_ms(item.max_timestamp, now_ms, partial(_file_time_ms, item.path)),
+        )
+        for item in segments
+    ]
+
+
+def _file_time_ms(path: str) -> int:
+    return int(os.stat(path).st_mtime * 1000)
 
 
 def _delete_local(log: BucketLog, remote: RemoteLog, offset: int) -> None:
@@ -208,7 +226,10 @@ def _delete_local(log: BucketLog, remote: RemoteLog, offset: int) -> None:
 
 def _is_older(log: BucketLog, now_ms: int, ttl_ms: int) -> bool:
     """Whether everything in the log, so also its active segment, is older than `ttl_ms`."""
-    return ttl_ms > 0 and log.high_watermark == log.log_end_offset and now_ms - log.newest_timestamp > ttl_ms
+    active = log.segments[-1]
+    if ttl_ms <= 0 or log.high_watermark != log.log_end_offset or active.committed_size == 0:
+        return False
+    return now_ms - written_ms(log.newest_timestamp, now_ms, lambda: _file_time_ms(active.log_path)) > ttl_ms
 
 
 async def _every(interval_ms: int, what: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -7,7 +7,7 @@ to stay, so what remains is always one unbroken range of offsets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from fluss.server.tablet.remote_manifest import RemoteManifest
@@ -16,11 +16,24 @@ FOREVER_MS = 0
 
 
 class LocalSegment(NamedTuple):
-    """One local segment; `next_offset` is the base offset of its successor."""
+    """One local segment; `next_offset` is the base offset of its successor.
+
+    `newest_ms` is when its newest row was written, as far as one can know: see `written_ms`.
+    """
 
     base_offset: int
     next_offset: int
-    max_timestamp: int
+    newest_ms: int
+
+
+def written_ms(max_timestamp: int, now_ms: int, file_time_ms: Callable[[], int]) -> int:
+    """When the newest row of a segment was written.
+
+    Times of batches never go back, so a clock that was ahead once would stop retention until its time has come. Such a
+    time is in the future; the time of the file, if it is earlier, is nearer to the truth. A time in the past stands:
+    files that were copied or unpacked may have any time, and rows must not go because of that.
+    """
+    return max_timestamp if max_timestamp <= now_ms else min(max_timestamp, file_time_ms())
 
 
 def segments_to_upload(
@@ -62,7 +75,7 @@ def local_delete_offset_by_age(sealed: Sequence[LocalSegment], now_ms: int, ttl_
     if ttl_ms == FOREVER_MS:
         return -1
     old = 0
-    while old < len(sealed) and now_ms - sealed[old].max_timestamp > ttl_ms:
+    while old < len(sealed) and now_ms - sealed[old].newest_ms > ttl_ms:
         old += 1
     return _last_allowed(sealed[:old], bound)
 

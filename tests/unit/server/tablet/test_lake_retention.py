@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,31 @@ def test_local_segments_wait_for_the_lake(tmp_path: Path) -> None:
             tablet.service.registry.follow_catalog()
             await tablet.service.maintenance.retention_round()
             await eventually(lambda: start_offset(tablet, table) == 4, "without a lake all sealed segments go")
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_was_ahead_does_not_stop_retention(tmp_path: Path) -> None:
+    """Times of batches never go back: those of files decide where batches are from the future."""
+    ten_years_ms = 10 * 365 * 24 * 60 * MINUTE_MS
+
+    async def run() -> None:
+        async with TabletHarness(tmp_path, log_segment_file_size=1) as tablet:
+            table = tablet.create_table("t", properties={"table.log.ttl": "1 min"})
+            now_ms = tablet.coordinator.now_ms
+            tablet.coordinator.now_ms += ten_years_ms
+            await write(tablet, table, 3)
+            log, _ = tablet.service.registry.find(TableBucket(table, None, 0)).opened()
+            tablet.coordinator.now_ms = now_ms
+            await write(tablet, table, 2)
+            assert log.newest_timestamp >= now_ms + ten_years_ms
+            for segment in log.segments:
+                written = now_ms - 2 * MINUTE_MS if segment.base_offset < 3 else now_ms
+                os.utime(segment.log_path, (written / 1000, written / 1000))
+            await tablet.service.maintenance.retention_round()
+            await eventually(lambda: start_offset(tablet, table) == 3, "old files go")
+            await tablet.service.maintenance.retention_round()
+            assert start_offset(tablet, table) == 3
 
     asyncio.run(run())
 

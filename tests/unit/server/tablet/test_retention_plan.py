@@ -97,4 +97,4 @@ def test_what_is_deleted_is_always_within_bounds(
     assert after_upload == -1 or len(left) + 1 >= keep
     by_age = local_delete_offset_by_age(sealed, now, ttl, bound)
     assert by_age <= bound
-    assert all(now - segment.max_timestamp > ttl for segment in sealed if segment.next_offset <= by_age)
+    assert all(now - segment.newest_ms > ttl for segment in sealed if segment.next_offset <= by_age)
