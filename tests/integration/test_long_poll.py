@@ -136,7 +136,7 @@ def test_thousands_that_wait_for_more_do_not_slow_writers_down(
 
 
 def test_quiet_errors_wait_with_the_others_and_loud_ones_do_not(cluster: LogCluster) -> None:
-    table = cluster.create_table("mixed", bucket_count=1)
+    table = cluster.create_table("mixed", bucket_count=2)
     with cluster.another_client() as reader:
         waiting = park(reader, fetch_request(table, buckets=(0, 9)))
         assert waiting not in reader._early
@@ -145,7 +145,7 @@ def test_quiet_errors_wait_with_the_others_and_loud_ones_do_not(cluster: LogClus
         assert ids_of(first.records) == [1]
         assert second.error_code == 21
         request = fetch_request(table, offset=1)
-        request.tables_req[0].buckets_req.add(bucket_id=0, fetch_offset=99, max_fetch_bytes=10)
+        request.tables_req[0].buckets_req.add(bucket_id=1, fetch_offset=99, max_fetch_bytes=10)
         found = reader.call(ApiKey.FETCH_LOG, request).tables_resp[0].buckets_resp
         assert [item.error_code for item in found] == [0, 19]
         only_unknown = fetch_request(table, buckets=(7,))

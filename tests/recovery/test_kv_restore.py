@@ -207,6 +207,7 @@ def test_a_changelog_in_remote_storage(tmp_path: Path) -> None:
         log, remote = table.local.opened()
         for number in range(4):
             await _write(table, number)
+        await eventually(lambda: all(segment.is_indexed for segment in log.sealed_segments()), "complete indexes")
         for _ in range(3):
             await tablet.service.maintenance.remote_round()
         assert remote.manifest.end_offset > 0

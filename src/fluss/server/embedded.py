@@ -70,7 +70,7 @@ class EmbeddedCluster:
         except BaseException:
             self._directory.close()
             raise
-        count_repetitions()
+        self._end_counting = count_repetitions()
         self._loop = new_event_loop()
         self._roles: list[Role] = []
         self._closed = False
@@ -113,6 +113,7 @@ class EmbeddedCluster:
             self._thread.join(STOP_DEADLINE_SECONDS)
             self._sockets.close()
             self._directory.close()
+            self._end_counting()
 
     def __enter__(self) -> EmbeddedCluster:
         return self

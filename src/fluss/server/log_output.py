@@ -100,13 +100,20 @@ def _count_line(kind: _Kind, last: logging.LogRecord) -> logging.LogRecord:
     return line
 
 
-def count_repetitions() -> None:
-    """For a server inside of another program, whose handlers are not ours: at the loggers that peers can make busy."""
-    for name in BUSY_LOGGERS:
-        logger = logging.getLogger(name)
-        for old in [found for found in logger.filters if isinstance(found, Repetitions)]:
-            logger.removeFilter(old)  # of an earlier server in this program
-        logger.addFilter(Repetitions(logger))
+def count_repetitions() -> Callable[[], None]:
+    """For a server inside of another program, whose handlers are not ours: at the loggers that peers can make busy.
+
+    Returns what ends it when the server closes, so that a later server's lines are not counted with this one's.
+    """
+    filters = [(logger, Repetitions(logger)) for logger in map(logging.getLogger, BUSY_LOGGERS)]
+    for logger, repetitions in filters:
+        logger.addFilter(repetitions)
+
+    def end() -> None:
+        for logger, repetitions in filters:
+            logger.removeFilter(repetitions)
+
+    return end
 
 
 def tell_repetitions() -> None:

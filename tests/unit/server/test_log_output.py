@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluss.server.log_output import REPETITION_WINDOW_SECONDS, REPETITIONS_SHOWN, Repetitions
+from fluss.server.log_output import REPETITION_WINDOW_SECONDS, REPETITIONS_SHOWN, Repetitions, count_repetitions
 
 
 class Lines(logging.Handler):
@@ -61,3 +61,17 @@ def test_the_next_line_of_any_kind_brings_the_count_along(lines: Lines) -> None:
         f"1 more lines like this one in 60 s: bucket {REPETITIONS_SHOWN} failed",
         "something else",
     ]
+
+
+def test_counting_ends_with_the_server_that_began_it(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("fluss.server.network")
+    before = list(logger.filters)
+    first, second = count_repetitions(), count_repetitions()
+    first()
+    for number in range(REPETITIONS_SHOWN + 1):
+        logger.warning("login %d refused", number)
+    assert len(caplog.messages) == REPETITIONS_SHOWN
+    second()
+    logger.warning("login %d refused", 9)
+    assert caplog.messages[-1] == "login 9 refused"
+    assert logger.filters == before

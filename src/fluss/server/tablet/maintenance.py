@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import takewhile
 
 from fluss.model.paths import TableBucket
 from fluss.model.properties import DATALAKE_ENABLED, LOG_LOCAL_TTL, LOG_TIERED_LOCAL_SEGMENTS, LOG_TTL
@@ -136,7 +137,8 @@ class Maintenance:
 
     async def _tier(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
         await self._collect_garbage(remote)
-        sealed = log.sealed_segments()
+        # Its copy of the index is what readers of a remote segment are told positions from, so it has to be complete.
+        sealed = list(takewhile(lambda segment: segment.is_indexed, log.sealed_segments()))
         chosen = segments_to_upload(
             _local_segments(sealed, self._clock()),
             remote.manifest,

@@ -40,6 +40,19 @@ def test_rolling_on_demand(bench: LogBench) -> None:
     assert bench.append_and_wait(again, batch_of(1)).base_offset == 2
 
 
+def test_a_sealed_segment_says_whether_its_index_files_are_complete(bench: LogBench) -> None:
+    """Who copies the files before the next checkpoint copies a part of the index, for ever."""
+    log = bench.open()
+    bench.append_and_wait(log, batch_of(2))
+    log.roll()
+    assert [info.is_indexed for info in log.sealed_segments()] == [False]
+    bench.append_and_wait(log, batch_of(2))
+    bench.settle()
+    (info,) = log.sealed_segments()
+    assert info.is_indexed
+    assert Path(info.time_index_path).stat().st_size > 0
+
+
 def test_an_append_behind_a_roll_that_is_still_queued(bench: LogBench) -> None:
     log = bench.open()
     appends = []

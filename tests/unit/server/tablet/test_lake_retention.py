@@ -96,8 +96,9 @@ def test_remote_segments_wait_for_the_lake(tmp_path: Path) -> None:
             table = tablet.create_table("t", properties=LAKE)
             bucket = TableBucket(table, None, 0)
             await write(tablet, table, 5)
+            log, remote = tablet.service.registry.find(bucket).opened()
+            await eventually(lambda: all(segment.is_indexed for segment in log.sealed_segments()), "complete indexes")
             await tablet.service.maintenance.remote_round()
-            _, remote = tablet.service.registry.find(bucket).opened()
             assert [segment.start_offset for segment in remote.manifest.segments] == [0, 1, 2, 3]
             await eventually(lambda: start_offset(tablet, table) == 3, "local copies of uploaded segments go")
             tablet.coordinator.now_ms += 2 * MINUTE_MS

@@ -36,6 +36,8 @@ class SegmentInfo(NamedTuple):
     next_offset: int
     size_bytes: int
     max_timestamp: int
+    # Its index files are complete. Until the next checkpoint the newest entries are in memory only.
+    is_indexed: bool = True
 
 
 class Segment:
@@ -104,6 +106,7 @@ class Segment:
             self.end_offset,
             self.committed_size,
             self.max_timestamp,
+            self.index is None,
         )
 
     def damage_at(self, position: int) -> Damage | None:
