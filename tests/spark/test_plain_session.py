@@ -18,6 +18,7 @@ from fluss.spark import environment
 from fluss.spark.java_classes import SOURCE_CLASS
 from tests.spark.conftest import Tables
 from tests.spark.test_session import run_process
+from tests.support.spark_classes import HOME_VARIABLE, OPTIONS_VARIABLE
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 AN_HOUR = {"properties": {"table.log.ttl": "1h"}}
@@ -38,7 +39,8 @@ def outcome(module_tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> 
     for name in ("log", "started", "windowed", "recent"):
         tables.create(name, SCHEMA, bucket_count=2, **AN_HOUR)
     tables.create("keyed", SCHEMA, primary_keys=["id"], bucket_count=2)
-    variables = {"PATH": os.environ["PATH"], "PYSPARK_PYTHON": sys.executable}
+    passed_on = ("PATH", HOME_VARIABLE, OPTIONS_VARIABLE)
+    variables = {"PYSPARK_PYTHON": sys.executable, **{key: os.environ[key] for key in passed_on if key in os.environ}}
     java_home = environment.find_java_home()
     if java_home is not None:
         variables["JAVA_HOME"] = str(java_home)

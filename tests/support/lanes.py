@@ -9,8 +9,9 @@ A mark on a test, class or module (`@pytest.mark.all`) decides; otherwise what r
 rest is where `FOLDERS` says. `python3 dev.py test [--fast | --all]` chooses by these marks.
 
 Tests share servers and sessions by file, so those of a file stay in one process; those on Apache Fluss stay together
-whatever their file, so that there is one such cluster. Spark comes first and the many short ones last, so that every
-process has work until the end.
+whatever their file, so that there is one such cluster, and so do those with the shared session of Spark: a second Java
+machine costs as much as a hundred tests. Spark comes first and the many short ones last, so that every process has work
+until the end.
 """
 
 from __future__ import annotations
@@ -40,6 +41,31 @@ FOLDERS = {
 # The longest come first. Spark's must: Java calls back into Python through a server of py4j that uses `select`, which
 # knows no descriptors above 1023, and later in a run a process has more (tests that play power cuts abandon files).
 ORDER = ("spark", "recovery", "docs", "compat", "lake", "process", "contract", "integration")
+
+APACHE, SPARK = SHARED_GROUPS = "Apache Fluss", "Spark"
+SHARED_SESSION = "spark"
+# Files of tests/spark that start Java machines of their own, or none.
+WITHOUT_SHARED_SESSION = (
+    "batch_read_faults",
+    "batch_read_keys",
+    "batch_read_log",
+    "batch_read_memory",
+    "batch_write_keys",
+    "batch_write_spooled",
+    "cluster",
+    "kill_rounds",
+    "lake_model",
+    "lake_read",
+    "lake_stream",
+    "light_processes",
+    "stream_changes",
+    "stream_leaks",
+    "stream_loss",
+    "stream_partitions",
+    "stream_reader",
+    "stream_write_staged",
+    "tier_kill",
+)
 
 SEED_VARIABLE = "FLUSS_TEST_SEED"
 LANE_VARIABLE = "FLUSS_TEST_LANE"
@@ -85,7 +111,11 @@ def lane_of(item: pytest.Item) -> str:
 
 def group_of(nodeid: str) -> str:
     """Tests of a group run in one process."""
-    return "Apache Fluss" if is_on_apache(nodeid) else nodeid.partition("::")[0]
+    if is_on_apache(nodeid):
+        return APACHE
+    file = nodeid.partition("::")[0]
+    name = file.removeprefix("tests/spark/test_").removesuffix(".py")
+    return SPARK if name != file.removesuffix(".py") and name not in WITHOUT_SHARED_SESSION else file
 
 
 def _folder(nodeid: str) -> str:
@@ -108,6 +138,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put every test into its lane, and in order."""
     for item in items:
         item.add_marker(lane_of(item))
+        if SHARED_SESSION in getattr(item, "fixturenames", ()) and group_of(item.nodeid) not in SHARED_GROUPS:
+            raise pytest.UsageError(f"{item.nodeid} has the shared session of Spark, but {__name__} says it has not")
     items.sort(key=_place)  # stable: all else stays in order
 
 
