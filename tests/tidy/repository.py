@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -34,9 +35,25 @@ def files(suffix: str) -> tuple[Path, ...]:
 
 
 @cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """The syntax of a file, the module first; parsed once for all tests that look at it.
+
+    All files together are millions of objects: parsing them, the collector of cycles would go through them many times.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def tree(path: Path) -> ast.Module:
-    """The syntax of a file; parsed once for all tests that look at it."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    """The module of a file."""
+    module = nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    return module
 
 
 def name(path: Path) -> str:

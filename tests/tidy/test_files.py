@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dev import SPARK42_TESTS
 from fluss.server.config_options import OPTIONS
-from tests.tidy.repository import PACKAGE, ROOT, files, name, tree
+from tests.tidy.repository import PACKAGE, ROOT, files, name, nodes, tree
 from tools.environment import with_spark42
 from tools.generate_configuration import PATH as CONFIGURATION_DOCUMENT
 from tools.generate_configuration import render
@@ -39,7 +39,7 @@ def offending_lines(paths: Iterable[Path], is_offence: Callable[[str], object]) 
 def offending_nodes(paths: Iterable[Path], is_offence: Callable[[ast.AST], object]) -> list[str]:
     found = []
     for path in paths:
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if is_offence(node):
                 found.append(f"{name(path)}:{getattr(node, 'lineno', 1)}")
     return found

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.tidy.repository import PACKAGE, files, name, tree
+from tests.tidy.repository import PACKAGE, files, name, nodes
 
 # Layer -> layers that it may import besides itself. `fluss.errors` and `fluss.lazy_imports` are open to all.
 ALLOWED: dict[str, frozenset[str]] = {
@@ -50,7 +50,7 @@ def layer_of_parts(parts: Sequence[str]) -> str:
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

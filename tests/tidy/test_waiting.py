@@ -15,7 +15,7 @@ import pytest
 from tests.support import waiting
 from tests.support.peers import NEVER_HANDED_OUT, PORT_SHARES, free_ports, ports_of
 from tests.support.waiting import eventually, patience, wait_until
-from tests.tidy.repository import ROOT, files, name, tree
+from tests.tidy.repository import ROOT, files, name, nodes
 
 TESTS = [path for path in files(".py") if ROOT / "tests" in path.parents]
 CLOCKS = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns")
@@ -48,7 +48,7 @@ BOUNDS = {
 
 def functions(path: Path) -> Iterator[tuple[str, list[ast.AST]]]:
     """Each function with what is in it and not in a function inside of it."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{name(path)} {node.name}", list(_own(node))
 
@@ -69,15 +69,15 @@ def _sleeps(node: ast.AST) -> bool:
     return _is_call_of(node, "sleep") and ast.unparse(node.args[0]) != "0"  # type: ignore[attr-defined]
 
 
-def sleeping_loops(nodes: list[ast.AST]) -> bool:
-    return any(isinstance(node, ast.While) and any(map(_sleeps, _own(node))) for node in nodes)
+def sleeping_loops(parts: list[ast.AST]) -> bool:
+    return any(isinstance(node, ast.While) and any(map(_sleeps, _own(node))) for node in parts)
 
 
-def upper_bounds_of_time(nodes: list[ast.AST]) -> bool:
+def upper_bounds_of_time(parts: list[ast.AST]) -> bool:
     """Whether an assertion says that a clock, or what is called like a time in a function with one, is below."""
-    if not any(_is_clock(node) for node in nodes):
+    if not any(_is_clock(node) for node in parts):
         return False
-    asserted = [inner for node in nodes if isinstance(node, ast.Assert) for inner in ast.walk(node.test)]
+    asserted = [inner for node in parts if isinstance(node, ast.Assert) for inner in ast.walk(node.test)]
     return any(_is_bound(node) for node in asserted if isinstance(node, ast.Compare))
 
 
@@ -100,12 +100,12 @@ def _is_time(node: ast.AST) -> bool:
 
 
 def test_what_waits_uses_the_one_way_to_wait() -> None:
-    found = {where for path in TESTS for where, nodes in functions(path) if sleeping_loops(nodes)}
+    found = {where for path in TESTS for where, parts in functions(path) if sleeping_loops(parts)}
     assert found == set(LOOPS)
 
 
 def test_nothing_is_asserted_to_be_fast() -> None:
-    found = {where for path in TESTS for where, nodes in functions(path) if upper_bounds_of_time(nodes)}
+    found = {where for path in TESTS for where, parts in functions(path) if upper_bounds_of_time(parts)}
     assert found == set(BOUNDS)
 
 
