@@ -58,7 +58,7 @@ SPARK42_TESTS = [f"tests/spark/test_{name}.py" for name in SPARK42_NAMES]
 def test(arguments: list[str]) -> int:
     """A lane of the tests; see tools/testing.py."""
     return tools.testing.main(
-        arguments, more=lambda: spark42([*SPARK42_TESTS, "-k", "not apache", *tools.testing.IN_TWO_PROCESSES])
+        arguments, more=lambda: spark42([*SPARK42_TESTS, "-k", "not apache", *tools.testing.IN_PROCESSES])
     )
 
 

@@ -26,8 +26,9 @@ from tools.environment import BIN, PYTHON, ROOT, run
 CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 LANES = {"--fast": "fast", "--all": "all"}
 MARKS = {"fast": "fast", "gate": "fast or gate", "all": "fast or gate or all"}
-# Many tests wait for processes to start and stop. What is given to which is decided in tests/support/lanes.py.
-IN_TWO_PROCESSES = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+# Four on two cores: many tests wait for processes to start and stop. What is given to which is decided in
+# tests/support/lanes.py.
+IN_PROCESSES = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flusspy-tests"
 
 
@@ -80,7 +81,7 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
     checks = StaticChecks()
     command: list[str | Path] = [PYTHON, "-m", "pytest", *given]
     if not only_some or chosen:
-        command += ["-m", MARKS[lane], *IN_TWO_PROCESSES]
+        command += ["-m", MARKS[lane], *IN_PROCESSES]
     os.environ["FLUSS_TEST_LANE"] = lane
     classes = None if only_some or lane == "fast" else start_archive()
     code = run(*command)

@@ -9,9 +9,9 @@ A mark on a test, class or module (`@pytest.mark.all`) decides; otherwise what r
 rest is where `FOLDERS` says. `python3 dev.py test [--fast | --all]` chooses by these marks.
 
 Tests share servers and sessions by file, so those of a file stay in one process; those on Apache Fluss stay together
-whatever their file, so that there is one such cluster, and so do those with the shared session of Spark: a second Java
-machine costs as much as a hundred tests. Spark comes first and the many short ones last, so that every process has work
-until the end.
+whatever their file, so that there is one such cluster, and so do those with the shared session of Spark, in two groups
+of about the same length: a Java machine costs as much as a hundred tests, and one alone would take longer than all the
+rest. Spark comes first and the many short ones last, so that every process has work until the end.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FOLDERS = {
 # knows no descriptors above 1023, and later in a run a process has more (tests that play power cuts abandon files).
 ORDER = ("spark", "recovery", "docs", "compat", "lake", "process", "contract", "integration")
 
-APACHE, SPARK = SHARED_GROUPS = "Apache Fluss", "Spark"
+APACHE, SPARK_TABLES, SPARK_STREAMS = SHARED_GROUPS = "Apache Fluss", "Spark tables", "Spark streams"
 SHARED_SESSION = "spark"
 # Files of tests/spark that start Java machines of their own, or none.
 WITHOUT_SHARED_SESSION = (
@@ -66,6 +66,9 @@ WITHOUT_SHARED_SESSION = (
     "stream_write_staged",
     "tier_kill",
 )
+
+# How the names of files begin that belong to the second group with a session.
+STREAMS = ("stream", "attach", "documents", "lake", "tier", "state", "cursor", "lookup", "golden", "binlog")
 
 SEED_VARIABLE = "FLUSS_TEST_SEED"
 LANE_VARIABLE = "FLUSS_TEST_LANE"
@@ -115,7 +118,9 @@ def group_of(nodeid: str) -> str:
         return APACHE
     file = nodeid.partition("::")[0]
     name = file.removeprefix("tests/spark/test_").removesuffix(".py")
-    return SPARK if name != file.removesuffix(".py") and name not in WITHOUT_SHARED_SESSION else file
+    if name == file.removesuffix(".py") or name in WITHOUT_SHARED_SESSION:
+        return file
+    return SPARK_STREAMS if name.startswith(STREAMS) else SPARK_TABLES
 
 
 def _folder(nodeid: str) -> str:
