@@ -92,7 +92,8 @@ def make_directory(root: Path) -> Kept:
         attempt = _stage(db)
         tables = {name: reader(db) for name, reader in READERS.items()}
         pristine = root / "pristine"
-        shutil.copytree(place, pristine)
+        # The mark is written some time after the change; its unfinished file may go while it is copied.
+        shutil.copytree(place, pristine, ignore=shutil.ignore_patterns("*.tmp"))
     return Kept(place, pristine, older, tables, attempt)
 
 
