@@ -13,6 +13,8 @@ from typing import Any
 
 # Two tasks at a time, and a task whose worker dies is tried again: Spark in one process does not do that by itself.
 MASTER = "local[2,8]"
+# Often enough to be killed in every state; without a pause the queries would keep the machine busy with empty batches.
+TRIGGER = "300 milliseconds"
 COLUMNS = ("id", "upper(text) AS text", "id % 7 AS rest")
 
 
@@ -25,7 +27,8 @@ def main(job: dict[str, Any]) -> None:
         return
     for table, checkpoint in job["sinks"].items():
         rows = spark.readStream.format("fluss").option("start", "earliest").load(job["source"]).selectExpr(*COLUMNS)
-        rows.writeStream.format("fluss").option("table", table).option("checkpointLocation", checkpoint).start()
+        writer = rows.writeStream.format("fluss").option("table", table).option("checkpointLocation", checkpoint)
+        writer.trigger(processingTime=TRIGGER).start()
     spark.streams.awaitAnyTermination()
 
 

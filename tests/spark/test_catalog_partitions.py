@@ -114,6 +114,7 @@ def test_values_of_every_type_mean_the_partitions_of_rows(tables: Tables) -> Non
     assert known(tables, "typed") == []
 
 
+@pytest.mark.all
 def test_values_with_nanoseconds(tables: Tables) -> None:
     """Whole numbers of nanoseconds find them exactly; microseconds show them cut."""
     spark, catalog = tables.spark, registered(tables)

@@ -115,6 +115,7 @@ def reported(query: StreamingQuery) -> list[Any]:
     return [found[batch_id] for batch_id in sorted(found)]
 
 
+@pytest.mark.all
 def test_other_triggers(tables: Tables, table: str, tmp_path: Path) -> None:
     limited = tables.stream(table, {"maxRowsPerTrigger": 7})
     assert run_to_end(limited, tmp_path / "once", once=True).sizes == [30]  # Spark asks for everything then
