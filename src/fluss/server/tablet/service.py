@@ -173,7 +173,7 @@ class TabletService:
             ApiKey.GET_TABLE_STATS: offsets.table_stats,
             ApiKey.LIMIT_SCAN: LimitScanApi(registry, access).limit_scan,
             ApiKey.INIT_WRITER: WritersApi(registry, access, self._catalog.store).init_writer,
-            **staging.handlers(access),
+            **staging.handlers(access, shared.environment.authorizer),
         }
         return {**shared.apis(), **guarded(shared.environment, handlers)}
 
