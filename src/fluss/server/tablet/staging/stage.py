@@ -71,11 +71,11 @@ class StageApi(WriteApi):
                 f"writer id {message.writer_id} is none; ask for one with INIT_WRITER",
                 ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
             )
-        error = super()._request_error(context, message)
-        if error is None:
+        refusal = super()._request_error(context, message)
+        if refusal is None:
             user = staged_user(context, self._authorizer)
             self._catalog.store.staged.owners.claim(message.table_id, message.transaction, user, self._clock())
-        return error
+        return refusal
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
         return refuses_primary_keys(entry)
