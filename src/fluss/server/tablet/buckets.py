@@ -25,6 +25,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.network.service import Reply
 from fluss.server.placement import leader_of
+from fluss.server.storage.disk_reserve import room_for_opening
 from fluss.server.storage.files import FileSystem, is_disk_full
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.storage.kv.limits import KvResources
@@ -239,6 +240,7 @@ class BucketRegistry:
         registered = self._catalog.store.kv_snapshots.of_bucket(bucket) if rules is not None else []
 
         def open_all() -> OpenedBucket:
+            room_for_opening(self._data_dir)
             log = BucketLog.open(directory, self._options, self._committer, self._files)
             remote = RemoteLog.open(directory, self._store, path, bucket, name, self._files)
             remote.check_record(log.local_start_offset, log.has_remote_record)
