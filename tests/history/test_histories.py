@@ -108,10 +108,10 @@ def _judge(recorded: Recorded) -> None:
 
 
 def test_nothing_impossible_is_seen_while_the_server_is_killed(tmp_path: Path) -> None:
-    _judge(_run(tmp_path / "data", 4, rounds(gate=1, all_lanes=10, share_of_soak=0.5), seed(), "always"))
+    _judge(_run(tmp_path / "data", 4, rounds(gate=1, all_lanes=14, share_of_soak=0.5), seed(), "always"))
 
 
 @pytest.mark.all
 def test_nor_with_a_log_that_is_not_synced(tmp_path: Path) -> None:
     """Kills take nothing from the page cache."""
-    _judge(_run(tmp_path / "data", 8, rounds(gate=5, all_lanes=12, share_of_soak=0.5), seed(), "os"))
+    _judge(_run(tmp_path / "data", 8, rounds(gate=5, all_lanes=14, share_of_soak=0.5), seed(), "os"))

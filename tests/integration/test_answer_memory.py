@@ -19,6 +19,7 @@ from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS
 from fluss.server.network.limits import MIB, NetworkLimits
 from fluss.server.tablet.kv.lookup import STEP_KEYS
+from fluss.server.tablet.kv.reading import STEP_BYTES
 from tests.support.lanes import rounds
 from tests.support.log_workload import leaders
 from tests.support.server_process import ServerProcess
@@ -87,6 +88,38 @@ def test_one_row_many_times(server: ServerProcess, key: ApiKey, connections: int
         # Each connection may have made one step of its answer; one answer is made, joined, and in the socket's buffer.
         steps = connections * STEP_KEYS * ROW_BYTES
         most = (NetworkLimits().max_answer_bytes_in_memory + steps + 3 * ANSWER_BYTES) / MIB
+        assert megabytes(tablet, "VmHWM") - before < most
+        wait_until(lambda: megabytes(tablet, "VmRSS") < before * 1.2, "the memory is given back")
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.all
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_many_first_rows_at_once(server: ServerProcess) -> None:
+    """Six connections that each ask for all rows twice, in one frame after the other."""
+    key, connections, requests = ApiKey.LIMIT_SCAN, 6, 2
+    with fluss.connect(server.address) as db:
+        db.create_table("t", fluss.Schema(SCHEMA, primary_keys=["id"]), bucket_count=1)
+        for first in range(0, KEYS, 100):
+            db.upsert("t", [{"id": number, "text": "x" * ROW_BYTES} for number in range(first, first + 100)])
+        with WireClient.connect(server.address) as client:
+            table_id = client.metadata(("fluss", "t")).table_metadata[0].table_id
+        request: Any = APIS[key].request(table_id=table_id, bucket_id=0, limit=KEYS)
+        tablet = server.process_of("tablet-0")
+        assert tablet is not None
+        with WireClient(*leaders(server.address, "t")[0]) as client:  # RocksDB fills its cache
+            client.send(key, request, 0)
+            (size,) = sizes(client, 1)
+        before = megabytes(tablet, "VmHWM")
+        clients = [WireClient(*leaders(server.address, "t")[0]) for _ in range(connections)]
+        for client in clients:
+            for _ in range(requests):
+                client.send(key, request, 0)
+        with ThreadPoolExecutor(connections) as threads:
+            taken = [threads.submit(sizes, client, requests) for client in clients]
+            assert {answer for each in taken for answer in each.result()} == {size}
+        most = (NetworkLimits().max_answer_bytes_in_memory + connections * STEP_BYTES + 4 * ANSWER_BYTES) / MIB
         assert megabytes(tablet, "VmHWM") - before < most
         wait_until(lambda: megabytes(tablet, "VmRSS") < before * 1.2, "the memory is given back")
         for client in clients:

@@ -2,8 +2,9 @@
 
 Each child appends a line to DIR/<role>.starts. Modes: `serve` (ready at once, until SIGTERM), `stubborn` (ignores
 SIGTERM; the supervisor is soon out of patience), `deaf` (the same with a patient supervisor), `crash` (never ready),
-`refuse` (exit code for "cannot start"), `silent` (the first `b` serves and never beats again), `tight` (as `serve`).
-In the last two a child hangs after a few seconds without a beat.
+`refuse` (exit code for "cannot start"), `silent` (the first `b` serves and never beats again), `tight` (as `serve`),
+`recovering` (`b` is busy for longer than a hang takes before it serves). In the last three a child hangs after a few
+seconds without a beat.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 from fluss.server.exit_codes import EXIT_CANNOT_START
@@ -34,6 +36,9 @@ def main(mode: str, directory: Path) -> int:
             raise RuntimeError("scripted")
         stopped = threading.Event()
         signal.signal(signal.SIGTERM, lambda number, frame: None if mode in ("stubborn", "deaf") else stopped.set())
+        if mode == "recovering" and role == "b":
+            heart.beat_while_starting()
+            time.sleep(SHORT_HANG_SECONDS + 2)  # its only loop does nothing else
         heart.ready()
         threading.Thread(target=lambda: os.read(life_line, 1) or os._exit(70), daemon=True).start()
         while not stopped.wait(BEAT_SECONDS):
@@ -42,7 +47,7 @@ def main(mode: str, directory: Path) -> int:
         return 0
 
     deadline = STUBBORN_DEADLINE_SECONDS if mode == "stubborn" else 30.0
-    hang = SHORT_HANG_SECONDS if mode in ("silent", "tight") else HANG_SECONDS
+    hang = SHORT_HANG_SECONDS if mode in ("silent", "tight", "recovering") else HANG_SECONDS
     return Supervisor(["a", "b"], child_main, "all ready", deadline, hang).run()
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from importlib import metadata
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import fluss
 from tests.support.peers import free_ports
 from tests.support.server_process import ServerProcess, run_command
 from tests.support.targets import TWO_LISTENERS
@@ -44,3 +48,24 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with ServerProcess(tmp_path / "data", config={"remote.data.dir": str(tmp_path / "file" / "remote")}) as server:
         wait_until(lambda: "remote cannot be used" in server.log_text(), "it is said")
+
+
+def test_each_process_says_what_it_is(tmp_path: Path) -> None:
+    """Version, seconds, listeners, options that are not the default; a tablet also its buckets, when they are open."""
+    with ServerProcess(tmp_path / "data", tablets=1, config={"log.segment.file-size": "1mb"}) as server:
+        with fluss.connect(server.address) as db:
+            db.create_table("t", pa.schema([("id", pa.int64())]), bucket_count=2)
+            db.append("t", [{"id": number} for number in range(100)])
+        server.kill()
+        server.start()
+        opened = r"INFO tablet-0 \S+ [12] of [12] buckets with files are open after \d+\.\d s"
+        wait_until(lambda: re.search(opened, server.log_text()) is not None, "the buckets are open")
+        for role in ("coordinator", "tablet-0"):
+            line = rf"INFO {role} \S+ flusspy (\S+) serves after \d+\.\d s on (\S+); options: (.*)"
+            said = re.findall(line, server.log_text())
+            assert len(said) == 2, "one line for each start"
+            version, listeners, options = said[1]
+            assert version == metadata.version("flusspy")
+            assert listeners.startswith("FLUSS://127.0.0.1:")
+            assert "log.segment.file-size=1mb" in options
+            assert "log.flush" not in options

@@ -147,6 +147,16 @@ def test_a_child_that_hangs_shows_its_stacks_and_is_replaced(tmp_path: Path) -> 
 
 
 @pytest.mark.all
+def test_a_child_in_recovery_beats_from_a_thread_and_is_left_alone(tmp_path: Path) -> None:
+    with scripted("recovering", tmp_path) as process:
+        read_ready(process)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=patience(120))
+    assert "silent" not in errors
+    assert len(starts(tmp_path, "b")) == 1
+
+
+@pytest.mark.all
 def test_a_server_that_was_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
     with scripted("tight", tmp_path) as process:
         read_ready(process)

@@ -17,6 +17,7 @@ import pytest
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.log_output import REPETITIONS_SHOWN
 from tests.support.coordinator import table_document
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
 from tests.support.log_workload import create_table, leaders, table_json
@@ -186,6 +187,8 @@ def test_writes_stop_reads_go_on_and_writes_resume(disk: Path) -> None:
         server.start()
         with tablet_client(server) as client:
             assert read_ids(client, table_id) == writer.acknowledged
+        said = [line for line in server.log_text().splitlines() if "no space left" in line]
+        assert 1 <= len(said) <= REPETITIONS_SHOWN + 1
         assert "Traceback" not in server.log_text()
 
 
@@ -196,6 +199,7 @@ def test_a_table_that_does_not_fit_is_refused_and_leaves_nothing(disk: Path) -> 
         name, error = create_until_refused(server.address)
         assert error.error_code == ErrorCode.DISK_WRITE_LOCKED
         assert "space" in error.message
+        assert f"for table 'fluss.{name}'" in server.log_text()
         assert name not in table_names(server.address)
         assert "t" in table_names(server.address)
         (disk / "filler").unlink()

@@ -107,6 +107,7 @@ def test_the_reserve_of_the_disk_holds_for_rows_and_new_tables(disk: Path) -> No
             puts, error = _put_until_refused(client, table_id, 0)
             assert error.error_code == ErrorCode.DISK_WRITE_LOCKED
             assert "no space left" in error.message
+            assert "no space left" in server.log_text()
             assert puts > 10
             assert _row_count(client, table_id, puts * ROWS_PER_PUT) == puts * ROWS_PER_PUT
         # Closing the store writes all rows in memory into files.

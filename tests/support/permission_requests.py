@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 from google.protobuf.message import Message
 
@@ -62,7 +63,8 @@ def offsets(database: str, table: int) -> pb.RegisterProducerOffsetsRequest:
 
 
 def _staged(kind: type[Any], **more: Any) -> Build:
-    return lambda _, table: kind(table_id=table, transaction="q", **more)
+    # A transaction of its own each time: it belongs to the first user who writes to it.
+    return lambda _, table: kind(table_id=table, transaction=uuid4().hex, **more)
 
 
 def _bucket(**more: Any) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from fluss.server.security.authorizer import Authorizer
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES
 from fluss.server.topology import Topology
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,14 @@ class Environment:
         """FlussError 70 when the disk is so full that what is left of it is kept for removing things."""
         free = FileSystem().free_bytes(str(self.config.data_dir))
         if free < RESERVED_FREE_BYTES:
-            raise FlussError(
+            refusal = FlussError(
                 f"no space left on the disk of {self.config.data_dir} for {what}: {free} bytes free, "
                 f"{RESERVED_FREE_BYTES} are kept for metadata. Make room (drop tables, lower table.log.ttl, enlarge "
                 "the disk) and try again",
                 ErrorCode.DISK_WRITE_LOCKED,
             )
+            logger.warning("%s", refusal.message)
+            raise refusal
 
     def fresh_table(self, path: TablePath) -> TableEntry:
         """Refresh and find the table: how every read-only call about a table begins."""

@@ -24,7 +24,10 @@ EXAMPLE_LIMIT_CHARACTERS = 100
 BUSY_LOGGERS = (
     "fluss.server.network",
     "fluss.server.catalog.database_file",
+    "fluss.server.environment",
+    "fluss.server.storage.kv.disk_room",
     "fluss.server.storage.log.bucket_log",
+    "fluss.server.tablet.staging.bucket_files",
     "fluss.server.tablet.write_requests",
 )
 LINES_BURST = 500

@@ -8,7 +8,10 @@ from typing import Any
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.catalog import Catalog, TableEntry
+from fluss.server.catalog.staged_owners import ANONYMOUS_USER
 from fluss.server.catalog.staged_records import StagedFileEntry
+from fluss.server.network.service import ANONYMOUS_NAME, RequestContext
+from fluss.server.security.authorizer import Authorizer
 
 # In UTF-8. The name is in every staged file and in every row of work.
 MAX_TRANSACTION_NAME_BYTES = 512
@@ -31,6 +34,15 @@ def check_identity(transaction: str, batch_id: int = 0) -> None:
             f"batch ids count from 0, got {batch_id} for transaction {transaction!r}",
             ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
         )
+
+
+def staged_user(context: RequestContext, authorizer: Authorizer) -> str | None:
+    """Whose staged appends a request may touch (`catalog.staged_owners`); None where ACLs let it do anything."""
+    if authorizer.enabled and authorizer.is_free(context):
+        return None
+    if context.principal_name == ANONYMOUS_NAME:
+        return ANONYMOUS_USER
+    return f"{context.principal_type}:{context.principal_name}"
 
 
 def staged_table(catalog: Catalog, table_id: int) -> TableEntry:

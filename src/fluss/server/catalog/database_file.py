@@ -94,6 +94,11 @@ CREATE TABLE IF NOT EXISTS staged_work (
     name TEXT NOT NULL, batch_id INTEGER NOT NULL, files TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS staged_revoked (writer_id INTEGER PRIMARY KEY);
 """,
+    "staged_owners": """
+CREATE TABLE IF NOT EXISTS staged_owners (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE, name TEXT NOT NULL, owner TEXT NOT NULL,
+    claimed_time INTEGER NOT NULL, PRIMARY KEY (table_id, name)) WITHOUT ROWID;
+""",
     "lake_snapshots": """
 CREATE TABLE IF NOT EXISTS lake_snapshots (
     entry_id INTEGER PRIMARY KEY, table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,

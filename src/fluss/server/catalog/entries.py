@@ -52,6 +52,8 @@ class TableEntry:
     created_time: int
     modified_time: int
     partitions: dict[str, PartitionEntry] = field(default_factory=dict)
+    derived: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What users of the entry have worked out from it, each under a key of its own: it goes when the entry goes."""
 
     @cached_property
     def table_json(self) -> bytes:

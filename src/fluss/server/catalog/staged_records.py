@@ -24,15 +24,13 @@ from typing import NamedTuple
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.catalog.database_file import DatabaseFile
+from fluss.server.catalog.staged_owners import EVICTED_SHARE, StagedOwners
 
-# Beyond this many transaction names of a table, those that have been silent for longest are forgotten.
+# Beyond this many transaction names of a table, the user who has most of them loses those that were silent for longest.
 TRANSACTIONS_PER_TABLE_LIMIT_ROWS = 100_000
 REVOKED_LIMIT_ROWS = 10_000
 WORK_COUNTER = "staged_work_id"
 REVOKED_FLOOR_COUNTER = "staged_revoked_floor"
-
-# Share of the transactions that is dropped at once when there are too many, so that counting is paid rarely.
-_EVICTED_SHARE = 10
 
 
 class StagedFileEntry(NamedTuple):
@@ -65,6 +63,7 @@ class StagedRecords:
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
+        self.owners = StagedOwners(file)
 
     def decide(
         self,
@@ -74,9 +73,14 @@ class StagedRecords:
         token: str,
         buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]],
         now_ms: int,
+        user: str | None = None,
     ) -> Decision:
-        """Decide a batch, once. `token` tells a repeated call from another one that wants the same batch id."""
+        """Decide a batch, once. `token` tells a repeated call from another one that wants the same batch id.
+
+        The transaction is `user`'s afterwards; 48 if it is another's.
+        """
         with self._file.transaction() as connection:
+            self.owners.claim_within(connection, table_id, transaction, user, now_ms)
             row = connection.execute(
                 "SELECT last_batch_id, token FROM staged_transactions WHERE table_id = ? AND name = ?",
                 (table_id, transaction),
@@ -113,12 +117,20 @@ class StagedRecords:
         (count,) = connection.execute(
             "SELECT count(*) FROM staged_transactions WHERE table_id = ?", (table_id,)
         ).fetchone()
-        if count >= TRANSACTIONS_PER_TABLE_LIMIT_ROWS:
-            connection.execute(
-                "DELETE FROM staged_transactions WHERE table_id = ?1 AND name IN (SELECT name FROM staged_transactions "
-                "WHERE table_id = ?1 ORDER BY updated_time LIMIT ?2)",
-                (table_id, max(1, count // _EVICTED_SHARE)),
-            )
+        if count < TRANSACTIONS_PER_TABLE_LIMIT_ROWS:
+            return
+        owned = (
+            "FROM staged_transactions AS t LEFT JOIN staged_owners AS o ON o.table_id = t.table_id AND o.name = t.name "
+            "WHERE t.table_id = ?1"
+        )
+        owner, count = connection.execute(
+            f"SELECT ifnull(o.owner, ''), count(*) {owned} GROUP BY 1 ORDER BY 2 DESC LIMIT 1", (table_id,)
+        ).fetchone()
+        connection.execute(
+            f"DELETE FROM staged_transactions WHERE table_id = ?1 AND name IN (SELECT t.name {owned} "
+            "AND ifnull(o.owner, '') = ?2 ORDER BY t.updated_time LIMIT ?3)",
+            (table_id, owner, max(1, count // EVICTED_SHARE)),
+        )
 
     def last_batch_id(self, table_id: int, transaction: str) -> int | None:
         """The last decided batch of a transaction, None if none is known."""

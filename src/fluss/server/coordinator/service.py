@@ -41,6 +41,7 @@ from fluss.server.network.service import Handler
 from fluss.server.security.acl_apis import AclApis
 from fluss.server.security.guard import guarded
 from fluss.server.shared_apis import SharedApis
+from fluss.server.storage.disk_reserve import KEEP_INTERVAL_MS, keep_reserves
 from fluss.server.tablet.remote_store import RemoteStore
 from fluss.server.topology import Topology
 
@@ -125,10 +126,16 @@ class CoordinatorService:
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),
             self._repeat(DiskWatch(self._config.data_dir).look, LOOK_INTERVAL_MS),
+            self._keep_reserves(),
             self._repeat(self.watch_lake, self._config.lake_tiering_check_interval_ms),
             self._sync_copies(),
             SafetyCopies(self._config.data_dir, self._catalog.store.file).run(),
         )
+
+    async def _keep_reserves(self) -> None:
+        while True:
+            await asyncio.sleep(KEEP_INTERVAL_MS / 1000)
+            keep_reserves(self._config.data_dir)
 
     async def _sync_copies(self) -> None:
         while True:

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import staged_api_pb2 as staged_pb
+from fluss.server.catalog.staged_owners import ANONYMOUS_USER
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
-from fluss.server.staged_rules import check_identity, staged_buckets, staged_table
-from fluss.server.storage.staged_files import staged_path
+from fluss.server.staged_rules import check_identity, staged_buckets, staged_table, staged_user
+from fluss.server.storage.staged_files import read_header_of, staged_path
 
 MAX_TOKEN_BYTES = 64
 
@@ -41,17 +42,25 @@ class StagedCommitApis:
         catalog = self._environment.catalog
         catalog.refresh()
         entry = staged_table(catalog, request.table_id)
+        user = staged_user(context, self._environment.authorizer)
+        self._records.owners.check(request.table_id, request.transaction, user)
         buckets = staged_buckets(catalog, entry, request.buckets)
         last = self._records.last_batch_id(request.table_id, request.transaction)
         if last is None or request.batch_id > last:
-            self._check_files(buckets)
+            # Where users are told apart, nobody commits what somebody else has staged.
+            self._check_files(buckets, None if user in (None, ANONYMOUS_USER) else request.transaction)
+        now_ms = self._environment.clock()
         decision = self._records.decide(
-            request.table_id, request.transaction, request.batch_id, request.token, buckets, self._environment.clock()
+            request.table_id, request.transaction, request.batch_id, request.token, buckets, now_ms, user
         )
         return staged_pb.DecideStagedResponse(accepted=decision.accepted, last_batch_id=decision.last_batch_id)
 
-    def _check_files(self, buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]]) -> None:
+    def _check_files(
+        self, buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]], transaction: str | None
+    ) -> None:
         """Every file is there and long enough: what is decided must be appended, so nobody may decide without it.
+
+        With a `transaction`, which is then the user's, every file also belongs to it.
 
         That it is whole and on disk is what the caller has asked the tablets (PREPARE); this is for callers that have
         not. All roles share the data directory, and a look at a file costs microseconds.
@@ -60,11 +69,14 @@ class StagedCommitApis:
         for bucket, files in buckets:
             directory = str(environment.config.data_dir / environment.catalog.directory(bucket))
             for file in files:
+                path = staged_path(directory, file.writer_id)
                 try:
-                    size = os.stat(staged_path(directory, file.writer_id)).st_size
+                    size = os.stat(path).st_size
                 except OSError:
                     size = 0
-                if size <= file.size_bytes:
+                header = None if transaction is None else read_header_of(path)
+                is_other = transaction is not None and (header is None or header.transaction != transaction)
+                if size <= file.size_bytes or is_other:
                     raise FlussError(
                         f"attempt {file.writer_id} has not staged {file.size_bytes} bytes in {bucket}: nothing was "
                         "committed, stage and prepare the rows first",
@@ -79,6 +91,8 @@ class StagedCommitApis:
         catalog = self._environment.catalog
         catalog.refresh()
         staged_table(catalog, request.table_id)
+        user = staged_user(context, self._environment.authorizer)
+        self._records.owners.check(request.table_id, request.transaction, user)
         return staged_pb.GetStagedCommitResponse(
             last_batch_id=self._records.last_batch_id(request.table_id, request.transaction),
             unapplied_buckets=self._records.unapplied_buckets(request.table_id, request.transaction),

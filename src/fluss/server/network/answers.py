@@ -34,7 +34,15 @@ GIVE_BACK_AFTER_BYTES = 32 * 1024 * 1024
 GIVE_BACK_DELAY_SECONDS = 1.0
 
 ROW_ANSWERS = frozenset(
-    int(key) for key in (ApiKey.LOOKUP, ApiKey.PREFIX_LOOKUP, ApiKey.LIMIT_SCAN, ApiKey.SCAN_KV, ApiKey.FETCH_LOG)
+    int(key)
+    for key in (
+        ApiKey.LOOKUP,
+        ApiKey.PREFIX_LOOKUP,
+        ApiKey.LIMIT_SCAN,
+        ApiKey.SCAN_KV,
+        ApiKey.SCAN_KV_RANGE,
+        ApiKey.FETCH_LOG,
+    )
 )
 
 

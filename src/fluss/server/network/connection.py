@@ -60,7 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         self.cancel_on_loss: set[asyncio.Future[object]] = set()
         self.served_requests = 0
         self.is_closing = False
-        self.opened_at = self.active_at = self.progress_at = self.unsent_moved_at = server.loop.time()
+        self.opened_at = self.active_at = self.progress_at = self.unsent_moved_at = server.now
         self._unsent_seen = 0
         self._limits = server.limits
         self._loop = server.loop

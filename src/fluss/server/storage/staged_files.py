@@ -80,6 +80,16 @@ def decode_header(data: bytes) -> tuple[StagedHeader, int] | None:
 MAX_HEADER_BYTES = _HEAD.size + _BODY.size + 2**16
 
 
+def read_header_of(path: str) -> StagedHeader | None:
+    """The header of a file, for those who read nothing else of it; None when there is none."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            decoded = decode_header(file.read(MAX_HEADER_BYTES) or b"")
+    except OSError:
+        return None
+    return None if decoded is None else decoded[0]
+
+
 def staging_directory(bucket_directory: str) -> str:
     """Where the staged files of a bucket are."""
     return os.path.join(bucket_directory, STAGING_DIRECTORY)

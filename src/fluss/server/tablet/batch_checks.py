@@ -22,7 +22,6 @@ from fluss.codec.log_batch import BatchHeader, CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import TableEntry
 
-MAX_CACHED_FORMS = 4096
 # Of a record in the row formats: its length, then at least the byte with its change type.
 MIN_ROW_RECORD_BYTES = 5
 _NUMBER = Struct("<q")
@@ -90,10 +89,7 @@ class _Form:
 
 
 class BatchChecks:
-    """Knows the last form of each schema that was met; a schema id of a table never changes its meaning."""
-
-    def __init__(self) -> None:
-        self._forms: dict[tuple[int, int], _Form] = {}
+    """Knows the last form of each schema of a table that was met; they are kept with the table's entry."""
 
     def check(
         self, entry: TableEntry, is_arrow: bool, records: memoryview, batches: Sequence[tuple[int, BatchHeader]]
@@ -122,7 +118,8 @@ class BatchChecks:
         start, end, count = position + header.records_start, position + header.size, header.record_count
         if not header.append_only:
             start += count  # a byte for each row says what kind of change it is
-        form = self._forms.get((entry.table_id, header.schema_id))
+        forms: dict[int, _Form] = entry.derived.setdefault(BatchChecks, {})
+        form = forms.get(header.schema_id)
         if form is not None:
             body_start = start + form.size
             content = bytes(records[start:body_start])
@@ -135,9 +132,7 @@ class BatchChecks:
             return  # nobody writes such messages, but they are sound
         form = _Form(message, bytes(records[start : start + MESSAGE_PREFIX_BYTES]))
         form.check(bytes(records[start : message.body_start]), count, end - message.body_start)
-        if len(self._forms) >= MAX_CACHED_FORMS:
-            self._forms.clear()
-        self._forms[entry.table_id, header.schema_id] = form
+        forms[header.schema_id] = form
 
 
 def _check_layout(message: MessageMetadata, layout: WireLayout, record_count: int) -> None:

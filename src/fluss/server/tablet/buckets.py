@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.network.service import Reply
 from fluss.server.placement import leader_of
+from fluss.server.storage.disk_reserve import room_for_opening
 from fluss.server.storage.files import FileSystem, is_disk_full
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.storage.kv.limits import KvResources
@@ -77,6 +78,8 @@ class BucketRegistry:
         self._clock = clock
         self._kv_resources = kv_resources
         self._buckets: dict[TableBucket, LocalBucket] = {}
+        # Told of buckets that were dropped: whoever remembers something about buckets forgets it.
+        self.dropped_listeners: list[Callable[[Collection[TableBucket]], None]] = []
         self._seen_change = catalog.change
         self._is_stopping = False
         self._opening_workers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="bucket-open")
@@ -90,8 +93,12 @@ class BucketRegistry:
         if self._catalog.change == self._seen_change:
             return
         self._seen_change = self._catalog.change
-        for bucket in [bucket for bucket in self._buckets if not self._catalog.has_bucket(bucket)]:
+        dropped = [bucket for bucket in self._buckets if not self._catalog.has_bucket(bucket)]
+        for bucket in dropped:
             self._drop(self._buckets.pop(bucket))
+        if dropped:
+            for listener in self.dropped_listeners:
+                listener(dropped)
 
     def table(self, table_id: int) -> TableEntry | None:
         """A table as of the last `follow_catalog`."""
@@ -233,6 +240,7 @@ class BucketRegistry:
         registered = self._catalog.store.kv_snapshots.of_bucket(bucket) if rules is not None else []
 
         def open_all() -> OpenedBucket:
+            room_for_opening(self._data_dir)
             log = BucketLog.open(directory, self._options, self._committer, self._files)
             remote = RemoteLog.open(directory, self._store, path, bucket, name, self._files)
             remote.check_record(log.local_start_offset, log.has_remote_record)

@@ -96,6 +96,7 @@ class FetchApi:
         self._registry = registry
         self._access = access
         self._projections = ProjectionCache()
+        registry.dropped_listeners.append(self._projections.forget)
 
     def fetch_log(self, context: RequestContext, request: pb.FetchLogRequest) -> Reply | Awaitable[Reply]:
         """Answer now, or return what will be the answer."""

@@ -16,22 +16,16 @@ from fluss.server.catalog import TableEntry
 from fluss.server.tablet.projection_cache import ARROW_FORMAT
 
 ARROW_CONTINUATION = b"\xff\xff\xff\xff"
-MAX_CACHED_FORMATS = 4096
 
 
 class LogFormats:
-    """Log formats of tables; a format never changes in the life of a table id."""
-
-    def __init__(self) -> None:
-        self._formats: dict[int, str] = {}
+    """Log formats of tables, kept with their entries."""
 
     def is_arrow(self, entry: TableEntry, records: memoryview) -> bool:
         """Whether the table's log is ARROW; FlussError 15 when it is not, and the records are."""
-        log_format = self._formats.get(entry.table_id)
+        log_format = entry.derived.get(LogFormats)
         if log_format is None:
-            if len(self._formats) >= MAX_CACHED_FORMATS:
-                self._formats.clear()
-            log_format = self._formats[entry.table_id] = str(entry.property(LOG_FORMAT))
+            log_format = entry.derived[LogFormats] = str(entry.property(LOG_FORMAT))
         if log_format != ARROW_FORMAT and holds_arrow_batch(records):
             raise FlussError(
                 f"{entry.path} has log format {log_format}, but the batch is ARROW and could never be read again; "

@@ -6,6 +6,7 @@ written with. An altered table has a new entry, which replaces the plan. Used on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise
 
 from fluss.codec.buffers import ReadableBuffer
@@ -13,6 +14,7 @@ from fluss.codec.compression import Compression
 from fluss.codec.log_batch import BatchHeader, CorruptBatch
 from fluss.codec.projection import Piece, Projector
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
 from fluss.model.properties import LOG_FORMAT
 from fluss.server.catalog import TableEntry
 
@@ -81,6 +83,12 @@ class ProjectionCache:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan
         return plan
+
+    def forget(self, dropped: Collection[TableBucket]) -> None:
+        """These buckets are gone: plans are made again for what is left of their tables."""
+        tables = {bucket.table_id for bucket in dropped}
+        for key in [key for key in self._plans if key[0] in tables]:
+            del self._plans[key]
 
 
 def check_projection(entry: TableEntry, fields: tuple[int, ...]) -> None:

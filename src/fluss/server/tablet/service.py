@@ -149,6 +149,7 @@ class TabletService:
             config, registry, self._catalog, committer, self._files, self._server_id, tablet_count, self._clock
         )
         kv_writer = KvWriter(self._catalog.store, self._clock)
+        registry.dropped_listeners.append(kv_writer.forget)
         handlers = self._handlers(committer, registry, staging, kv_writer)
         self._parts = _Parts(committer, registry, maintenance, snapshots, staging, kv_writer, handlers)
 
@@ -173,7 +174,7 @@ class TabletService:
             ApiKey.GET_TABLE_STATS: offsets.table_stats,
             ApiKey.LIMIT_SCAN: LimitScanApi(registry, access).limit_scan,
             ApiKey.INIT_WRITER: WritersApi(registry, access, self._catalog.store).init_writer,
-            **staging.handlers(access),
+            **staging.handlers(access, shared.environment.authorizer),
         }
         return {**shared.apis(), **guarded(shared.environment, handlers)}
 

@@ -239,6 +239,21 @@ def test_a_frame_that_does_not_go_on_ends_the_connection(start: int) -> None:
         assert network.in_loop(lambda: network.server.received.bytes) == 0
 
 
+def test_time_in_which_the_server_itself_hung_is_not_held_against_its_peers() -> None:
+    with running_network() as network, network.client() as client:
+        frame = produce_frame(300_000)
+        client.send_bytes(frame[:200_000])
+        wait_until(lambda: network.in_loop(lambda: network.server.received.bytes) > 0, "the frame has begun")
+
+        def hang() -> None:
+            network.server._swept_at -= 1000.0
+            network.server._sweep()
+
+        network.in_loop(hang)
+        client.send_bytes(frame[200_000:])
+        assert client.receive_frame()[:2] == (7, 0)
+
+
 def test_a_frame_that_drips_ends_the_connection() -> None:
     limits = NetworkLimits(frame_stall_seconds=0.3)
     with running_network(limits) as network, network.client(timeout_seconds=0.02) as client:

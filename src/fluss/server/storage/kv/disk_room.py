@@ -9,10 +9,14 @@ back-pressure, and both end by themselves when there is room again. Of the loop 
 
 from __future__ import annotations
 
+import logging
+
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store import KvStore
+
+_logger = logging.getLogger(__name__)
 
 
 class DiskRoom:
@@ -36,12 +40,14 @@ class DiskRoom:
         """FlussError 70 when the rows that wait and those in memory might not find room."""
         if self._reserved_free_bytes and self._left_bytes(pending_bytes) < 0:
             free = self._files.free_bytes(self._directory)
-            raise FlussError(
+            refusal = FlussError(
                 f"no space left on the disk of {self._directory}: {free} bytes free, {self._reserved_free_bytes} of "
                 "them kept for metadata, the others for rows that are in memory. Nothing was written; make room (drop "
                 "tables, enlarge the disk) and writing goes on by itself, reading works meanwhile",
                 ErrorCode.DISK_WRITE_LOCKED,
             )
+            _logger.warning("%s", refusal.message)
+            raise refusal
 
     def steer_compaction(self) -> None:
         """Let the store compact only if there is room for its files once more."""

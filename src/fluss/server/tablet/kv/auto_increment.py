@@ -9,6 +9,7 @@ that were used by a put that failed are lost. Owned by the loop thread.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
@@ -45,6 +46,11 @@ class AutoIncrement:
             text = f"{rules.entry.path}: the numbers of column {column.name} ({column.data_type}) are used up"
             raise FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
         return number
+
+    def forget(self, dropped: Collection[TableBucket]) -> None:
+        """These buckets are gone, and their numbers with them."""
+        for bucket in dropped:
+            self._reserved.pop(bucket, None)
 
     def give_back(self) -> None:
         """Reserve nothing any more, e.g. because the tablet stops; what was not used is there for the next one."""

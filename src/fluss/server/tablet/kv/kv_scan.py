@@ -152,7 +152,7 @@ class ScanKvApi:
         scanner = Scanner(bucket, cursor, wanted.limit, self._clock(), _user(context))
         self._scanners[scanner.scanner_id] = scanner
         self._start_sweeping()
-        return await self._batch(scanner, size, pb.ScanKvResponse(log_offset=cursor.applied_offset))
+        return await self._batch(context, scanner, size, pb.ScanKvResponse(log_offset=cursor.applied_offset))
 
     async def _continue(self, context: RequestContext, request: pb.ScanKvRequest) -> Reply:
         self._reads.registry.follow_catalog()
@@ -170,15 +170,17 @@ class ScanKvApi:
         except FlussError:
             self._close(scanner)
             raise
-        return await self._batch(scanner, size, pb.ScanKvResponse())
+        return await self._batch(context, scanner, size, pb.ScanKvResponse())
 
-    async def _batch(self, scanner: Scanner, size: int, response: pb.ScanKvResponse) -> Reply:
+    async def _batch(self, context: RequestContext, scanner: Scanner, size: int, response: pb.ScanKvResponse) -> Reply:
         """The next rows; `response` has what only this answer says."""
         scanner.is_busy = True
         values: list[bytes] = []
         try:
             async for step in scanner.cursor.steps(scanner.remaining, max(size - VALUE_BATCH_HEADER_BYTES, 1)):
                 values += step
+                context.collect(sum(map(len, step)))
+                await context.room()
         except BaseException:
             self._close(scanner)
             raise

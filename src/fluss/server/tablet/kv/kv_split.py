@@ -7,6 +7,7 @@ of them at that offset. Samples of keys are remembered until a quarter of the ro
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import NamedTuple
 
 from fluss.errors import ErrorCode, FlussError
@@ -43,6 +44,12 @@ class SplitKvApi:
         self._reads = reads
         # Oldest first.
         self._samples: dict[TableBucket, _Remembered] = {}
+        reads.registry.dropped_listeners.append(self.forget)
+
+    def forget(self, dropped: Collection[TableBucket]) -> None:
+        """These buckets are gone."""
+        for bucket in dropped:
+            self._samples.pop(bucket, None)
 
     async def split_kv(self, context: RequestContext, request: pb.SplitKvRequest) -> pb.SplitKvResponse:
         """One answer per bucket, in order, each once; an error is inside of it."""

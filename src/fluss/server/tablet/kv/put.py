@@ -7,7 +7,7 @@ merged, and nothing is changed before the append was accepted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from fluss.codec.kv_batch import EmptyKeyError, KvRecords, check_kv_crc, decode_
 from fluss.codec.log_batch import CorruptBatch
 from fluss.codec.row_values import CorruptRowError, RowValueError
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import CatalogStore, TableEntry
 from fluss.server.network.service import ProduceRequest, Reply, RequestContext
@@ -30,7 +31,7 @@ from fluss.server.tablet.kv.merge_columns import COLUMN_WISE_MIN_RECORDS, merge_
 from fluss.server.tablet.kv.merge_engines import FirstRowMerger, VersionedMerger, merger_for
 from fluss.server.tablet.kv.merge_whole import merge_chosen_rows, merge_whole_rows
 from fluss.server.tablet.kv.partial_update import PartialUpdateMerger
-from fluss.server.tablet.kv.rules import KvRules, RulesCache
+from fluss.server.tablet.kv.rules import KvRules, rules_of
 from fluss.server.tablet.local_bucket import LocalBucket
 from fluss.server.tablet.write_requests import BucketWrite, PendingWrite, WriteApi
 
@@ -44,12 +45,15 @@ class KvWriter:
 
     def __init__(self, store: CatalogStore, clock: Callable[[], int]) -> None:
         self._numbers = AutoIncrement(store)
-        self._rules = RulesCache()
         self._clock = clock
 
     def rules(self, entry: TableEntry) -> KvRules:
         """The rules of a table."""
-        return self._rules.of(entry)
+        return rules_of(entry)
+
+    def forget(self, dropped: Collection[TableBucket]) -> None:
+        """These buckets are gone."""
+        self._numbers.forget(dropped)
 
     def close(self) -> None:
         """Nothing is put any more."""

@@ -28,7 +28,6 @@ from fluss.server.catalog import TableEntry
 from fluss.server.storage.kv.table_format import KvTableFormat
 
 FULL_IMAGE = "FULL"
-MAX_CACHED_RULES = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,17 +112,9 @@ class KvRules:
         )
 
 
-class RulesCache:
-    """Rules by table id, made anew when the table's entry is another one."""
-
-    def __init__(self) -> None:
-        self._rules: dict[int, KvRules] = {}
-
-    def of(self, entry: TableEntry) -> KvRules:
-        """The rules of a table that has a primary key."""
-        rules = self._rules.get(entry.table_id)
-        if rules is None or rules.entry is not entry:
-            if len(self._rules) >= MAX_CACHED_RULES:
-                self._rules.clear()
-            rules = self._rules[entry.table_id] = KvRules(entry)
-        return rules
+def rules_of(entry: TableEntry) -> KvRules:
+    """The rules of a table that has a primary key: kept with its entry, so that nothing of a dropped one stays."""
+    rules: KvRules | None = entry.derived.get(KvRules)
+    if rules is None:
+        rules = entry.derived[KvRules] = KvRules(entry)
+    return rules

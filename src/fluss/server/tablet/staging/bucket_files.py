@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ from fluss.server.storage.staged_files import (
     staging_directory,
 )
 from fluss.server.tablet.staging.limits import StagedBytes, StagingLimits
+
+logger = logging.getLogger(__name__)
 
 # Attempts that failed here, so that what they still send gets the same error. The oldest are forgotten.
 MAX_FAILED_ATTEMPTS = 1000
@@ -206,6 +209,7 @@ class BucketFiles:
                 f"staging rows for {self._name} failed: {error}; the attempt was given up, nothing was committed",
                 ErrorCode.STORAGE_EXCEPTION if os.path.isdir(self._directory) else ErrorCode.TABLE_NOT_EXIST,
             )
+        logger.warning("%s", failure.message)
         self._failed[writer_id] = failure
         while len(self._failed) > MAX_FAILED_ATTEMPTS:
             self._failed.popitem(last=False)

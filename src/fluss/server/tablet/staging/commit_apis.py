@@ -10,7 +10,8 @@ from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.network.service import RequestContext
-from fluss.server.staged_rules import check_identity, staged_buckets, staged_table
+from fluss.server.security.authorizer import Authorizer
+from fluss.server.staged_rules import check_identity, staged_buckets, staged_table, staged_user
 from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
 from fluss.server.tablet.staging.applier import StagedApplier
 from fluss.server.tablet.staging.bucket_files import BucketFiles
@@ -31,18 +32,20 @@ class StagedCommitApis:
         workers: StagingWorkers,
         applier: StagedApplier,
         cleaning: StagedCleaning,
+        authorizer: Authorizer,
     ) -> None:
         self._registry = registry
         self._catalog = catalog
         self._workers = workers
         self._applier = applier
         self._cleaning = cleaning
+        self._authorizer = authorizer
 
     async def prepare_staged(
         self, context: RequestContext, request: staged_pb.PrepareStagedRequest
     ) -> staged_pb.PrepareStagedResponse:
         """Every named file is whole and on disk; 33 when one is not, 7 or 36 when table or partition are gone."""
-        entry = self._begin(request.table_id, request.transaction, request.batch_id)
+        entry = self._begin(context, request.table_id, request.transaction, request.batch_id)
         buckets = staged_buckets(self._catalog, entry, request.buckets)
         prepared = [self._prepare(bucket, files, request) for bucket, files in buckets]
         for result in await asyncio.gather(*prepared, return_exceptions=True):
@@ -62,7 +65,7 @@ class StagedCommitApis:
         self, context: RequestContext, request: staged_pb.ApplyStagedRequest
     ) -> staged_pb.ApplyStagedResponse:
         """Wait until a decided batch is in the logs of this tablet's buckets."""
-        self._begin(request.table_id, request.transaction, request.batch_id)
+        self._begin(context, request.table_id, request.transaction, request.batch_id)
         self._applier.look()
         timeout_ms = max(0, min(request.timeout_ms, MAX_WAIT_MS))
         await self._applier.wait(request.table_id, request.transaction, request.batch_id, timeout_ms)
@@ -72,13 +75,15 @@ class StagedCommitApis:
         self, context: RequestContext, request: staged_pb.AbortStagedRequest
     ) -> staged_pb.AbortStagedResponse:
         """Remove files that are not decided."""
-        self._begin(request.table_id, request.transaction, request.batch_id)
+        self._begin(context, request.table_id, request.transaction, request.batch_id)
         await self._cleaning.abort(
             request.table_id, request.transaction, request.batch_id, frozenset(request.writer_ids)
         )
         return staged_pb.AbortStagedResponse()
 
-    def _begin(self, table_id: int, transaction: str, batch_id: int) -> TableEntry:
+    def _begin(self, context: RequestContext, table_id: int, transaction: str, batch_id: int) -> TableEntry:
         self._registry.follow_catalog()
         check_identity(transaction, batch_id)
-        return staged_table(self._catalog, table_id)
+        entry = staged_table(self._catalog, table_id)
+        self._catalog.store.staged.owners.check(table_id, transaction, staged_user(context, self._authorizer))
+        return entry

@@ -10,6 +10,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog import Catalog
 from fluss.server.config import ServerConfig
 from fluss.server.network.service import Handler
+from fluss.server.security.authorizer import Authorizer
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES
@@ -56,11 +57,12 @@ class StagingService:
         self.applier = StagedApplier(registry, catalog, self.workers, committer, server_id, tablet_count, clock)
         self.cleaning = StagedCleaning(registry, catalog, self.workers, self.applier, clock)
 
-    def handlers(self, access: TableAccess) -> Mapping[int, Handler]:
+    def handlers(self, access: TableAccess, authorizer: Authorizer) -> Mapping[int, Handler]:
         """By API key."""
-        commits = StagedCommitApis(self._registry, self._catalog, self.workers, self.applier, self.cleaning)
+        registry, catalog, workers = self._registry, self._catalog, self.workers
+        commits = StagedCommitApis(registry, catalog, workers, self.applier, self.cleaning, authorizer)
         return {
-            ApiKey.STAGE_LOG: StageApi(self._registry, access, self.workers, self._clock, self._catalog).stage_log,
+            ApiKey.STAGE_LOG: StageApi(registry, access, workers, self._clock, catalog, authorizer).stage_log,
             ApiKey.PREPARE_STAGED: commits.prepare_staged,
             ApiKey.APPLY_STAGED: commits.apply_staged,
             ApiKey.ABORT_STAGED: commits.abort_staged,

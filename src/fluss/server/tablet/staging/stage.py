@@ -19,7 +19,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.network.service import ProduceRequest, Reply, RequestContext
-from fluss.server.staged_rules import check_identity
+from fluss.server.security.authorizer import Authorizer
+from fluss.server.staged_rules import check_identity, staged_user
 from fluss.server.storage.log.append import Outcome
 from fluss.server.storage.log.incoming import whole_batches
 from fluss.server.storage.staged_files import StagedHeader
@@ -45,10 +46,12 @@ class StageApi(WriteApi):
         workers: StagingWorkers,
         clock: Callable[[], int],
         catalog: Catalog,
+        authorizer: Authorizer,
     ) -> None:
         super().__init__(registry, access, workers, clock)
         self._workers = workers
         self._catalog = catalog
+        self._authorizer = authorizer
         self._formats = LogFormats()
         self._checks = BatchChecks()
 
@@ -68,7 +71,11 @@ class StageApi(WriteApi):
                 f"writer id {message.writer_id} is none; ask for one with INIT_WRITER",
                 ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
             )
-        return super()._request_error(context, message)
+        refusal = super()._request_error(context, message)
+        if refusal is None:
+            user = staged_user(context, self._authorizer)
+            self._catalog.store.staged.owners.claim(message.table_id, message.transaction, user, self._clock())
+        return refusal
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
         return refuses_primary_keys(entry)

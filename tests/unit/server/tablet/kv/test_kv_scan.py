@@ -304,3 +304,33 @@ async def test_a_store_that_fails_ends_its_scans(tmp_path: Path) -> None:
         assert ids(table, await _first_that_works(tablet, table)) == list(range(10))
         # The bucket is open again, but the scan had lost its moment.
         assert (await following(table, scans[1], 1)).HasField("error_code")
+
+
+class Account:
+    """What a connection would note of the answers that are made for it."""
+
+    def __init__(self) -> None:
+        self.collected_bytes = 0
+        self.asked = 0
+
+    def collected(self, owner: int, size: int) -> None:
+        self.collected_bytes += size
+
+    async def room(self, owner: int) -> None:
+        self.asked += 1
+
+
+@in_event_loop
+async def test_rows_count_while_they_are_collected(tmp_path: Path) -> None:
+    """Two hundred scans of 10 MB each must not be in memory before anybody counts them."""
+    async with TabletHarness(tmp_path) as tablet:
+        table = KvTable.create(tablet)
+        await table.upsert(*[(number, "x" * 100_000, number) for number in range(10)])
+        account = Account()
+        request = pb.ScanKvRequest(call_seq_id=0, batch_size_bytes=1 << 20)
+        request.bucket_scan_req.table_id = table.table_id
+        request.bucket_scan_req.bucket_id = 0
+        answer = await tablet.call(ApiKey.SCAN_KV, request, answers=account)
+        assert len(ids(table, answer)) == 10
+        assert account.collected_bytes >= 1_000_000
+        assert account.asked
