@@ -36,6 +36,7 @@ from fluss.server.tablet.limit_scan import LimitScanApi
 from fluss.server.tablet.maintenance import Maintenance
 from fluss.server.tablet.offsets import OffsetsApi
 from fluss.server.tablet.produce import ProduceApi
+from fluss.server.tablet.read_stops import ReadStops
 from fluss.server.tablet.remote_store import RemoteStore
 from fluss.server.tablet.staging.service import StagingService
 from fluss.server.tablet.writers import WritersApi
@@ -157,7 +158,8 @@ class TabletService:
     ) -> Mapping[int, Handler]:
         shared = SharedApis(self._config, self._catalog, self._topology, self._clock)
         access = TableAccess(shared.environment.authorizer)
-        offsets = OffsetsApi(registry, access, self._clock)
+        stops = ReadStops()
+        offsets = OffsetsApi(registry, access, self._clock, stops)
         kv_reads = KvReads(registry, access)
         scans = ScanKvApi(kv_reads, self._clock, scan_limits(self._config))
         handlers: Mapping[int, Handler] = {
@@ -168,7 +170,7 @@ class TabletService:
             ApiKey.SCAN_KV: scans.scan_kv,
             ApiKey.SCAN_KV_RANGE: scans.scan_kv_range,
             ApiKey.SPLIT_KV: SplitKvApi(kv_reads).split_kv,
-            ApiKey.FETCH_LOG: FetchApi(registry, access).fetch_log,
+            ApiKey.FETCH_LOG: FetchApi(registry, access, stops).fetch_log,
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.GET_TABLE_STATS: offsets.table_stats,
             ApiKey.LIMIT_SCAN: LimitScanApi(registry, access).limit_scan,
