@@ -109,7 +109,8 @@ def _fetch_sources(python: str, folder: Path) -> None:
 
 
 def _result(report: Path, output: str) -> SuiteResult:
-    passed, others = set(), set()
+    passed: set[str] = set()
+    others: set[str] = set()
     for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():
         name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
         bad = any(case.find(kind) is not None for kind in ("failure", "error", "skipped"))
