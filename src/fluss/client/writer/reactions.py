@@ -56,7 +56,7 @@ def react(
 ) -> Reaction:
     """`sequence` of the batch and the highest acknowledged one of its bucket (-1: none); `in_doubt` if an earlier
     attempt may have been written; `is_last` if none behind it was sent; `attempts` so far, this one counted;
-    `resets` counts the reactions RESET and ASK_LATER to it so far, `corrupt_answers` the answers 14, this one counted."""
+    `resets` counts the reactions RESET and ASK_LATER to it so far, `corrupt_answers` its answers 14, this one too."""
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_EXCEPTION):
         return Reaction.DONE
     out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
