@@ -244,7 +244,7 @@ def test_a_bad_batch_that_a_server_cannot_project_is_fetched_whole_to_be_skipped
         damaged = bytearray(records(0, 2))
         damaged[-1] ^= 1
         skipped: list[BadBatch] = []
-        cluster = ScriptedCluster(answer(b0={"error_code": 14}), answer(b0=bytes(damaged) + records(2, 1)))
+        cluster = ScriptedCluster(answer(b0={"error_code": 14}), answer(b0=memoryview(damaged + records(2, 1))))
         scan = Scan(cluster, 0, projection=(0,), on_skipped=skipped.append)
         assert await scan.ids(1) == [2]
         assert [request.tables_req[0].projection_pushdown_enabled for request in cluster.requests[:2]] == [True, False]

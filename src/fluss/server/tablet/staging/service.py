@@ -14,6 +14,7 @@ from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES
 from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.batch_checks import BatchChecks
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.staging.applier import StagedApplier
 from fluss.server.tablet.staging.cleaning import StagedCleaning
@@ -56,11 +57,12 @@ class StagingService:
         self.applier = StagedApplier(registry, catalog, self.workers, committer, server_id, tablet_count, clock)
         self.cleaning = StagedCleaning(registry, catalog, self.workers, self.applier, clock)
 
-    def handlers(self, access: TableAccess) -> Mapping[int, Handler]:
+    def handlers(self, access: TableAccess, checks: BatchChecks) -> Mapping[int, Handler]:
         """By API key."""
+        stages = StageApi(self._registry, access, self.workers, self._clock, self._catalog, checks)
         commits = StagedCommitApis(self._registry, self._catalog, self.workers, self.applier, self.cleaning)
         return {
-            ApiKey.STAGE_LOG: StageApi(self._registry, access, self.workers, self._clock, self._catalog).stage_log,
+            ApiKey.STAGE_LOG: stages.stage_log,
             ApiKey.PREPARE_STAGED: commits.prepare_staged,
             ApiKey.APPLY_STAGED: commits.apply_staged,
             ApiKey.ABORT_STAGED: commits.abort_staged,

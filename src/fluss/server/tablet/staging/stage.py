@@ -45,12 +45,13 @@ class StageApi(WriteApi):
         workers: StagingWorkers,
         clock: Callable[[], int],
         catalog: Catalog,
+        checks: BatchChecks,
     ) -> None:
         super().__init__(registry, access, workers, clock)
         self._workers = workers
         self._catalog = catalog
         self._formats = LogFormats()
-        self._checks = BatchChecks()
+        self._checks = checks
 
     def stage_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
         """Stage everything that can be; the answer comes when all results are there."""
