@@ -28,6 +28,7 @@ if _TYPE_CHECKING:
     from fluss.client.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
     from fluss.client.rebalancing import BucketMove, RebalanceProgress
     from fluss.client.scanner import (
+        BadBatch,
         BatchScanner,
         ColumnRef,
         LogScanner,
@@ -63,6 +64,7 @@ __all__ = [
     "LATEST_OFFSET",
     "Acl",
     "AppendWriter",
+    "BadBatch",
     "BatchScanner",
     "BucketMove",
     "ChangeType",
@@ -127,6 +129,7 @@ _HOMES = {
     "fluss.client.descriptors": ("KvFormat", "LogFormat", "TableDescriptor"),
     "fluss.client.rebalancing": ("BucketMove", "RebalanceProgress"),
     "fluss.client.scanner": (
+        "BadBatch",
         "BatchScanner",
         "ColumnRef",
         "LogScanner",

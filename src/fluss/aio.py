@@ -23,7 +23,7 @@ from fluss.client.lookup import Lookuper, PrefixLookuper, TableLookup, TablePref
 from fluss.client.rebalancing import BucketMove, RebalanceProgress
 from fluss.client.scanner import AioBatchScanner as BatchScanner
 from fluss.client.scanner import AioLogScanner as LogScanner
-from fluss.client.scanner import ColumnRef, Predicate, RecordBatch, ScanRecord, ScanRecords, col
+from fluss.client.scanner import BadBatch, ColumnRef, Predicate, RecordBatch, ScanRecord, ScanRecords, col
 from fluss.client.schemas import Schema, SchemaInfo
 from fluss.client.table import BaseTable, BaseTableScan, TableAppend, check_bucket
 from fluss.client.table_info import TableInfo
@@ -51,6 +51,7 @@ __all__ = [
     "LATEST_OFFSET",
     "Acl",
     "AppendWriter",
+    "BadBatch",
     "BatchScanner",
     "BucketMove",
     "ChangeType",

@@ -125,7 +125,7 @@ def test_numbers_go_on_after_a_restart(server: RestartableServer, table_name: st
 
     async def insert(first: int) -> None:
         table = await connection.get_table(path)
-        writer = table.new_upsert().create_writer()
+        writer = table.new_upsert(columns=["key"]).create_writer()
         for key in range(first, first + rows):
             writer.upsert({"key": key})
         await writer.flush()

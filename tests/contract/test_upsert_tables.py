@@ -193,9 +193,13 @@ def test_auto_increment_columns_are_left_to_the_server(connection: FlussConnecti
             writer.upsert({"name": "c", "number": 1})
     with pytest.raises(FlussError, match="auto-increment"):
         table.new_upsert(columns=["name", "number"])
+    with pytest.raises(FlussError, match="auto-increment column 'number', so whole rows cannot be written"):
+        table.new_upsert().create_writer()
+    with table.new_upsert(columns=["name", "age"]).create_writer() as partial:
+        partial.upsert(("b", 4))
     rows = replay(read_changes(connection, table.table_path), ["name"])
     assert rows["a",] == {"name": "a", "number": 1, "age": 3}
-    assert rows["b",] == {"name": "b", "number": 2, "age": 2}
+    assert rows["b",] == {"name": "b", "number": 2, "age": 4}
 
 
 def test_the_same_in_aio(connection: FlussConnection, target: Target, table_name: str) -> None:

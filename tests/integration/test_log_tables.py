@@ -19,6 +19,7 @@ from fluss.model.types import IntType, StringType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.support.log_cluster import ARROW_SCHEMA, LogCluster, arrow_batch, arrow_rows, ids_of, path_of
+from tests.support.wire import WireClient
 
 
 @pytest.fixture(scope="module")
@@ -181,8 +182,10 @@ def test_filter_drops_whole_batches_and_tells_how_far(cluster: LogCluster) -> No
     found = filtered_fetch(cluster, table, 0, 24)
     assert ids_of(found.records) == list(range(20, 40))
     assert not found.HasField("filtered_end_offset")
-    # The newest batch stays in an answer given at once: bounded reads of pyfluss end only when they see it.
-    assert ids_of(filtered_fetch(cluster, table, 0, 100).records) == list(range(30, 40))
+    nothing = filtered_fetch(cluster, table, 0, 100)
+    assert nothing.HasField("records")
+    assert nothing.records == b""
+    assert nothing.filtered_end_offset == 40
     with cluster.another_client() as reader:
         waiting = reader.send(ApiKey.FETCH_LOG, filtered_request(table, 40, 24, min_bytes=1, max_wait_ms=10_000))
         reader.api_versions()  # behind the fetch on the same connection: it is waiting now
@@ -194,6 +197,33 @@ def test_filter_drops_whole_batches_and_tells_how_far(cluster: LogCluster) -> No
     # Batches without statistics cannot be judged and stay.
     cluster.tablet.produce(table, 0, arrow_batch([0]))
     assert ids_of(filtered_fetch(cluster, table, 40, 24).records) == [0]
+
+
+def filtered_ids(client: WireClient, table: int, offset: int) -> list[int]:
+    """What a connection gets with a filter that no row satisfies."""
+    answer = client.call(ApiKey.FETCH_LOG, filtered_request(table, offset, 1000)).tables_resp[0].buckets_resp[0]
+    return ids_of(answer.records)
+
+
+def test_a_connection_that_asked_for_the_end_gets_the_batch_before_it(cluster: LogCluster) -> None:
+    """A bounded read of pyfluss ends only when it sees a batch that reaches the offset it was told."""
+    table = cluster.create_table("bounded", {"table.statistics.columns": "*"})
+    for start in (0, 10, 20):
+        cluster.tablet.produce(table, 0, arrow_batch(range(start, start + 10), statistics_columns=(0,)))
+    with cluster.another_client() as bounded, cluster.another_client() as other:
+        earliest = pb.ListOffsetsRequest(table_id=table, follower_server_id=-1, offset_type=0, bucket_id=[0])
+        latest = pb.ListOffsetsRequest(table_id=table, follower_server_id=-1, offset_type=1, bucket_id=[0])
+        other.call(ApiKey.LIST_OFFSETS, earliest)
+        assert bounded.call(ApiKey.LIST_OFFSETS, latest).buckets_resp[0].offset == 30
+        cluster.tablet.produce(table, 0, arrow_batch(range(30, 40), statistics_columns=(0,)))
+        assert filtered_ids(bounded, table, 0) == list(range(20, 30))
+        assert filtered_ids(bounded, table, -2) == list(range(20, 30)), "another read of the same connection"
+        assert filtered_ids(bounded, table, 30) == []
+        assert filtered_ids(other, table, 0) == []
+        assert filtered_ids(other, table, 20) == []
+    with cluster.another_client() as again:
+        # It may go on with a bounded read whose connection was lost.
+        assert filtered_ids(again, table, 10) == list(range(30, 40))
 
 
 def test_filter_without_its_schema_fails_as_a_whole(cluster: LogCluster) -> None:

@@ -20,6 +20,7 @@ ONLY_IN_ALL = {
     "tests/spark/test_full_disk.py": "what a full disk refuses is in tests/recovery too, Spark only shows it",
     "tests/spark/test_connect.py": "a Connect server is another Java machine",
     "tests/spark/test_stream_kill.py": "test_kill_rounds.py kills the same server under the same kind of query",
+    "tests/compat/test_pyfluss_suite.py": "its polls that expect nothing take a minute",
     "tests/compat/test_rocksdb_files.py": "needs the jars of Apache Fluss",
     "tests/integration/test_kv_snapshot_peer.py": "needs the jars of Apache Fluss",
 }

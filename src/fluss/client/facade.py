@@ -239,13 +239,16 @@ class Database:
         where: Predicate | None = None,
         start_offset: int = EARLIEST_OFFSET,
         since: Any = None,
+        on_bad_batch: str = "error",
     ) -> pa.Table:
         """All rows of a log table up to now, as a pyarrow Table.
 
         `columns` by name, `where` a condition such as `col("id") >= 200`, `since` a time (milliseconds or an aware
-        datetime) to start from.
+        datetime) to start from. With `on_bad_batch="skip"`, batches that cannot be read are left out with a warning.
+
+        >>> db.scan("events", on_bad_batch="skip").to_pandas()
         """
-        with self._scanner(table, columns, where, start_offset, since) as scanner:
+        with self._scanner(table, columns, where, start_offset, since, on_bad_batch) as scanner:
             return scanner.to_arrow()
 
     def head(self, table: Table, limit: int = 10, columns: Sequence[str] | None = None) -> pa.Table:
@@ -272,12 +275,13 @@ class Database:
         where: Predicate | None = None,
         start_offset: int = EARLIEST_OFFSET,
         since: Any = None,
+        on_bad_batch: str = "error",
     ) -> Iterator[RecordBatch]:
         """Batches of a log table as they come, without end; stop iterating to stop reading.
 
         Partitions that come while it reads are found within a few seconds and read from their start.
         """
-        with self._scanner(table, columns, where, start_offset, since) as scanner:
+        with self._scanner(table, columns, where, start_offset, since, on_bad_batch) as scanner:
             watch = PartitionWatch(scanner._core)
             while True:
                 yield from scanner.poll_record_batch(FOLLOW_POLL_MS)
@@ -347,14 +351,20 @@ class Database:
         self._kept.forget(self._path(table))
 
     def _scanner(
-        self, table: Table, columns: Sequence[str] | None, where: Predicate | None, start_offset: int, since: Any
+        self,
+        table: Table,
+        columns: Sequence[str] | None,
+        where: Predicate | None,
+        start_offset: int,
+        since: Any,
+        on_bad_batch: str,
     ) -> Any:
         with import_lock:
             from fluss.client.scanner import LogScanner
             from fluss.client.table import TableScan
 
         opened = self._open(table)
-        scan: TableScan = opened.new_scan()
+        scan: TableScan = opened.new_scan().on_bad_batch(on_bad_batch)
         if columns is not None:
             scan = scan.project_by_name(columns)
         if where is not None:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 class ScanPlan:
     """`projection` is the list of column positions in the order the user wants them; None means all columns.
 
-    With `keep_stored`, large Arrow batches that need neither filter nor other columns come as `StoredBatch`.
+    With `keep_stored`, large Arrow batches that need neither filter nor other columns come as `StoredBatch`. With
+    `on_skipped`, batches that cannot be read are left out, and it is told of each (`scanner.bad_batches`).
     """
 
     projection: tuple[int, ...] | None = None
@@ -18,6 +19,7 @@ class ScanPlan:
     limit: int | None = None
     fixed_schema: bool = True
     keep_stored: bool = False
+    on_skipped: Any = None
 
 
 class Everything(NamedTuple):

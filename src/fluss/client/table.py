@@ -7,7 +7,7 @@ several times. Writers and scanners are imported when they are made: a program t
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +25,7 @@ from fluss.model import paths
 
 if TYPE_CHECKING:
     from fluss.client.lookup import TableLookup
-    from fluss.client.scanner import BatchScanner, LogScanner, Predicate
+    from fluss.client.scanner import BadBatch, BatchScanner, LogScanner, Predicate
     from fluss.client.table_upsert import TableUpsert
     from fluss.client.writer import AppendWriter
 
@@ -220,6 +220,21 @@ class BaseTableScan:
     def with_fixed_schema(self: S, fixed_schema: bool) -> S:
         """Whether batches of older schemas are brought to the table's current columns (default)."""
         return self._with(fixed_schema=bool(fixed_schema))
+
+    def on_bad_batch(self: S, on_bad_batch: str, callback: Callable[[BadBatch], None] | None = None) -> S:
+        """What happens at a batch that cannot be read, e.g. because another client wrote values out of range.
+
+        `"error"` (the default) raises code 14 with bucket and offsets, again with every poll. `"skip"` reads on behind
+        it: `callback` is told of every `BadBatch` that was left out, by the thread that polls; without one, each is a
+        warning in the log (`fluss.client.scanner`).
+
+        >>> skipped = []
+        >>> scanner = await table.new_scan().on_bad_batch("skip", skipped.append).create_log_scanner()
+        """
+        with import_lock:
+            from fluss.client.scanner.bad_batches import checked_rule
+
+        return self._with(on_skipped=checked_rule(on_bad_batch, callback))
 
     def _with(self: S, **changes: Any) -> S:
         return type(self)(self._session, self._table, replace(self._plan, **changes))

@@ -1,7 +1,8 @@
 """`TableUpsert`: the builder of upsert writers, which is also a writer itself.
 
 Documents of different releases write to `table.new_upsert()` directly or to `table.new_upsert().create_writer()`; both
-work. A builder becomes a writer of its own with its first write, and each `create_writer()` makes another one.
+work. A builder becomes a writer of its own with its first write, and each `create_writer()` makes another one. A writer
+of whole rows is refused where the server gives values, as in pyfluss; a builder that is written to leaves them out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from fluss.errors import FlussError
 
 class TableUpsert(UpsertWriter):
     """Builder for an `UpsertWriter`; made by `table.new_upsert()`."""
+
+    def __init__(self, session: Session, table: ClientTable, targets: tuple[int, ...] | None = None) -> None:
+        self._writes_whole_rows = targets is None
+        super().__init__(session, table, targets)
 
     def _check_columns(self) -> None:
         """Left to `create_writer()` or the first write, as in pyfluss: until then the columns can still be changed."""
@@ -40,7 +45,18 @@ class TableUpsert(UpsertWriter):
         return TableUpsert(self._session, self._table, targets)
 
     def create_writer(self) -> UpsertWriter:
-        """A writer that sends rows to the table."""
+        """A writer that sends rows to the table.
+
+        A table with an auto-increment column has no writer of whole rows: name the columns that you write.
+
+        >>> writer = table.new_upsert().partial_update_by_name(["name", "region"]).create_writer()
+        """
+        automatic = self._table.schema.auto_increment_column
+        if self._writes_whole_rows and automatic is not None:
+            raise FlussError(
+                f"table {self._table.path}: the server gives the values of auto-increment column {automatic!r}, "
+                "so whole rows cannot be written; name the other columns with partial_update_by_name([...])"
+            )
         return UpsertWriter(self._session, self._table, self._targets)
 
 

@@ -120,13 +120,18 @@ def encode_message(batch: pa.RecordBatch, compression: Compression) -> list[byte
 
 
 def decode_arrow_batch(
-    buffer: ReadableBuffer, arrow_schema: pa.Schema, position: int = 0, *, header: BatchHeader | None = None
+    buffer: ReadableBuffer,
+    arrow_schema: pa.Schema,
+    position: int = 0,
+    *,
+    header: BatchHeader | None = None,
+    validate: bool = True,
 ) -> tuple[pa.RecordBatch | None, bytes | None]:
     """Rows and change types of the batch at `position`; None for no rows, None for an append-only batch.
 
     `arrow_schema` is that of the batch's schema id (of the projected columns for a projected batch). The checksum is
     not looked at: projected batches have none that fits. Columns of an uncompressed batch may be views of `buffer`,
-    which must then stay as it is.
+    which must then stay as it is. `validate` off leaves it to the caller to look at the values before it uses them.
     """
     if header is None:
         header = read_header(buffer, position)
@@ -142,7 +147,7 @@ def decode_arrow_batch(
         start += header.record_count
     if header.record_count == 0:
         return None, change_types
-    return decode_message(view, start, end, arrow_schema, header.record_count), change_types
+    return decode_message(view, start, end, arrow_schema, header.record_count, validate=validate), change_types
 
 
 class _SchemaFacts(NamedTuple):
@@ -166,7 +171,7 @@ def _facts(arrow_schema: pa.Schema) -> _SchemaFacts:
 
 
 def decode_message(
-    view: memoryview, start: int, end: int, arrow_schema: pa.Schema, record_count: int
+    view: memoryview, start: int, end: int, arrow_schema: pa.Schema, record_count: int, *, validate: bool = True
 ) -> pa.RecordBatch:
     """The rows of the Arrow message at `start`."""
     facts = _facts(arrow_schema)
@@ -185,7 +190,8 @@ def decode_message(
         else:
             stream = pa.ipc.open_stream(b"".join((facts.stream_start, stored)), options=_ONE_THREAD)
             rows = stream.read_next_batch()
-        rows.validate(full=True)
+        if validate:
+            rows.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, StopIteration) as problem:
         raise CorruptBatch(f"Arrow message at {start} cannot be read: {problem}") from None
     return rows

@@ -136,8 +136,8 @@ def _check_literals(function: LeafFunction, literals: tuple[Any, ...], column: C
     if function in _TEXT_FUNCTIONS and column.data_type.root not in _TEXT_ROOTS:
         raise ValueError(f"{function.name} needs text, column {column.name!r} is {column.data_type}")
     if function in _LIST_FUNCTIONS:
-        if not literals:
-            raise ValueError(f"{function.name} without literals")
+        if not literals and function is LeafFunction.NOT_IN:
+            raise ValueError("NOT_IN without literals drops nothing")  # IN without literals matches nothing
     elif len(literals) != (0 if function in _NULL_FUNCTIONS else 1):
         raise ValueError(f"{function.name} with {len(literals)} literals")
 

@@ -70,6 +70,7 @@ class ServerConfig:
     rack: str | None
     log_flush: Literal["always", "interval", "os"]
     log_flush_interval_ms: int
+    log_validate: Literal["headers", "full"]
     log_segment_file_size: int
     log_index_interval_size: int
     log_retention_check_interval_ms: int

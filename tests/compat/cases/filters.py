@@ -52,7 +52,7 @@ async def batches_that_come(context: Context, path: Any, predicate: Any) -> set[
 async def check(context: Context, cases: list[tuple[Callable[[], Any], set[int]]]) -> None:
     """Each predicate lets exactly these batches through, and the newest one (all of them on the peer).
 
-    The newest batch always comes, because a bounded read of pyfluss ends only when it sees it.
+    The newest batch comes to a bounded read of pyfluss, which ends only when it sees it.
     """
     path = await four_batches(context)
     everything = set(range(BATCHES))

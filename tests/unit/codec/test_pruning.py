@@ -231,6 +231,12 @@ def test_literals(data_type: t.DataType, literal: dict[str, Any], value: Any) ->
     assert read_predicate(message, schema) == Leaf(F.EQUAL, 0, (value,))
 
 
+def test_in_an_empty_set_is_nothing() -> None:
+    nothing = read_predicate(_leaf(11), SCHEMA)
+    assert nothing == Leaf(F.IN, 0, ())
+    assert not keeps(nothing)
+
+
 def test_predicates_that_make_no_sense() -> None:
     one = pb.PbLiteralValue(literal_type=3, is_null=False, int_value=1)
     text = pb.PbLiteralValue(literal_type=8, is_null=False, string_value="x")
@@ -241,7 +247,7 @@ def test_predicates_that_make_no_sense() -> None:
         type=1, compound=pb.PbCompoundPredicate(function=0, children=[_leaf(0, one)] * p.MAX_PREDICATE_NODES)
     )
     for message in (
-        _leaf(13, one), _leaf(0), _leaf(0, one, one), _leaf(6, one), _leaf(11), _leaf(0, text), _leaf(8, one),
+        _leaf(13, one), _leaf(0), _leaf(0, one, one), _leaf(6, one), _leaf(12), _leaf(0, text), _leaf(8, one),
         _leaf(0, one, field_id=9), _leaf(0, pb.PbLiteralValue(literal_type=3, is_null=False)),
         _leaf(0, pb.PbLiteralValue(literal_type=99, is_null=False)), pb.PbPredicate(type=2),
         pb.PbPredicate(type=1, compound=pb.PbCompoundPredicate(function=0)),

@@ -47,7 +47,7 @@ class ScannerCore:
         self.session = session
         self.table = table
         self.decoder = BatchDecoder(table, plan)
-        self.queue = ReadyQueue(self._pump_soon)
+        self.queue = ReadyQueue(self._pump_soon, plan.on_skipped)
         self._fetcher = Fetcher(session.cluster, self.decoder, self.queue)
         self._subscriptions: dict[TableBucket, Subscription] = {}
         self._seen: set[TableBucket] = set()

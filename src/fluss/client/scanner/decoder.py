@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.bad_batches import BadBatch
 from fluss.client.scanner.filters import RowFilter
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.materialize import valid_mask
 from fluss.client.scanner.stored_batch import stored_batch
-from fluss.client.values import TableBucket
+from fluss.client.values import TableBucket, as_table_path
 from fluss.codec.arrow_batch import decode_arrow_batch
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.codec.log_batch import (
@@ -50,12 +51,13 @@ _ARROW_MARKER = b"\xff\xff\xff\xff"
 
 
 class Decoded(NamedTuple):
-    """A step of a bucket: rows to deliver (or none, or an error), and the offset behind them."""
+    """A step of a bucket: rows to deliver (or none, an error, or a batch that was left out), and the offset behind."""
 
     rows: LogRows | None
     next_offset: int
     size_bytes: int = 0
     error: FlussError | None = None
+    skipped: BadBatch | None = None
 
 
 class Walked(NamedTuple):
@@ -118,6 +120,7 @@ class BatchDecoder:
         self._format = (table.property(LOG_FORMAT) or ARROW_FORMAT).upper()
         self.row_filter = None if plan.predicate is None else RowFilter(plan.predicate, table.schema)
         self._keeps_stored = plan.keep_stored and self.row_filter is None
+        self.skips_bad_batches = plan.on_skipped is not None
         self.wire_positions = self._wire_positions()
         self.output_schema = _arrow_schema_of(self._target)
         self._schemas: dict[int, Schema] = {table.schema_id: table.schema}
@@ -184,8 +187,16 @@ class BatchDecoder:
             for start, header in iter_batches(view):
                 if header.next_offset <= position:
                     continue
-                rows = self._decode_batch(view, start, header, projected)
-                found = None if rows is None else self._selected(rows, header, position, bucket)
+                try:
+                    rows = self._decode_batch(view, start, header, projected)
+                    found = None if rows is None else self._selected(rows, header, position, bucket)
+                except CorruptBatch as error:
+                    bad = self._bad_batch(bucket, header, position, error)
+                    if not self.skips_bad_batches:
+                        raise bad.error from None
+                    at = max(at, header.next_offset)
+                    steps.append(Decoded(None, at, skipped=bad))
+                    continue
                 at = max(at, header.next_offset)
                 steps.append(Decoded(found, at, 0 if found is None else _size_bytes(found.rows)))
         except (CorruptBatch, FlussError) as error:
@@ -194,6 +205,15 @@ class BatchDecoder:
         if filtered_end is not None and filtered_end > at:
             steps.append(Decoded(None, filtered_end))
         return steps
+
+    def _bad_batch(self, bucket: TableBucket, header: BatchHeader, position: int, error: CorruptBatch) -> BadBatch:
+        first, last = max(header.base_offset, position), header.next_offset - 1
+        text = (
+            f"{bucket} of {self.table.path}: the batch of offsets {header.base_offset} to {last} cannot be read: "
+            f"{error}; on_bad_batch('skip') of a scan leaves such batches out, or begin to read at offset {last + 1}"
+        )
+        failure = FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
+        return BadBatch(as_table_path(self.table.path), bucket, first, last, failure)
 
     def _decode_batch(
         self, view: memoryview, start: int, header: BatchHeader, projected: bool

@@ -272,7 +272,10 @@ class Fetcher:
     def _bucket_failed(self, subscription: Subscription, code: int, message: str, projected: bool) -> None:
         error = FlussError(message or f"{subscription.bucket} of {self._path} cannot be read", code)
         self.last_trouble = error
-        reaction = bucket_reaction(code, projected=projected and self._decoder.wire_positions is not None)
+        projects = projected and self._decoder.wire_positions is not None
+        reaction = bucket_reaction(code, projected=projects)
+        if code == ErrorCode.CORRUPT_RECORD_EXCEPTION and projects and self._decoder.skips_bad_batches:
+            reaction = Reaction.WHOLE_ROWS  # a server cannot cut columns out of a bad batch; whole, it is skipped here
         if reaction is Reaction.RAISE:
             self._stage.fail(subscription, error)
         elif reaction is Reaction.WHOLE_ROWS:

@@ -112,6 +112,8 @@ class BaseBatchScanner:
         for step in self._decoder.decode(records, 0, self._bucket, projected=False):
             if step.error is not None:
                 raise step.error
+            if step.skipped is not None:
+                self._plan.on_skipped(step.skipped)
             if step.rows is not None:
                 found.append(step.rows)
         if not found:

@@ -8,8 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fluss.client.scanner.materialize import ScanRecord, change_type_list, column_values, row_maker
+from fluss.client.scanner.materialize import (
+    ScanRecord,
+    UnreadableRecord,
+    change_type_list,
+    column_values,
+    row_maker,
+)
 from fluss.client.values import ChangeType, TableBucket
+from fluss.errors import FlussError
 
 # Bounds the memory of rows that exist as Python objects while somebody iterates over a large batch.
 PAGE_ROWS = 1_024
@@ -86,7 +93,10 @@ class LogRows:
     def _page(self, start: int, stop: int) -> Iterator[ScanRecord]:
         part = self.rows if stop - start == len(self) else self.rows.slice(start, stop - start)
         plain, listed = row_maker(tuple(part.schema.names))
-        columns = [column_values(column) for column in part.columns]
+        try:
+            columns = [column_values(column) for column in part.columns]
+        except FlussError as error:
+            return self._around_unreadable(start, stop, error)
         if self.offsets is None and self.change_types is None:
             return plain(self.base_offset + start, self.timestamp, ChangeType.AppendOnly, columns)
         if self.offsets is None:
@@ -98,3 +108,15 @@ class LogRows:
         else:
             kinds = change_type_list(self.change_types[start:stop])
         return listed(offsets, self.timestamp, kinds, columns)
+
+    def _around_unreadable(self, start: int, stop: int, error: FlussError) -> Iterator[ScanRecord]:
+        """A page with values that Python cannot hold: halves of it, until such a row is alone. The others are shown."""
+        if stop - start > 1:
+            middle = (start + stop) // 2
+            return chain(self._page(start, middle), self._page(middle, stop))
+        kind = (
+            ChangeType.AppendOnly if self.change_types is None else change_type_list(self.change_types[start:stop])[0]
+        )
+        offset = self.offset_of(start)
+        failure = FlussError(f"offset {offset} of {self.bucket}: {error.message}", error.error_code)
+        return iter([UnreadableRecord(offset, self.timestamp, kind, failure)])

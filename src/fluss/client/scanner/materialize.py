@@ -65,6 +65,32 @@ class ScanRecord:
         return f"ScanRecord(offset={self.offset}, timestamp={self.timestamp}, change_type={kind}, row={self.row})"
 
 
+class UnreadableRecord(ScanRecord):
+    """A row with a value that Python cannot hold: a date before the year 1, say. Asking for its `row` raises why."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, offset: int, timestamp: int, change_type: ChangeType, error: FlussError) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+        self.change_type = change_type
+        self._error = error
+
+    @property
+    def row(self) -> dict[str, Any]:  # type: ignore[override]
+        """Raises what is wrong with it."""
+        raise self._error
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        kind = self.change_type.short_string()
+        return f"ScanRecord(offset={self.offset}, timestamp={self.timestamp}, change_type={kind}, {self._error})"
+
+
 # ---- columns ----
 
 

@@ -36,6 +36,7 @@ _OPPOSITES = {
     LeafFunction.IS_NULL: LeafFunction.IS_NOT_NULL,
     LeafFunction.IN: LeafFunction.NOT_IN,
 }
+_INT64 = range(-(2**63), 2**63)
 
 
 class Predicate:
@@ -78,6 +79,10 @@ class Comparison(Predicate):
     __slots__ = ("column", "function", "values")
 
     def __init__(self, function: LeafFunction, column: str, values: tuple[Any, ...] = ()) -> None:
+        if any(isinstance(value, int) and value not in _INT64 for value in values):
+            raise OverflowError(
+                f"filter: column {column!r}: an int of more than 64 bits; a DECIMAL column takes Decimal"
+            )
         self.function = function
         self.column = column
         self.values = values

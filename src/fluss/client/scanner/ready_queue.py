@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from fluss.client.scanner.bad_batches import BadBatch, OnSkipped, warn_of
 from fluss.client.scanner.decoder import Decoded
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.subscription import Subscription
@@ -33,11 +34,16 @@ _Entry = tuple["Subscription | None", Decoded]
 
 
 class ReadyQueue:
-    """Thread-safe. `on_room` is called outside of the lock when a producer waited for room, or an error was taken."""
+    """Thread-safe. `on_room` is called outside of the lock when a producer waited for room, or an error was taken.
 
-    def __init__(self, on_room: Callable[[], None]) -> None:
+    `on_skipped` is told of batches that were left out, by the consumer that comes to their place, when it has no rows
+    in its hands that an error of the callback could lose.
+    """
+
+    def __init__(self, on_room: Callable[[], None], on_skipped: OnSkipped | None = None) -> None:
         self.lock = threading.Lock()
         self._on_room = on_room
+        self._on_skipped = on_skipped or warn_of
         self._entries: deque[_Entry] = deque()
         self._waiters: list[Waiter] = []
         self._ready_bytes = 0
@@ -79,7 +85,17 @@ class ReadyQueue:
 
         With nothing to give, `waiter` is kept for the next producer.
         """
+        while True:
+            taken, skipped = self._take_up_to_skipped(limit_rows, waiter)
+            if skipped is None:
+                return taken
+            self._on_skipped(skipped)
+
+    def _take_up_to_skipped(
+        self, limit_rows: int | None, waiter: Waiter | None
+    ) -> tuple[list[LogRows], BadBatch | None]:
         taken: list[LogRows] = []
+        skipped: BadBatch | None = None
         rows_left = limit_rows
         error: FlussError | None = None
         failed: Subscription | None = None
@@ -97,6 +113,11 @@ class ReadyQueue:
                 if subscription is None or not subscription.active:
                     self._pop()
                     continue
+                if step.skipped is not None:
+                    if not taken:
+                        self._pop()
+                        subscription.position, skipped = step.next_offset, step.skipped
+                    break
                 rows = step.rows
                 if rows is not None and rows_left is not None and len(rows) > rows_left:
                     cut = rows.cut_at(rows_left)
@@ -111,11 +132,11 @@ class ReadyQueue:
                 if rows is not None:
                     taken.append(rows)
                     rows_left = None if rows_left is None else rows_left - len(rows)
-            if not taken and error is None and waiter is not None:
+            if not taken and error is None and skipped is None and waiter is not None:
                 self._waiters.append(waiter)
             room = self._room_was_made()
         self._go_on(room, error, failed)
-        return taken
+        return taken, skipped
 
     def _go_on(self, room: bool, error: FlussError | None, failed: Subscription | None) -> None:
         """After something was taken, outside of the lock: let fetching go on, and raise the error that was found."""
@@ -128,7 +149,15 @@ class ReadyQueue:
 
     def take_bounded(self, waiter: Waiter | None = None) -> list[LogRows]:
         """Like `take`, but nothing at or behind the `stop_offset` of its bucket: that stays in the queue."""
+        while True:
+            taken, skipped = self._take_bounded_up_to_skipped(waiter)
+            if skipped is None:
+                return taken
+            self._on_skipped(skipped)
+
+    def _take_bounded_up_to_skipped(self, waiter: Waiter | None) -> tuple[list[LogRows], BadBatch | None]:
         taken: list[LogRows] = []
+        skipped: BadBatch | None = None
         kept: list[_Entry] = []
         error: FlussError | None = None
         failed: Subscription | None = None
@@ -140,21 +169,26 @@ class ReadyQueue:
                         self._pop()
                         error, failed = step.error, subscription
                     break
+                if taken and step.skipped is not None:
+                    break  # what came before it first
                 self._pop()
                 if subscription is None or not subscription.active:
                     continue
                 if subscription.is_finished:
                     kept.append((subscription, step))
                     continue
+                if step.skipped is not None:
+                    subscription.position, skipped = step.next_offset, step.skipped
+                    break
                 self._take_before_stop(subscription, step, taken, kept)
             for entry in reversed(kept):
                 self._entries.appendleft(entry)
             # What is kept does not count until `recount`: it would block the buckets that are still to be read.
-            if not taken and error is None and waiter is not None:
+            if not taken and error is None and skipped is None and waiter is not None:
                 self._waiters.append(waiter)
             room = self._room_was_made()
         self._go_on(room, error, failed)
-        return taken
+        return taken, skipped
 
     def _take_before_stop(
         self, subscription: Subscription, step: Decoded, taken: list[LogRows], kept: list[_Entry]

@@ -56,7 +56,8 @@ class WriteBatch:
     """One batch between encoding and acknowledgement. All its pieces have the same encoder."""
 
     __slots__ = (
-        "attempts", "bucket", "data", "encoder", "in_doubt", "pieces", "queue", "resets", "sequence", "writer_id"
+        "attempts", "bucket", "corrupt_answers", "data", "encoder", "in_doubt", "pieces", "queue", "resets", "sequence",
+        "writer_id",
     )  # fmt: skip
 
     def __init__(self, queue: BucketQueue, data: bytes, pieces: list[Piece]) -> None:
@@ -69,6 +70,7 @@ class WriteBatch:
         self.sequence = NO_SEQUENCE
         self.attempts = 0
         self.resets = 0
+        self.corrupt_answers = 0
         self.in_doubt = False
 
 

@@ -1,5 +1,8 @@
 """What to do about the answer to a batch: a pure function, so that every rule can be tested on its own.
 
+A batch that the server finds damaged (14) goes out three times, since a bit may have flipped on the way; the same bytes
+refused three times are bad themselves. They were not written, so those behind them move up.
+
 The rules are those of both reference clients, with two differences about a batch that the server refuses although it is
 the next one (code 31 for exactly the next sequence, or 33). If no earlier attempt of it ended in doubt, the server does
 not know the writer any more: the batch was not written and is sent again under a new writer id instead of being lost.
@@ -21,6 +24,7 @@ STALE_METADATA_CODES = frozenset({1, 12, 21, 36, 44})
 # Nobody knows whether the server wrote the batch.
 DOUBTFUL_CODES = frozenset({1, 3, 10, 25, 26, 28})
 MAX_WRITER_RESETS_PER_BATCH = 3
+MAX_CORRUPT_ANSWERS_PER_BATCH = 3
 
 
 class Reaction(Enum):
@@ -48,10 +52,11 @@ def react(
     attempts: int,
     retries: int,
     resets: int,
+    corrupt_answers: int,
 ) -> Reaction:
     """`sequence` of the batch and the highest acknowledged one of its bucket (-1: none); `in_doubt` if an earlier
     attempt may have been written; `is_last` if none behind it was sent; `attempts` so far, this one counted;
-    `resets` counts the reactions RESET and ASK_LATER to it so far."""
+    `resets` counts the reactions RESET and ASK_LATER to it so far, `corrupt_answers` its answers 14, this one too."""
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_EXCEPTION):
         return Reaction.DONE
     out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
@@ -63,6 +68,8 @@ def react(
         if resets >= MAX_WRITER_RESETS_PER_BATCH or (in_doubt and (is_last or not out_of_order)):
             return Reaction.FAIL_AND_RESET
         return Reaction.ASK_LATER if in_doubt else Reaction.RESET
+    if code == ErrorCode.CORRUPT_RECORD_EXCEPTION and corrupt_answers >= MAX_CORRUPT_ANSWERS_PER_BATCH:
+        return Reaction.FAIL_AND_RESET if in_doubt else Reaction.FAIL
     if code in RETRIED_CODES and attempts <= retries:
         return Reaction.RETRY
     # What the server did with a batch in doubt is unknown, so the numbers behind it are too.

@@ -267,6 +267,7 @@ class Sender:
         """Do what the rules say about one result."""
         queue = batch.queue
         code = 0 if error is None else error.error_code
+        batch.corrupt_answers += code == ErrorCode.CORRUPT_RECORD_EXCEPTION
         reaction = react(
             code,
             batch.sequence,
@@ -277,6 +278,7 @@ class Sender:
             attempts=batch.attempts,
             retries=self.config.writer_retries,
             resets=batch.resets,
+            corrupt_answers=batch.corrupt_answers,
         )
         if reaction is Reaction.DONE:
             queue.done(batch)

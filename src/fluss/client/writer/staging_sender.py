@@ -15,7 +15,7 @@ from fluss.client.cluster import Cluster
 from fluss.client.rpc import RpcConnection
 from fluss.client.writer.bucket_queue import SEQUENCE_MASK, BucketQueue, WriteBatch
 from fluss.client.writer.preparation import WriterIds
-from fluss.client.writer.reactions import RETRIED_CODES, STALE_METADATA_CODES, Reaction
+from fluss.client.writer.reactions import MAX_CORRUPT_ANSWERS_PER_BATCH, RETRIED_CODES, STALE_METADATA_CODES, Reaction
 from fluss.client.writer.sender import Sender
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
@@ -114,4 +114,6 @@ def stage_reaction(code: int, sequence: int, acknowledged: int, attempts: int, r
         return Reaction.DONE  # only the answer was lost: one behind it is there
     if out_of_order and sequence != acknowledged + 1:
         return Reaction.RETRY  # one before it has not arrived
+    if code == ErrorCode.CORRUPT_RECORD_EXCEPTION:
+        retries = min(retries, MAX_CORRUPT_ANSWERS_PER_BATCH - 1)  # later the same bytes will be refused too
     return Reaction.RETRY if code in RETRIED_CODES and attempts <= retries else Reaction.FAIL

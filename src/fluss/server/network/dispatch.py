@@ -153,6 +153,7 @@ class Dispatcher:
             listener.is_internal,
             connection.client_host,
             connection.answers,
+            connection,
         )
 
     def _serve_other(

@@ -43,7 +43,10 @@ class AnswerAccount(Protocol):
 
 
 class RequestContext:
-    """Who asks for what, through which listener. One per request, read-only for handlers."""
+    """Who asks for what, through which listener. One per request, read-only for handlers.
+
+    `connection` is the same object for all requests of a connection, and can be referred to weakly.
+    """
 
     __slots__ = (
         "_answers",
@@ -52,6 +55,7 @@ class RequestContext:
         "api_key",
         "api_version",
         "client_host",
+        "connection",
         "is_internal",
         "listener",
         "principal_name",
@@ -70,6 +74,7 @@ class RequestContext:
         is_internal: bool = False,
         client_host: str = "127.0.0.1",
         answers: AnswerAccount | None = None,
+        connection: object | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -79,6 +84,7 @@ class RequestContext:
         self.principal_type = principal_type
         self.is_internal = is_internal
         self.client_host = client_host
+        self.connection = connection
         self.answer_bytes = 0
         self._answers = answers
         self._uncounted_bytes = 0

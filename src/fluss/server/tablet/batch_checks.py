@@ -3,7 +3,8 @@
 A batch with a right checksum may still be one that nobody can read: of a schema that the table does not have, or with
 an Arrow message of another number of rows or columns, or with buffers outside of its body. Stored, it would stop every
 reader of the bucket at its offset for ever. What can be told from headers and numbers is checked here, before the batch
-gets an offset; values are not looked at, and no byte of them is touched.
+gets an offset; values are not looked at, and no byte of them is touched. With `log.validate` = `full` they are: each
+batch is decoded, which costs about what reading it costs, in the loop thread.
 
 Walking through Arrow's metadata costs more than the append itself. But messages of one schema from one kind of client
 differ in a few numbers only, at the same places: the rest, their *form*, is the same bytes. So the first message is
@@ -16,10 +17,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
+from fluss.codec.arrow_batch import decode_arrow_batch
 from fluss.codec.arrow_message import MESSAGE_PREFIX_BYTES, MessageMetadata, read_message
 from fluss.codec.arrow_types import WireLayout, schema_wire_layout, to_arrow_schema
 from fluss.codec.log_batch import BatchHeader, CorruptBatch
+from fluss.codec.row_columns import RowFormat
+from fluss.codec.row_log_batch import decode_row_batch
+from fluss.codec.value_faults import check_values
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.properties import LOG_FORMAT
 from fluss.server.catalog import TableEntry
 
 # Of a record in the row formats: its length, then at least the byte with its change type.
@@ -91,6 +97,9 @@ class _Form:
 class BatchChecks:
     """Knows the last form of each schema of a table that was met; they are kept with the table's entry."""
 
+    def __init__(self, *, full: bool = False) -> None:
+        self._full = full
+
     def check(
         self, entry: TableEntry, is_arrow: bool, records: memoryview, batches: Sequence[tuple[int, BatchHeader]]
     ) -> None:
@@ -110,6 +119,8 @@ class BatchChecks:
                     self._check_arrow(entry, records, position, header)
                 elif header.record_count * MIN_ROW_RECORD_BYTES > header.size - header.records_start:
                     raise CorruptBatch(f"{header.record_count} rows in {header.size - header.records_start} bytes")
+                if self._full:
+                    _check_values(entry, is_arrow, records, position, header)
             except CorruptBatch as error:
                 text = f"a batch for {entry.path} cannot be read by anybody and was not stored: {error}"
                 raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
@@ -133,6 +144,17 @@ class BatchChecks:
         form = _Form(message, bytes(records[start : start + MESSAGE_PREFIX_BYTES]))
         form.check(bytes(records[start : message.body_start]), count, end - message.body_start)
         forms[header.schema_id] = form
+
+
+def _check_values(entry: TableEntry, is_arrow: bool, records: memoryview, position: int, header: BatchHeader) -> None:
+    """CorruptBatch with column and row of a value that its column cannot hold."""
+    schema = entry.schemas[header.schema_id]
+    if is_arrow:
+        rows, _ = decode_arrow_batch(records, to_arrow_schema(schema), position, header=header, validate=False)
+    else:
+        rows, _ = decode_row_batch(records, schema, RowFormat[str(entry.property(LOG_FORMAT))], position, header=header)
+    if rows is not None:
+        check_values(rows)
 
 
 def _check_layout(message: MessageMetadata, layout: WireLayout, record_count: int) -> None:

@@ -24,6 +24,7 @@ from fluss.server.tablet.fetch_reader import FetchAnswer, look, must_wait
 from fluss.server.tablet.fetch_request import CLIENT_FOLLOWER_ID, FetchPlan, TableFetch, table_fetch
 from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.projection_cache import ProjectionCache
+from fluss.server.tablet.read_stops import ReadStops
 
 
 class WaitingFetch:
@@ -45,7 +46,7 @@ class WaitingFetch:
         """More may be there: look, and answer if it is enough."""
         if self._cannot_be_enough():
             return
-        answer = look(self._plan, has_waited=True)
+        answer = look(self._plan)
         if must_wait(self._plan, answer):
             self._note_look(answer)
         else:
@@ -75,7 +76,7 @@ class WaitingFetch:
     def answer(self) -> None:
         """Time is over: answer with what is there."""
         if not self.future.done():
-            self._finish(look(self._plan, has_waited=True).pieces())
+            self._finish(look(self._plan).pieces())
 
     def _finish(self, reply: Reply) -> None:
         # Leave first: the same step may wake this fetch again through another bucket.
@@ -92,9 +93,10 @@ class WaitingFetch:
 class FetchApi:
     """Handler of FETCH_LOG."""
 
-    def __init__(self, registry: BucketRegistry, access: TableAccess) -> None:
+    def __init__(self, registry: BucketRegistry, access: TableAccess, stops: ReadStops) -> None:
         self._registry = registry
         self._access = access
+        self._stops = stops
         self._projections = ProjectionCache()
         registry.dropped_listeners.append(self._projections.forget)
 
@@ -102,7 +104,8 @@ class FetchApi:
         """Answer now, or return what will be the answer."""
         self._registry.follow_catalog()
         seen: set[TableBucket] = set()
-        plan = FetchPlan(request, [self._resolve(context, table, seen) for table in request.tables_req])
+        tables = [self._resolve(context, table, seen) for table in request.tables_req]
+        plan = FetchPlan(request, tables, self._stops.of(context))
         if request.follower_server_id != CLIENT_FOLLOWER_ID:
             _refuse_follower(plan, request.follower_server_id)
         opening = [

@@ -16,6 +16,7 @@ from fluss.server.catalog import TableEntry
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.tablet.batch_selection import MIN_BUDGET_BYTES, Keep, Selection, select_batches
 from fluss.server.tablet.fetch_request import EARLIEST_OFFSET, QUIET_ERROR_CODES, BucketFetch, FetchPlan, TableFetch
+from fluss.server.tablet.read_stops import NO_STOP
 from fluss.server.tablet.remote_log import RemoteLog
 from fluss.server.tablet.remote_manifest import RemoteSegment
 from fluss.server.tablet.remote_plan import segments_from
@@ -28,13 +29,12 @@ class FetchAnswer:
     """What one look found.
 
     `found_bytes` counts stored bytes (before projection and filter), which is what a long poll compares with its
-    `min_bytes`. `is_final` says that waiting cannot improve the answer, `has_waited` that the look follows a long poll.
+    `min_bytes`. `is_final` says that waiting cannot improve the answer.
     """
 
-    __slots__ = ("found_bytes", "has_loud_error", "has_waited", "is_final", "local_buckets", "tables")
+    __slots__ = ("found_bytes", "has_loud_error", "is_final", "local_buckets", "tables")
 
-    def __init__(self, *, has_waited: bool = False) -> None:
-        self.has_waited = has_waited
+    def __init__(self) -> None:
         self.tables: list[tuple[int, list[BucketRecords]]] = []
         self.found_bytes = 0
         self.local_buckets = 0
@@ -63,9 +63,9 @@ def earliest_offset(log: BucketLog, remote: RemoteLog) -> int:
     return log.local_start_offset if remote_start is None else min(remote_start, log.local_start_offset)
 
 
-def look(plan: FetchPlan, *, has_waited: bool = False) -> FetchAnswer:
-    """Read what is there for every bucket of the plan; `has_waited` after a long poll."""
-    answer = FetchAnswer(has_waited=has_waited)
+def look(plan: FetchPlan) -> FetchAnswer:
+    """Read what is there for every bucket of the plan."""
+    answer = FetchAnswer()
     remaining = plan.max_bytes
     is_first = True
     for table in plan.tables:
@@ -113,6 +113,9 @@ def _read_bucket(
     message = _message(item)
     message.high_watermark = high_watermark
     message.log_start_offset = 0
+    stop = NO_STOP
+    if table.batch_filter is not None:  # also where nothing is to be read yet: what comes later is behind its stop
+        stop = plan.stops.stop(item.bucket, offset, earliest_offset(log, remote), high_watermark)
     budget = min(remaining, item.max_bytes)
     if offset >= high_watermark or (budget < MIN_BUDGET_BYTES and not is_first):
         return BucketRecords(message, []), 0
@@ -123,11 +126,7 @@ def _read_bucket(
         # Behind the end of an older segment no append will ever add to what was found.
         answer.is_final = answer.is_final or found.segment_base_offset != log.segments[-1].base_offset
         return BucketRecords(message, [found.view] if size else []), size
-    # A bounded read of pyfluss ends only when it sees a batch that reaches the latest offset: without one it polls for
-    # ever. So an answer given at once keeps the newest batch whatever the filter says, which filters are free to do. A
-    # reader that waits at the end is no such read, and is spared the batches that it does not want.
-    keep_from = None if answer.has_waited else high_watermark
-    selection = _select(log, table, offset, high_watermark, budget, is_first, keep_from)
+    selection = _select(log, table, offset, high_watermark, budget, is_first, stop)
     answer.found_bytes += selection.scanned_bytes
     answer.is_final = answer.is_final or selection.budget_reached or selection.scanned_end < high_watermark
     if selection.filtered_end_offset is not None and table.batch_filter is not None:
@@ -143,12 +142,12 @@ def _select(
     high_watermark: int,
     budget: int,
     is_first: bool,
-    keep_from: int | None,
+    stop: int,
 ) -> Selection:
     """Whole batches from `offset` on; goes over segment ends only while a filter drops everything."""
     assert table.entry is not None
     project = table.projection.project if table.projection is not None else None
-    keep = None if table.batch_filter is None else _keep(table.batch_filter, table.entry, keep_from)
+    keep = None if table.batch_filter is None else _keep(table.batch_filter, table.entry, stop)
     selection = Selection()
     for _ in range(MAX_FILTERED_SEGMENTS):
         select_batches(selection, log.read_batches(offset), budget, first_whole=is_first, project=project, keep=keep)
@@ -159,11 +158,11 @@ def _select(
     return selection
 
 
-def _keep(batch_filter: BatchFilter, entry: TableEntry, keep_from: int | None) -> Keep:
-    """Whether a batch may match the filter; the batch that reaches `keep_from` stays in any case."""
+def _keep(batch_filter: BatchFilter, entry: TableEntry, stop: int) -> Keep:
+    """Whether a batch may match the filter; the one that holds the last offset before `stop` stays in any case."""
 
     def keep(buffer: ReadableBuffer, position: int, header: BatchHeader) -> bool:
-        if keep_from is not None and header.next_offset >= keep_from:
+        if header.base_offset < stop <= header.next_offset:
             return True
         schema = entry.schemas.get(header.schema_id)
         return schema is None or batch_filter.keeps(buffer, position, header, schema)

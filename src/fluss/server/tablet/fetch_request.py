@@ -16,6 +16,7 @@ from fluss.server.catalog import TableEntry
 from fluss.server.tablet.asked_buckets import bucket_of
 from fluss.server.tablet.local_bucket import LocalBucket
 from fluss.server.tablet.projection_cache import ARROW_FORMAT, ProjectionCache, TableProjection
+from fluss.server.tablet.read_stops import ConnectionStops
 
 EARLIEST_OFFSET = -2
 CLIENT_FOLLOWER_ID = -1
@@ -64,12 +65,13 @@ class TableFetch:
 
 
 class FetchPlan:
-    """A whole fetch. `max_wait_ms` is 0 when it must be answered at once."""
+    """A whole fetch. `max_wait_ms` is 0 when it must be answered at once; `stops` are those of its connection."""
 
-    __slots__ = ("has_filter", "max_bytes", "max_wait_ms", "min_bytes", "remote_first", "tables")
+    __slots__ = ("has_filter", "max_bytes", "max_wait_ms", "min_bytes", "remote_first", "stops", "tables")
 
-    def __init__(self, request: pb.FetchLogRequest, tables: list[TableFetch]) -> None:
+    def __init__(self, request: pb.FetchLogRequest, tables: list[TableFetch], stops: ConnectionStops) -> None:
         self.tables = tables
+        self.stops = stops
         self.has_filter = any(table.batch_filter is not None for table in tables)
         self.max_bytes = request.max_bytes
         self.remote_first = request.read_preference == REMOTE_FIRST

@@ -17,6 +17,7 @@ from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.fetch_reader import earliest_offset
 from fluss.server.tablet.fetch_request import CLIENT_FOLLOWER_ID
 from fluss.server.tablet.local_bucket import LocalBucket
+from fluss.server.tablet.read_stops import ReadStops
 from fluss.server.tablet.remote_log import RemoteLog
 
 EARLIEST = 0
@@ -76,10 +77,13 @@ def row_count(local: LocalBucket) -> int:
 class OffsetsApi:
     """Handlers of LIST_OFFSETS and GET_TABLE_STATS."""
 
-    def __init__(self, registry: BucketRegistry, access: TableAccess, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, registry: BucketRegistry, access: TableAccess, clock: Callable[[], int], stops: ReadStops
+    ) -> None:
         self._registry = registry
         self._access = access
         self._clock = clock
+        self._stops = stops
 
     def list_offsets(self, context: RequestContext, request: pb.ListOffsetsRequest) -> Reply | Awaitable[Reply]:
         """One entry per asked bucket, each once; a question that makes no sense fails as a whole."""
@@ -92,12 +96,16 @@ class OffsetsApi:
         named = (TableBucket(request.table_id, partition_id, bucket_id) for bucket_id in request.bucket_id)
         buckets = asked_buckets(self._registry, request.table_id, named)
 
+        stops = self._stops.of(context)
+
         def answer() -> Reply:
             response = pb.ListOffsetsResponse()
             for bucket in buckets:
                 result = response.buckets_resp.add(bucket_id=bucket.bucket_id)
                 try:
                     result.offset = list_offset(self._registry.find(bucket), request, self._clock())
+                    if request.offset_type != EARLIEST:
+                        stops.raise_to(bucket, result.offset)
                 except FlussError as error:
                     result.error_code, result.error_message = error.error_code, error.message
             return response

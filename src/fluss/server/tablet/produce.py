@@ -24,11 +24,16 @@ class ProduceApi(WriteApi):
     result_field = "base_offset"
 
     def __init__(
-        self, registry: BucketRegistry, access: TableAccess, committer: Committer, clock: Callable[[], int]
+        self,
+        registry: BucketRegistry,
+        access: TableAccess,
+        committer: Committer,
+        clock: Callable[[], int],
+        checks: BatchChecks,
     ) -> None:
         super().__init__(registry, access, committer, clock)
         self._formats = LogFormats()
-        self._checks = BatchChecks()
+        self._checks = checks
 
     def produce_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
         """Append everything that can be; the answer comes when all results are there."""

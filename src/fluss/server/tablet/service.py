@@ -21,6 +21,7 @@ from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES, LogOptions
 from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.batch_checks import BatchChecks
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.closing import ClosingBuckets
 from fluss.server.tablet.fetch import FetchApi
@@ -36,6 +37,7 @@ from fluss.server.tablet.limit_scan import LimitScanApi
 from fluss.server.tablet.maintenance import Maintenance
 from fluss.server.tablet.offsets import OffsetsApi
 from fluss.server.tablet.produce import ProduceApi
+from fluss.server.tablet.read_stops import ReadStops
 from fluss.server.tablet.remote_store import RemoteStore
 from fluss.server.tablet.staging.service import StagingService
 from fluss.server.tablet.writers import WritersApi
@@ -158,23 +160,25 @@ class TabletService:
     ) -> Mapping[int, Handler]:
         shared = SharedApis(self._config, self._catalog, self._topology, self._clock)
         access = TableAccess(shared.environment.authorizer)
-        offsets = OffsetsApi(registry, access, self._clock)
+        stops = ReadStops()
+        checks = BatchChecks(full=self._config.log_validate == "full")
+        offsets = OffsetsApi(registry, access, self._clock, stops)
         kv_reads = KvReads(registry, access)
         scans = ScanKvApi(kv_reads, self._clock, scan_limits(self._config))
         handlers: Mapping[int, Handler] = {
-            ApiKey.PRODUCE_LOG: ProduceApi(registry, access, committer, self._clock).produce_log,
+            ApiKey.PRODUCE_LOG: ProduceApi(registry, access, committer, self._clock, checks).produce_log,
             ApiKey.PUT_KV: PutApi(registry, access, committer, self._clock, kv_writer).put_kv,
             ApiKey.LOOKUP: LookupApi(kv_reads, MissingRows(kv_writer, committer)).lookup,
             ApiKey.PREFIX_LOOKUP: PrefixLookupApi(kv_reads).prefix_lookup,
             ApiKey.SCAN_KV: scans.scan_kv,
             ApiKey.SCAN_KV_RANGE: scans.scan_kv_range,
             ApiKey.SPLIT_KV: SplitKvApi(kv_reads).split_kv,
-            ApiKey.FETCH_LOG: FetchApi(registry, access).fetch_log,
+            ApiKey.FETCH_LOG: FetchApi(registry, access, stops).fetch_log,
             ApiKey.LIST_OFFSETS: offsets.list_offsets,
             ApiKey.GET_TABLE_STATS: offsets.table_stats,
             ApiKey.LIMIT_SCAN: LimitScanApi(registry, access).limit_scan,
             ApiKey.INIT_WRITER: WritersApi(registry, access, self._catalog.store).init_writer,
-            **staging.handlers(access, shared.environment.authorizer),
+            **staging.handlers(access, shared.environment.authorizer, checks),
         }
         return {**shared.apis(), **guarded(shared.environment, handlers)}
 

@@ -28,7 +28,7 @@ def upsert(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
 def upsert_writer(plan: WritePlan, opened: OpenTable) -> UpsertWriter:
     """The client's writer for the columns of the plan."""
     is_partial = plan.options.columns is not None
-    return opened.table.new_upsert(plan.target.names if is_partial else None).create_writer()
+    return opened.table.new_upsert(plan.target.names if is_partial else None)
 
 
 def changes_of(plan: WritePlan, converter: RowConverter, batch: pa.RecordBatch) -> Changes:

@@ -13,6 +13,7 @@ import pytest
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner import decode_stage, fetcher, ready_queue
+from fluss.client.scanner.bad_batches import BadBatch
 from fluss.client.scanner.decoder import BatchDecoder, Decoded
 from fluss.client.scanner.fetcher import Fetcher
 from fluss.client.scanner.ready_queue import ReadyQueue
@@ -117,7 +118,7 @@ class Scan:
     def __init__(self, cluster: ScriptedCluster, *buckets: int, **plan: Any) -> None:
         self.cluster = cluster
         self._loop = asyncio.get_running_loop()
-        self.queue = ReadyQueue(self._pump_soon)
+        self.queue = ReadyQueue(self._pump_soon, plan.get("on_skipped"))
         self.fetcher = Fetcher(cluster, BatchDecoder(TABLE, ScanPlan(**plan)), self.queue)  # type: ignore[arg-type]
         self.subscriptions = {bucket: Subscription(TableBucket(5, bucket), 0) for bucket in buckets}
         self.fetcher.add(self.subscriptions.values())
@@ -233,6 +234,21 @@ def test_rows_that_cannot_be_projected_are_fetched_whole() -> None:
         await eventually(lambda: len(cluster.requests) == 3, "the third fetch")
         pushed = [request.tables_req[0].projection_pushdown_enabled for request in cluster.requests]
         assert pushed == [True, False, True]  # back to columns: these rows have them
+        await scan.fetcher.close()
+
+    run(body)
+
+
+def test_a_bad_batch_that_a_server_cannot_project_is_fetched_whole_to_be_skipped() -> None:
+    async def body() -> None:
+        damaged = bytearray(records(0, 2))
+        damaged[-1] ^= 1
+        skipped: list[BadBatch] = []
+        cluster = ScriptedCluster(answer(b0={"error_code": 14}), answer(b0=memoryview(damaged + records(2, 1))))
+        scan = Scan(cluster, 0, projection=(0,), on_skipped=skipped.append)
+        assert await scan.ids(1) == [2]
+        assert [request.tables_req[0].projection_pushdown_enabled for request in cluster.requests[:2]] == [True, False]
+        assert [(bad.first_offset, bad.last_offset) for bad in skipped] == [(0, 1)]
         await scan.fetcher.close()
 
     run(body)

@@ -190,6 +190,16 @@ def test_parts_that_cannot_be_told() -> None:
     assert RowFilter(col("id").is_in([]), SIMPLE).pushed is None
 
 
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**70])
+def test_integers_beyond_64_bits_overflow(value: int) -> None:
+    """As in pyfluss, which has no such literal."""
+    with pytest.raises(OverflowError, match="64 bits"):
+        _ = col("id") > value
+    with pytest.raises(OverflowError, match="64 bits"):
+        col("id").is_in([1, value])
+    assert repr(col("id") >= 2**63 - 1) == f"(col('id') >= {2**63 - 1})"
+
+
 @pytest.mark.parametrize(
     ("predicate", "text"),
     [

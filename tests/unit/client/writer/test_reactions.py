@@ -18,10 +18,11 @@ def reaction(
     attempts: int = 1,
     retries: int = 10,
     resets: int = 0,
+    corrupt_answers: int = 1,
 ) -> Reaction:
     return react(
         code, sequence, acknowledged, idempotent=idempotent, in_doubt=in_doubt, is_last=is_last, attempts=attempts,
-        retries=retries, resets=resets,
+        retries=retries, resets=resets, corrupt_answers=corrupt_answers,
     )  # fmt: skip
 
 
@@ -42,6 +43,14 @@ def test_passing_troubles_are_retried_until_retries_end(code: int) -> None:
     assert reaction(code, attempts=10) is Reaction.RETRY
     assert reaction(code, attempts=11) is Reaction.FAIL_AND_RESET
     assert reaction(code, sequence=3, idempotent=False) is Reaction.RETRY
+
+
+def test_the_same_bytes_are_refused_as_damaged_three_times() -> None:
+    assert reaction(14, corrupt_answers=2, attempts=9) is Reaction.RETRY
+    assert reaction(14, corrupt_answers=3) is Reaction.FAIL
+    assert reaction(14, corrupt_answers=3, in_doubt=True) is Reaction.FAIL_AND_RESET
+    assert reaction(14, corrupt_answers=2, attempts=11) is Reaction.FAIL_AND_RESET
+    assert reaction(25, corrupt_answers=3) is Reaction.RETRY
 
 
 def test_out_of_order() -> None:

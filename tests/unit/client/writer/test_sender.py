@@ -309,6 +309,27 @@ def test_retries_end() -> None:
     run(body, **{"writer.retries": "2"})
 
 
+def test_a_batch_that_is_bad_itself_fails_and_those_behind_it_go_on() -> None:
+    async def body(cluster: FakeCluster, sender: Sender) -> None:
+        flipped = write(sender)
+        for code in (14, 14, 0):
+            (await cluster.next()).answer(code)
+        await settled(flipped)
+        bad, later = write(sender), write(sender)
+        for _ in range(3):
+            refused, behind = await cluster.next(), await cluster.next()
+            assert refused.numbers == [(0, 100, 1)]
+            refused.answer(ErrorCode.CORRUPT_RECORD_EXCEPTION)
+            behind.answer(31)
+        (moved_up := await cluster.next()).answer()
+        assert moved_up.numbers == [(0, 100, 1)]
+        await settled(later)
+        with pytest.raises(FlussError, match="scripted 14"):
+            await settled(bad)
+
+    run(body)
+
+
 def test_without_idempotence_nothing_is_numbered() -> None:
     async def body(cluster: FakeCluster, sender: Sender) -> None:
         chunk = write(sender)

@@ -34,3 +34,9 @@ def test_reactions(code: int, sequence: int, acknowledged: int, reaction: Reacti
 def test_retries_end() -> None:
     for code in RETRIED_CODES:
         assert stage_reaction(code, 0, -1, attempts=6, retries=5) is Reaction.FAIL
+
+
+def test_the_same_bytes_are_refused_as_damaged_three_times() -> None:
+    assert stage_reaction(14, 0, -1, attempts=2, retries=5) is Reaction.RETRY
+    assert stage_reaction(14, 0, -1, attempts=3, retries=5) is Reaction.FAIL
+    assert stage_reaction(25, 0, -1, attempts=3, retries=5) is Reaction.RETRY

@@ -15,6 +15,7 @@ from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES
 from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.batch_checks import BatchChecks
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.staging.applier import StagedApplier
 from fluss.server.tablet.staging.cleaning import StagedCleaning
@@ -57,12 +58,13 @@ class StagingService:
         self.applier = StagedApplier(registry, catalog, self.workers, committer, server_id, tablet_count, clock)
         self.cleaning = StagedCleaning(registry, catalog, self.workers, self.applier, clock)
 
-    def handlers(self, access: TableAccess, authorizer: Authorizer) -> Mapping[int, Handler]:
+    def handlers(self, access: TableAccess, authorizer: Authorizer, checks: BatchChecks) -> Mapping[int, Handler]:
         """By API key."""
         registry, catalog, workers = self._registry, self._catalog, self.workers
+        stages = StageApi(registry, access, workers, self._clock, catalog, authorizer, checks)
         commits = StagedCommitApis(registry, catalog, workers, self.applier, self.cleaning, authorizer)
         return {
-            ApiKey.STAGE_LOG: StageApi(registry, access, workers, self._clock, catalog, authorizer).stage_log,
+            ApiKey.STAGE_LOG: stages.stage_log,
             ApiKey.PREPARE_STAGED: commits.prepare_staged,
             ApiKey.APPLY_STAGED: commits.apply_staged,
             ApiKey.ABORT_STAGED: commits.abort_staged,

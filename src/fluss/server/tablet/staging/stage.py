@@ -47,13 +47,14 @@ class StageApi(WriteApi):
         clock: Callable[[], int],
         catalog: Catalog,
         authorizer: Authorizer,
+        checks: BatchChecks,
     ) -> None:
         super().__init__(registry, access, workers, clock)
         self._workers = workers
         self._catalog = catalog
         self._authorizer = authorizer
         self._formats = LogFormats()
-        self._checks = BatchChecks()
+        self._checks = checks
 
     def stage_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
         """Stage everything that can be; the answer comes when all results are there."""

@@ -1,0 +1,163 @@
+"""Batches that were stored although they cannot be read: scans name them, and go past them when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import fluss
+import fluss.aio
+from fluss.errors import ErrorCode, FlussError
+from tests.support import bad_values
+from tests.support.log_cluster import LogCluster
+from tests.support.waiting import patience
+
+TIMEOUT_MS = int(patience(60) * 1000)
+BEHIND_THE_CALENDAR_MS = 10**15
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogCluster]:
+    with LogCluster(tmp_path_factory.mktemp("server")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def db(cluster: LogCluster) -> Iterator[fluss.Database]:
+    with fluss.connect(cluster.cluster.bootstrap_servers) as db:
+        yield db
+
+
+def stored(cluster: LogCluster, db: fluss.Database, name: str, bad: str, schema: pa.Schema = bad_values.SCHEMA) -> str:
+    """A table with offsets 0 to 2, then 3 to 5 of which the last has a bad value, then 6 to 8."""
+    db.create_table(name, schema, properties={"table.log.arrow.compression.type": "NONE"}, bucket_count=1)
+    for start, column in ((0, None), (3, bad), (6, None)):
+        answer = cluster.tablet.produce(
+            cluster.table_id(name), 0, bad_values.batch(list(range(start, start + 3)), column)
+        )
+        assert not answer.HasField("error_code"), answer.error_message
+    return name
+
+
+def scanner(db: fluss.Database, name: str, **rule: object) -> fluss.LogScanner:
+    scan = db._open(name).new_scan()
+    made: fluss.LogScanner = (scan.on_bad_batch(**rule) if rule else scan)._log_scanner(records=True)  # type: ignore[arg-type]
+    made.subscribe(0, 0)
+    return made
+
+
+def polled(source: fluss.LogScanner, count: int) -> list[int]:
+    ids: list[int] = []
+    while len(ids) < count:
+        found = [record.row["id"] for record in source.poll(TIMEOUT_MS)]
+        assert found, "rows came too late"
+        ids += found
+    return ids
+
+
+@pytest.mark.parametrize("bad", bad_values.BAD_COLUMNS)
+def test_the_error_names_bucket_and_offsets(cluster: LogCluster, db: fluss.Database, bad: str) -> None:
+    name = stored(cluster, db, f"named_{bad}", bad)
+    with scanner(db, name) as source:
+        assert polled(source, 3) == [0, 1, 2]
+        for _ in range(2):
+            with pytest.raises(FlussError, match=r"bucket=0\) of fluss.named_\w+: the batch of offsets 3 to 5") as e:
+                source.poll(TIMEOUT_MS)
+            assert e.value.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+        source.subscribe(0, 6)
+        assert polled(source, 3) == [6, 7, 8]
+
+
+@pytest.mark.parametrize("bad", bad_values.BAD_COLUMNS)
+def test_skipping_reads_on_and_tells(cluster: LogCluster, db: fluss.Database, bad: str) -> None:
+    name = stored(cluster, db, f"skipped_{bad}", bad)
+    skipped: list[fluss.BadBatch] = []
+    with scanner(db, name, on_bad_batch="skip", callback=skipped.append) as source:
+        assert polled(source, 6) == [0, 1, 2, 6, 7, 8]
+        assert source.get_subscribed_buckets()[0][1] == 9
+    (batch,) = skipped
+    assert (batch.first_offset, batch.last_offset, batch.bucket.bucket_id) == (3, 5, 0)
+    assert str(batch.table_path) == f"fluss.{name}"
+    assert batch.error.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+
+
+def test_whole_reads_skip_too_and_warn(
+    cluster: LogCluster, db: fluss.Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = stored(cluster, db, "warned", "at")
+    with pytest.raises(FlussError, match="offsets 3 to 5"):
+        db.scan(name)
+    assert db.scan(name, ["id"])["id"].to_pylist() == list(range(9)), "the bad column is not asked for"
+    with caplog.at_level(logging.WARNING, logger="fluss"):
+        assert db.scan(name, on_bad_batch="skip")["id"].to_pylist() == [0, 1, 2, 6, 7, 8]
+    assert "skipped offsets 3 to 5: " in caplog.text
+    followed = db.follow(name, ["at"], start_offset=4, on_bad_batch="skip")
+    assert next(followed).base_offset == 6
+
+
+def test_a_callback_that_raises_loses_no_row(cluster: LogCluster, db: fluss.Database) -> None:
+    name = stored(cluster, db, "raising", "name")
+
+    def refuse(batch: fluss.BadBatch) -> None:
+        raise RuntimeError(f"stop at {batch.first_offset}")
+
+    with scanner(db, name, on_bad_batch="skip", callback=refuse) as source:
+        assert polled(source, 3) == [0, 1, 2]
+        with pytest.raises(RuntimeError, match="stop at 3"):
+            source.poll(TIMEOUT_MS)
+        assert polled(source, 3) == [6, 7, 8]
+
+
+def test_aio_skips_too(cluster: LogCluster, db: fluss.Database) -> None:
+    name = stored(cluster, db, "aio", "price")
+
+    async def body() -> list[int]:
+        config = fluss.Config({"bootstrap.servers": cluster.cluster.bootstrap_servers})
+        async with await fluss.aio.FlussConnection.create(config) as connection:
+            table = await connection.get_table(f"fluss.{name}")
+            source = await table.new_scan().on_bad_batch("skip").create_record_batch_log_scanner()
+            source.subscribe(0, 0)
+            found: list[int] = (await source.to_arrow())["id"].to_pylist()
+            return found
+
+    assert asyncio.run(body()) == [0, 1, 2, 6, 7, 8]
+
+
+def test_wrong_rules_are_refused(db: fluss.Database) -> None:
+    db.create_table("rules", bad_values.SCHEMA)
+    scan = db._open("rules").new_scan()
+    with pytest.raises(FlussError, match="'error' or 'skip', got 'ignore'"):
+        scan.on_bad_batch("ignore")
+    with pytest.raises(FlussError, match="skips nothing"):
+        scan.on_bad_batch("error", print)
+    with pytest.raises(FlussError, match="takes a BadBatch"):
+        scan.on_bad_batch("skip", 3)  # type: ignore[arg-type]
+    assert scan.on_bad_batch("skip").on_bad_batch("error")._plan.on_skipped is None
+
+
+def test_a_time_that_python_cannot_hold_costs_one_record(db: fluss.Database) -> None:
+    schema = pa.schema([("id", pa.int32()), ("at", pa.timestamp("ms"))])
+    db.create_table("calendar", schema, bucket_count=1)
+    far = BEHIND_THE_CALENDAR_MS
+    db.append(
+        "calendar",
+        pa.table([pa.array(range(4), pa.int32()), pa.array([0, far, 0, None], pa.timestamp("ms"))], schema=schema),
+    )
+    with scanner(db, "calendar") as source:
+        records = list(source.poll(TIMEOUT_MS))
+    assert [record.offset for record in records] == [0, 1, 2, 3]
+    epoch = datetime.datetime(1970, 1, 1)
+    assert [records[index].row for index in (0, 2, 3)] == [
+        {"id": 0, "at": epoch},
+        {"id": 2, "at": epoch},
+        {"id": 3, "at": None},
+    ]
+    with pytest.raises(FlussError, match=r"offset 1 of .*years 1 to 9999"):
+        _ = records[1].row
+    assert "years 1 to 9999" in repr(records[1])
+    assert records[1] != records[0]

@@ -1,0 +1,50 @@
+"""Arrow batches with values that their columns cannot hold, as another client might send them."""
+
+from __future__ import annotations
+
+import decimal
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.codec.arrow_batch import encode_arrow_batch
+from fluss.codec.compression import NO_COMPRESSION
+
+SCHEMA = pa.schema(
+    [("id", pa.int32()), ("at", pa.time32("ms")), ("name", pa.string()), ("price", pa.decimal128(10, 2))]
+)
+DAY_MS = 86_400_000
+
+
+def raw_column(arrow_type: pa.DataType, *buffers: bytes) -> pa.Array:
+    """A column of one row, made of its buffers: nobody looks at its value."""
+    return pa.Array.from_buffers(arrow_type, 1, [None, *map(pa.py_buffer, buffers)])
+
+
+BAD_COLUMNS: Mapping[str, pa.Array] = {
+    "at": raw_column(SCHEMA.field("at").type, struct.pack("<i", DAY_MS)),
+    "name": raw_column(SCHEMA.field("name").type, struct.pack("<ii", 0, 2), b"\xff\xfe"),
+    "price": raw_column(SCHEMA.field("price").type, struct.pack("<qq", 10**10, 0)),
+}
+"""For each column that can have one, a bad value."""
+
+
+def rows(ids: list[int], bad: str | None = None) -> pa.RecordBatch:
+    """Good rows, and a bad value in the column `bad` of the last one."""
+    good = [
+        pa.array(ids, pa.int32()),
+        pa.array([number * 1_000 for number in ids], pa.time32("ms")),
+        pa.array([f"name {number}" for number in ids]),
+        pa.array([decimal.Decimal(number) for number in ids], SCHEMA.field("price").type),
+    ]
+    if bad is not None:
+        index = SCHEMA.get_field_index(bad)
+        good[index] = pa.concat_arrays([good[index][:-1], BAD_COLUMNS[bad]])
+    return pa.RecordBatch.from_arrays(good, schema=SCHEMA)
+
+
+def batch(ids: list[int], bad: str | None = None, **options: Any) -> bytes:
+    """The same as a batch of a log."""
+    return encode_arrow_batch(rows(ids, bad), 1, options.pop("compression", NO_COMPRESSION), **options)
