@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluss.client.fitting import ExtraDigits
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.client.writer.kv_rows import named_targets, target_positions
@@ -39,9 +40,15 @@ class TableUpsert(UpsertWriter):
         targets = None if positions is None else target_positions(self._table, positions)
         return TableUpsert(self._session, self._table, targets)
 
-    def create_writer(self) -> UpsertWriter:
-        """A writer that sends rows to the table."""
-        return UpsertWriter(self._session, self._table, self._targets)
+    def create_writer(self, *, on_extra_digits: ExtraDigits = "error") -> UpsertWriter:
+        """A writer that sends rows to the table.
+
+        Digits of a second or of a decimal that a column cannot hold are refused; `on_extra_digits="truncate"` has them
+        cut off, towards the past and the smaller number. Never those of the primary key: two rows could become one.
+
+        >>> writer = table.new_upsert().create_writer(on_extra_digits="truncate")   # doctest: +SKIP
+        """
+        return UpsertWriter(self._session, self._table, self._targets, on_extra_digits)
 
 
 def new_upsert(session: Session, table: ClientTable, columns: Sequence[str] | None) -> TableUpsert:
