@@ -47,7 +47,7 @@ class FitRules:
         """What to do about digits that the column lacks. Those of keys are never cut off: two rows could become one."""
         if self.is_key:
             return "round it first, a key is not cut off"
-        return "round it first, or create the writer with on_extra_digits='truncate'"
+        return "round it first, or write with on_extra_digits='truncate'"
 
 
 def checked_extra_digits(wanted: Any) -> ExtraDigits:

@@ -28,7 +28,8 @@ def upsert(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
 def upsert_writer(plan: WritePlan, opened: OpenTable) -> UpsertWriter:
     """The client's writer for the columns of the plan."""
     is_partial = plan.options.columns is not None
-    return opened.table.new_upsert(plan.target.names if is_partial else None).create_writer()
+    builder = opened.table.new_upsert(plan.target.names if is_partial else None)
+    return builder.create_writer(on_extra_digits=plan.options.write.on_extra_digits)
 
 
 def changes_of(plan: WritePlan, converter: RowConverter, batch: pa.RecordBatch) -> Changes:
