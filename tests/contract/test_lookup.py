@@ -75,7 +75,7 @@ def test_aio(target: Target, table_name: str) -> None:
         ({"id": None}, "'id' must not be null"),
         ("1", "'id' expects INT"),
         (2**31, "outside"),
-        (1.5, "it is not an int"),
+        (1.5, "it is not a whole number"),
         (True, "it is not an int"),
     ],
 )

@@ -158,9 +158,10 @@ class Database:
     def append(self, table: Table, rows: Rows) -> None:
         """Append rows and wait until they are durable.
 
-        `rows` is a dict for one row, an iterable of rows (dicts, or lists or tuples in column order), a pyarrow Table
-        or RecordBatch, or a pandas or polars DataFrame. A row of an iterable that does not fit raises; the rows before
-        it are written.
+        `rows` is a dict for one row, an iterable of rows (dicts, or lists or tuples in column order), a pyarrow Table,
+        RecordBatch or RecordBatchReader, or a pandas or polars DataFrame. A value that its column cannot hold is
+        refused; then nothing of a table or frame is written. Of iterables and readers the rows before it are, and the
+        error says which.
 
         >>> db.append("events", [{"id": 1, "name": "Alice"}, (2, "Bob")])
         """

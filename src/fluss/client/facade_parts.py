@@ -76,7 +76,7 @@ class Verb:
                 writers.append(new_writer(True))
                 getattr(writers[-1], call)(value)
 
-        if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        if isinstance(rows, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
             hand_over(self._arrow, rows)
         elif isinstance(rows, Mapping):
             hand_over(self._one, dict(rows))
@@ -88,8 +88,11 @@ class Verb:
             text = f"{self.name} takes rows as dicts, tuples, Arrow or a DataFrame, got {type(rows).__name__}"
             raise FlussError(text)
         else:
-            for row in rows:
-                hand_over(self._one, row)
+            for number, row in enumerate(rows):
+                try:
+                    hand_over(self._one, row)
+                except FlussError as error:
+                    raise FlussError(f"row {number}: {error.message}", error.error_code) from None
         for writer in writers:
             writer.flush().result()
 
@@ -103,6 +106,8 @@ def _has_more(value: Any, known: Sequence[str]) -> bool:
     """Whether a row, or a table of them, has columns that are not known."""
     if isinstance(value, (list, tuple)):
         return len(value) > len(known)
+    if isinstance(value, pa.RecordBatchReader):
+        return False  # a part of it may be written
     if isinstance(value, (pa.Table, pa.RecordBatch)):
         value = value.schema.names
     elif not isinstance(value, Mapping):

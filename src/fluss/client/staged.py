@@ -19,7 +19,7 @@ the deadline, and recognised there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,19 +103,22 @@ class StagedAppender(EndsWithBlock):
         Returns at once unless `writer.buffer.memory-size` bytes are under way; then it waits for room. Raises the
         error of earlier rows that could not be staged: the attempt has failed then.
         """
+        self._stage(lambda: [self._arrow_input.conform(batch)])
+
+    def write_arrow(self, table: pa.Table) -> None:
+        """Stage all rows of a pyarrow Table."""
+        self._stage(lambda: self._arrow_input.batches(table))
+
+    def _stage(self, make: Callable[[], Iterable[pa.RecordBatch]]) -> None:
         self._check_going_on()
         try:
-            self._buffer.write_batch(batch)
+            for batch in make():
+                self._buffer.write_batch(batch)
+                self._row_count += batch.num_rows
         except BaseException as error:
             # Whoever goes on all the same must not commit an attempt that lacks rows.
             self._failure = error if isinstance(error, FlussError) else FlussError(repr(error))
             raise
-        self._row_count += batch.num_rows
-
-    def write_arrow(self, table: pa.Table) -> None:
-        """Stage all rows of a pyarrow Table."""
-        for batch in self._arrow_input.batches(table):
-            self.write_arrow_batch(batch)
 
     def finish(self, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> StagedAttempt:
         """Wait until everything is staged; what it returns goes into the commit. No rows can be added afterwards."""

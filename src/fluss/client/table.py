@@ -24,6 +24,7 @@ from fluss.lazy_imports import import_lock
 from fluss.model import paths
 
 if TYPE_CHECKING:
+    from fluss.client.fitting import ExtraDigits
     from fluss.client.lookup import TableLookup
     from fluss.client.scanner import BadBatch, BatchScanner, LogScanner, Predicate
     from fluss.client.table_upsert import TableUpsert
@@ -172,13 +173,19 @@ class TableAppend:
         self._session = session
         self._table = table
 
-    def create_writer(self) -> AppendWriter:
-        """A writer that sends rows to the table."""
+    def create_writer(self, *, on_extra_digits: ExtraDigits = "error") -> AppendWriter:
+        """A writer that sends rows to the table.
+
+        Digits of a second or of a decimal that a column cannot hold are refused; `on_extra_digits="truncate"` has them
+        cut off, towards the past and the smaller number.
+
+        >>> writer = table.new_append().create_writer(on_extra_digits="truncate")   # doctest: +SKIP
+        """
         with import_lock:
             from fluss.client.writer import AppendWriter
 
         self._session.check_open()
-        return AppendWriter(self._session, self._table)
+        return AppendWriter(self._session, self._table, on_extra_digits)
 
     def __repr__(self) -> str:
         return f"TableAppend({str(self._table.path)!r})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluss.client.fitting import ExtraDigits
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.client.writer.kv_rows import named_targets, target_positions
@@ -44,12 +45,16 @@ class TableUpsert(UpsertWriter):
         targets = None if positions is None else target_positions(self._table, positions)
         return TableUpsert(self._session, self._table, targets)
 
-    def create_writer(self) -> UpsertWriter:
+    def create_writer(self, *, on_extra_digits: ExtraDigits = "error") -> UpsertWriter:
         """A writer that sends rows to the table.
 
         A table with an auto-increment column has no writer of whole rows: name the columns that you write.
 
+        Digits of a second or of a decimal that a column cannot hold are refused; `on_extra_digits="truncate"` has them
+        cut off, towards the past and the smaller number. Never those of the primary key: two rows could become one.
+
         >>> writer = table.new_upsert().partial_update_by_name(["name", "region"]).create_writer()
+        >>> writer = table.new_upsert().create_writer(on_extra_digits="truncate")   # doctest: +SKIP
         """
         automatic = self._table.schema.auto_increment_column
         if self._writes_whole_rows and automatic is not None:
@@ -57,7 +62,7 @@ class TableUpsert(UpsertWriter):
                 f"table {self._table.path}: the server gives the values of auto-increment column {automatic!r}, "
                 "so whole rows cannot be written; name the other columns with partial_update_by_name([...])"
             )
-        return UpsertWriter(self._session, self._table, self._targets)
+        return UpsertWriter(self._session, self._table, self._targets, on_extra_digits)
 
 
 def new_upsert(session: Session, table: ClientTable, columns: Sequence[str] | None) -> TableUpsert:

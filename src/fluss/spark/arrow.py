@@ -7,13 +7,17 @@ the columns by name; equal types cost nothing, nested ones with equal leaves are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from fluss.codec.arrow_convert import check_nulls, converted, cut, relabelled
+from fluss.client.fitting import ExtraDigits, Fit, FitRules, UnfitValueError, fit_of
+from fluss.client.writer.bad_values import first_bad_row, shown_scalar
+from fluss.codec.arrow_convert import check_nulls, converted, cut
+from fluss.codec.arrow_types import from_arrow_type
 from fluss.errors import FlussError
 
 
@@ -42,11 +46,13 @@ def for_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def from_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+def from_spark(
+    batch: pa.RecordBatch, target: pa.Schema, extra_digits: ExtraDigits = "error", exact: Collection[str] = ()
+) -> pa.RecordBatch:
     """A batch of a Spark writer as the table wants it: `target` is the Arrow schema of the columns to write.
 
-    Columns are matched by name. Whole numbers may be narrower or wider as long as the values fit; times and timestamps
-    are cut to the precision of the column; everything else must have the type of the column.
+    Columns are matched by name. Numbers may have another type as long as the values fit; everything else must have the
+    type of the column. Digits that a column lacks are refused or cut off, those of columns in `exact` always refused.
     """
     if batch.schema.equals(target):
         return batch
@@ -56,7 +62,8 @@ def from_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         where = f"column {field.name!r}"
         array = batch.column(batch.schema.get_field_index(field.name))
         check_nulls(array, field, where)
-        arrays.append(converted(array, field.type, where, _leaf_from_spark))
+        leaf = partial(_leaf_from_spark, FitRules(extra_digits, is_key=field.name in exact))
+        arrays.append(converted(array, field.type, where, leaf))
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
@@ -98,30 +105,40 @@ def _leaf_for_spark(array: Any, target: pa.DataType, where: str) -> Any:
         raise FlussError(f"{where} is {source} in the table and cannot be read as {target}: {error}") from None
 
 
-_CHECKED_WIDENING = (
+_TAKEN = (
     (pa.types.is_signed_integer, pa.types.is_signed_integer),
     (pa.types.is_signed_integer, pa.types.is_decimal),
-    (pa.types.is_float32, pa.types.is_float64),
+    (pa.types.is_signed_integer, pa.types.is_floating),
+    (pa.types.is_floating, pa.types.is_floating),
+    (pa.types.is_floating, pa.types.is_decimal),
     (pa.types.is_decimal, pa.types.is_decimal),
     (pa.types.is_binary, pa.types.is_fixed_size_binary),
     (pa.types.is_large_binary, pa.types.is_binary),
     (pa.types.is_large_string, pa.types.is_string),
+    (pa.types.is_time, pa.types.is_time),
 )
 
 
-def _leaf_from_spark(array: Any, target: pa.DataType, where: str) -> Any:
+def _leaf_from_spark(rules: FitRules, array: Any, target: pa.DataType, where: str) -> Any:
     source = array.type
-    try:
-        if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
-            if (source.tz is None) == (target.tz is None):
-                return cut(relabelled(array, target.tz), target.unit)
-        elif pa.types.is_time(source) and pa.types.is_time(target):
-            return cut(array, target.unit)
-        elif pa.types.is_int64(source) and pa.types.is_temporal(target) and getattr(target, "unit", "") == "ns":
-            return array.cast(target)  # what reads with nanosAs=bigint give
-        elif any(is_source(source) and is_target(target) for is_source, is_target in _CHECKED_WIDENING):
-            return array.cast(target)
-    except pa.ArrowException as error:
-        raise FlussError(f"{where} is {target} in the table, and a value does not fit: {error}") from None
+    if pa.types.is_int64(source) and pa.types.is_temporal(target) and getattr(target, "unit", "") == "ns":
+        return array.cast(target)  # what reads with nanosAs=bigint give
+    # Without a zone, a time of Spark is no point in time, whereas rows without one mean UTC.
+    same_kind = pa.types.is_timestamp(source) and pa.types.is_timestamp(target)
+    if (same_kind and (source.tz is None) == (target.tz is None)) or any(
+        is_source(source) and is_target(target) for is_source, is_target in _TAKEN
+    ):
+        return _fitted(fit_of(from_arrow_type(target), rules), array, where)
     hint = " (timestamp is a point in time, timestamp_ntz is not)" if pa.types.is_timestamp(source) else ""
     raise FlussError(f"{where} is {target} in the table, but the rows have {source}{hint}: cast it first")
+
+
+def _fitted(fit: Fit, array: Any, where: str) -> Any:
+    try:
+        return fit.array(array)
+    except UnfitValueError as error:
+        row = first_bad_row(array, fit.array)
+        value = "" if row is None else f" {shown_scalar(array, row)}"
+        raise FlussError(
+            f"{where} is {fit.arrow_type} in the table, and a value does not fit{value}: {error}"
+        ) from None

@@ -58,6 +58,8 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
     "delivery": _WRITES,
     "transaction": _BATCH_WRITES,
     "transactionBatch": _BATCH_WRITES,
+    "onExtraDigits": _WRITES,
+    "on_extra_digits": _WRITES,
 }
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
 
+from fluss.client.fitting import ExtraDigits
 from fluss.config import Config, option_key
 from fluss.errors import FlussError
 from fluss.model.names import check_cursor_name
@@ -104,6 +105,8 @@ class WriteOptions:
     `foreachBatch`, it is that of the query."""
     transaction_is_said: bool = False
     """By the user, for this write; `fluss.spark.foreach_batch` numbers the batches of all tables."""
+    on_extra_digits: ExtraDigits = "error"
+    """What becomes of digits of a second or of a decimal that a column cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +299,9 @@ def _write(given: _Given) -> WriteOptions:
         delivery=cast("Delivery | None", given.take(_one_of("exactly-once", "at-least-once"), "delivery")),
         transaction=given.take(_transaction_name, "transaction"),
         transaction_batch=given.take(_whole(0), "transactionBatch"),
+        on_extra_digits=cast(
+            "ExtraDigits", given.take(_one_of("error", "truncate"), "onExtraDigits", "on_extra_digits") or "error"
+        ),
         transaction_is_said=not given.said.isdisjoint(("transaction", "transactionbatch")),
     )
     if write.transaction is not None and write.transaction_batch is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 from typing import Any
 
 import pyarrow as pa
@@ -77,21 +78,39 @@ def test_points_in_time_of_any_zone_become_utc() -> None:
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 def test_times_are_cut_to_the_earlier_one(unit: str) -> None:
     last_microsecond = pa.array([-1, 999_999], pa.timestamp("us"))
-    result = from_spark(batch(c=last_microsecond), pa.schema([("c", pa.timestamp(unit))]))
+    result = from_spark(batch(c=last_microsecond), pa.schema([("c", pa.timestamp(unit))]), "truncate")
     digits = {"s": 0, "ms": 3, "us": 6}[unit]
     assert result.column(0).cast(pa.int64()).to_pylist() == [-1, 10**digits - 1]
+    if unit != "us":
+        with pytest.raises(FlussError, match=r"does not fit .* digits finer"):
+            from_spark(batch(c=last_microsecond), pa.schema([("c", pa.timestamp(unit))]))
+        with pytest.raises(FlussError, match="a key is not cut off"):
+            from_spark(batch(c=last_microsecond), pa.schema([("c", pa.timestamp(unit))]), "truncate", ("c",))
 
 
 def test_whole_numbers_fit_or_fail() -> None:
     assert one([1, None, -128], pa.int64(), pa.int8()) == [1, None, -128]
-    with pytest.raises(FlussError, match=r"column 'c' is int8 in the table, and a value does not fit: .*128"):
+    with pytest.raises(FlussError, match=r"column 'c' is int8 in the table, and a value does not fit 128: "):
         one([128], pa.int64(), pa.int8())
+
+
+def test_numbers_of_other_types_fit_or_fail() -> None:
+    assert one([0.5, None], pa.float64(), pa.float32()) == [0.5, None]
+    assert one([1.99], pa.float64(), pa.decimal128(10, 2)) == [decimal.Decimal("1.99")]
+    assert one([5], pa.int64(), pa.decimal128(10, 2)) == [decimal.Decimal("5.00")]
+    for source, value, target in (
+        (pa.float64(), 1e39, pa.float32()),
+        (pa.float64(), 1.999, pa.decimal128(10, 2)),
+        (pa.int64(), 2**53 + 1, pa.float64()),
+    ):
+        with pytest.raises(FlussError, match="a value does not fit"):
+            one([value], source, target)
 
 
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        (pa.float64(), pa.float32()),
+        (pa.float64(), pa.int32()),
         (pa.utf8(), pa.int32()),
         (pa.int32(), pa.utf8()),
         (pa.int64(), pa.timestamp("us")),

@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.fitting import FitRules, UnfitValueError, fit_of
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.arrow_input import ArrowInput
 from fluss.client.writer.columns import ColumnMaker
-from fluss.client.writer.value_checks import UnfitValueError, check_value
+from fluss.client.writer.frame_input import table_of_frame
+from fluss.client.writer.kv_encoding import kv_row_format
 from fluss.codec.arrow_values import column_to_values
 from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
 from fluss.codec.compacted_row import write_compacted_field
@@ -82,10 +84,11 @@ class KeyReader:
         schema = table.schema
         self._schema = Schema(tuple(schema.columns[schema.position(name)] for name in names))
         self._types = self._schema.data_types
-        self._checks = [check_value(data_type, exact=True) for data_type in self._types]
+        rules = FitRules(row_format=kv_row_format(table), is_key=True)
+        self._checks = [fit_of(data_type, rules).value for data_type in self._types]
         self._is_plain = all(data_type.root in _PLAIN_ROOTS for data_type in self._types)
         self._maker = ColumnMaker(self._schema)
-        self._input = ArrowInput(str(table.path), self._schema, self.names)
+        self._input = ArrowInput(str(table.path), self._schema, self.names, rules)
         position = {name: index for index, name in enumerate(names)}
         self._key_positions = [position[name] for name in key_columns]
         self._key_types = [self._types[index] for index in self._key_positions]
@@ -188,6 +191,10 @@ class KeyReader:
             return self._maker.record_batch(flat, [False] * len(self.names))
         except (pa.ArrowException, OverflowError) as error:
             raise self._refusal(str(error)) from None
+
+    def table_of_frame(self, keys: Any) -> Any:
+        """A pandas data frame with the key columns, or an index of them, as an Arrow table."""
+        return table_of_frame(self._input, keys, "lookup_many")
 
     def batch_of_arrow(self, keys: Any) -> Any:
         """An Arrow table or batch with the key columns, by name in any order, as one record batch."""

@@ -116,9 +116,9 @@ class Lookuper(_BaseLookuper):
     async def lookup_many(self, keys: Any, *, output: Literal["arrow", "rows"] | None = None) -> Any:
         """The rows of many keys, in the order of the keys.
 
-        `keys` is a pyarrow Table or RecordBatch with the key columns, or an iterable of keys as `lookup` takes them.
-        The result is a pyarrow Table for Arrow keys and a list of dicts otherwise; `output` chooses. A key that is not
-        there gives None, or a row of nulls.
+        `keys` is a pyarrow Table or RecordBatch with the key columns, a pandas or polars DataFrame, or an iterable of
+        keys as `lookup` takes them. The result is a list of dicts for an iterable and a pyarrow Table otherwise;
+        `output` chooses. A key that is not there gives None, or a row of nulls.
         """
         return await look_up_many(self._session, self._keys, self._rows, self._queue, self._lake, keys, output)
 

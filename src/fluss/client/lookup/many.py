@@ -44,14 +44,18 @@ async def look_up_many(
     session.check_open()
     if output not in (None, "arrow", "rows"):
         raise FlussError(f"output is 'arrow' or 'rows', got {output!r}")
-    is_arrow = isinstance(given, (pa.Table, pa.RecordBatch))
+    if hasattr(given, "to_arrow"):  # polars
+        given = given.to_arrow()
+    is_frame = hasattr(given, "iloc")  # pandas
+    is_arrow = is_frame or isinstance(given, (pa.Table, pa.RecordBatch))
     if not is_arrow and (isinstance(given, (str, bytes, dict)) or not isinstance(given, Iterable)):
         raise FlussError(f"lookup_many takes Arrow or an iterable of keys, got {type(given).__name__}")
     loop = asyncio.get_running_loop()
     pool = decode_pool()
 
     def prepare() -> tuple[Any, list[Any]]:
-        batch = keys.batch_of_arrow(given) if is_arrow else keys.batch_of_rows(given)
+        arrow = keys.table_of_frame(given) if is_frame else given
+        batch = keys.batch_of_arrow(arrow) if is_arrow else keys.batch_of_rows(given)
         return batch, keys.groups(batch)
 
     batch, groups = await loop.run_in_executor(pool, prepare)

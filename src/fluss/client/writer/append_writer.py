@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+
+from fluss.client.fitting import ExtraDigits
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
+from fluss.client.writer.arrow_input import Source
 from fluss.client.writer.base_writer import BaseWriter, sender_of
+from fluss.client.writer.frame_input import table_of_frame
 from fluss.client.writer.handles import WriteResultHandle
 from fluss.client.writer.row_buffer import RowBuffer
 from fluss.client.writer.row_forms import LogRows
+from fluss.client.writer.streams import write_stream
 from fluss.errors import FlussError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class AppendWriter(BaseWriter):
     """Writes rows to a log table: `table.new_append().create_writer()`."""
 
-    def __init__(self, session: Session, table: ClientTable) -> None:
+    def __init__(self, session: Session, table: ClientTable, on_extra_digits: ExtraDigits = "error") -> None:
         if table.has_primary_key:
             raise FlussError(f"table {table.path} has a primary key: use new_upsert() to write to it")
         session.check_open()
         self._session = session
-        self._buffer = RowBuffer(session.io, sender_of(session), table)
+        self._buffer = RowBuffer(session.io, sender_of(session), table, extra_digits=on_extra_digits)
         assert isinstance(self._buffer.form, LogRows)
         self._arrow_input = self._buffer.form.arrow_input
         # The generated function itself, one call less for every row.
@@ -43,15 +46,28 @@ class AppendWriter(BaseWriter):
         """
         return self._buffer.append(row)
 
-    def write_arrow(self, table: pa.Table) -> None:
-        """Append all rows of a pyarrow Table. Columns are found by name."""
+    def write_arrow(self, table: pa.Table | pa.RecordBatchReader) -> None:
+        """Append all rows of a pyarrow Table, or of a stream of batches. Columns are found by name.
+
+        A table of which one value does not fit is refused as a whole. The batches of a stream leave as they come; the
+        error of a later one says which rows were written.
+
+        >>> writer.write_arrow(pa.table({"id": [1, 2], "name": ["a", "b"]}))        # doctest: +SKIP
+        >>> writer.write_arrow(parquet_dataset.scanner().to_reader())               # doctest: +SKIP
+        """
+        if isinstance(table, pa.RecordBatchReader):
+            write_stream(table, self._write_streamed)
+            return
         for batch in self._arrow_input.batches(table):
             self._buffer.write_batch(batch)
 
+    def _write_streamed(self, batch: Any, first_row: int) -> WriteResultHandle:
+        return self._buffer.write_batch(self._arrow_input.conform(batch, Source(batch, first_row)))
+
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Append all rows of a pyarrow RecordBatch, whatever partitions and buckets they belong to."""
-        return self._buffer.write_batch(batch)
+        return self._buffer.write_batch(self._arrow_input.conform(batch))
 
     def write_pandas(self, df: Any) -> None:
-        """Append all rows of a pandas DataFrame; its index is left out."""
-        self.write_arrow(self._arrow_input.from_pandas(df))
+        """Append all rows of a pandas DataFrame. An index with the name of a column is one, others are left out."""
+        self.write_arrow(table_of_frame(self._arrow_input, df, "write_pandas"))

@@ -27,7 +27,7 @@ class ColumnMaker:
 
     def __init__(self, schema: Schema) -> None:
         self.arrow_schema = to_arrow_schema(schema)
-        self._makers = [_maker(arrow_type) for arrow_type in self.arrow_schema.types]
+        self._makers = [array_maker(arrow_type) for arrow_type in self.arrow_schema.types]
 
     def record_batch(self, flat: list[Any], saw_null: Sequence[bool]) -> Any:
         """The rows of a flat list as a record batch."""
@@ -38,7 +38,8 @@ class ColumnMaker:
         return [make(flat[index::width], saw_null[index]) for index, make in enumerate(self._makers)]
 
 
-def _maker(arrow_type: Any) -> _Make:
+def array_maker(arrow_type: Any) -> _Make:
+    """Makes arrays of checked values; the second argument is whether a null may be among them."""
     if arrow_type in _NUMBERS:
         return _numbers(arrow_type, _NUMBERS[arrow_type])
     if arrow_type in _FLOATS:

@@ -75,7 +75,7 @@ class TableEncoder(BatchEncoder):
 
     def __init__(self, table: ClientTable, max_batch_bytes: int) -> None:
         super().__init__(table, max_batch_bytes)
-        self._row_format = _row_format(table)
+        self._row_format = log_row_format(table)
         try:
             self._compression = Compression.from_properties(table.descriptor.properties)
         except ValueError as error:
@@ -119,7 +119,8 @@ def statistics_columns(table: ClientTable) -> list[int] | None:
     return [schema.position(name) for name in names if name in schema]
 
 
-def _row_format(table: ClientTable) -> RowFormat | None:
+def log_row_format(table: ClientTable) -> RowFormat | None:
+    """The row format of a log table; None for Arrow."""
     name = (table.property(LOG_FORMAT_PROPERTY) or ARROW_FORMAT).strip().upper()
     if name == ARROW_FORMAT:
         return None

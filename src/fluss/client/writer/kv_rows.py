@@ -7,19 +7,21 @@ those columns, and a delete takes those of the primary key; the columns in betwe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss.client.fitting import ExtraDigits, FitRules
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.arrow_input import ArrowInput
 from fluss.client.writer.assigner import Routed
 from fluss.client.writer.columns import ColumnMaker
 from fluss.client.writer.encoding import BatchEncoder
-from fluss.client.writer.kv_encoding import KvEncoder, KvRouter
+from fluss.client.writer.frame_input import table_of_frame
+from fluss.client.writer.kv_encoding import KvEncoder, KvRouter, kv_row_format
 from fluss.client.writer.row_function import RowRules, RowSink, make_append
 from fluss.config import Config
 from fluss.errors import FlussError
@@ -84,8 +86,11 @@ def _refuse_targets(table: ClientTable, text: str) -> None:
 class KvRows:
     """Rows of the columns `targets` (positions in the order of list rows) of a primary-key table."""
 
-    def __init__(self, table: ClientTable, config: Config, targets: tuple[int, ...]) -> None:
+    def __init__(
+        self, table: ClientTable, config: Config, targets: tuple[int, ...], extra_digits: ExtraDigits = "error"
+    ) -> None:
         schema = table.schema
+        rules, keys = FitRules(extra_digits, kv_row_format(table)), schema.primary_key
         self._table = table
         self._column_count = len(schema.columns)
         self.width = self._column_count + 1
@@ -96,13 +101,14 @@ class KvRows:
             table, config.writer_request_max_size, tuple(sorted(targets)) if is_partial else ()
         )
         label = f"{table.path} (partial update)" if is_partial else str(table.path)
-        self._upsert_rules = RowRules(label, self._part(targets), exact=schema.primary_key)
-        self._upsert_input = ArrowInput(label, self._part(targets))
+        self._upsert_rules = RowRules(label, self._part(targets), rules=rules, exact=keys)
+        self._upsert_input = ArrowInput(label, self._part(targets), rules=rules, exact=keys)
         key_label = f"{table.path} (delete by primary key)"
-        self._delete_rules = RowRules(key_label, self._part(self._key_positions), exact=schema.primary_key)
-        self._delete_input = ArrowInput(key_label, self._part(self._key_positions))
+        self._delete_rules = RowRules(key_label, self._part(self._key_positions), rules=rules, exact=keys)
+        self._delete_input = ArrowInput(key_label, self._part(self._key_positions), rules=rules, exact=keys)
         # Rows that delete have values in the key columns only, so nulls of the others are looked at one by one.
-        self._change_input = ArrowInput(label, self._part(targets, keys_only_not_null=True))
+        changed = self._part(targets, keys_only_not_null=True)
+        self._change_input = ArrowInput(label, changed, rules=rules, exact=keys)
         self._columns = ColumnMaker(schema)
         self._arrow_schema = self._columns.arrow_schema.append(pa.field("", pa.bool_()))
         self._has_deletes = False
@@ -159,17 +165,13 @@ class KvRows:
 
     # ---- Arrow ----
 
-    def conform(self, batch: Any) -> Any:
-        """Batches come from `upserts` and `deletes`, which have looked at them."""
-        return batch
+    def upserts(self, rows: Any, call: str, first_row: int = 0) -> Iterator[Any]:
+        """Record batches that upsert all rows of an Arrow table or record batch; `first_row` is for errors."""
+        return self._widened(self._upsert_input, self._targets, rows, call, first_row, is_delete=False)
 
-    def upserts(self, rows: Any, call: str) -> list[Any]:
-        """Record batches that upsert all rows of an Arrow table or record batch."""
-        return self._widened(self._upsert_input, self._targets, rows, call, is_delete=False)
-
-    def deletes(self, rows: Any, call: str) -> list[Any]:
+    def deletes(self, rows: Any, call: str, first_row: int = 0) -> Iterator[Any]:
         """Record batches that delete all keys of an Arrow table or record batch."""
-        return self._widened(self._delete_input, self._key_positions, rows, call, is_delete=True)
+        return self._widened(self._delete_input, self._key_positions, rows, call, first_row, is_delete=True)
 
     def changes(self, rows: Any, deletes: Any, call: str) -> list[Any]:
         """Record batches that upsert the rows of a record batch, or delete their keys where `deletes` is true."""
@@ -186,21 +188,19 @@ class KvRows:
                 raise FlussError(f"the rows do not fit table {self._table.path}: {text}")
         return [self._wide(batch, self._targets, deletes)]
 
-    def upserts_of_frame(self, frame: Any, call: str) -> list[Any]:
+    def upserts_of_frame(self, frame: Any, call: str) -> Iterator[Any]:
         """The same for a pandas data frame."""
-        return self.upserts(self._upsert_input.from_pandas(frame, call), call)
+        return self.upserts(table_of_frame(self._upsert_input, frame, call), call)
 
-    def deletes_of_frame(self, frame: Any, call: str) -> list[Any]:
+    def deletes_of_frame(self, frame: Any, call: str) -> Iterator[Any]:
         """The same for a pandas data frame."""
-        return self.deletes(self._delete_input.from_pandas(frame, call), call)
+        return self.deletes(table_of_frame(self._delete_input, frame, call), call)
 
     def _widened(
-        self, rules: ArrowInput, positions: Sequence[int], rows: Any, call: str, *, is_delete: bool
-    ) -> list[Any]:
-        return [
-            self._wide(batch, positions, pa.array(np.full(batch.num_rows, is_delete)))
-            for batch in map(rules.conform, rules.batches(rows, call))
-        ]
+        self, rules: ArrowInput, positions: Sequence[int], rows: Any, call: str, first_row: int, *, is_delete: bool
+    ) -> Iterator[Any]:
+        batches = rules.batches(rows, call, first_row)  # all of them are checked here, before the first one is used
+        return (self._wide(batch, positions, pa.array(np.full(batch.num_rows, is_delete))) for batch in batches)
 
     def _wide(self, batch: Any, positions: Sequence[int], deletes: Any) -> Any:
         """All columns of the table, null where the batch has none, and which rows are deletes."""

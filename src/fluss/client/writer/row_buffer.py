@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fluss.client.fitting import ExtraDigits
 from fluss.client.io_thread import IoThread
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.bucket_queue import Piece
@@ -63,10 +64,17 @@ _buffers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
 class RowBuffer:
     """Made by writers. `form` knows the rows of the table; a log table's if it is not given."""
 
-    def __init__(self, io: IoThread, sender: Sender, table: ClientTable, form: RowForm | None = None) -> None:
+    def __init__(
+        self,
+        io: IoThread,
+        sender: Sender,
+        table: ClientTable,
+        form: RowForm | None = None,
+        extra_digits: ExtraDigits = "error",
+    ) -> None:
         config = sender.config
         self.table = table
-        self.form = form or LogRows(table, config, self._available)
+        self.form = form or LogRows(table, config, self._available, extra_digits)
         self._io = io
         self._sender = sender
         self._batch_bytes = config.writer_batch_size
@@ -144,10 +152,9 @@ class RowBuffer:
     # ---- the other writes ----
 
     def write_batch(self, batch: Any) -> WriteResultHandle:
-        """Send the rows of an Arrow batch behind everything appended before."""
+        """Send the rows of an Arrow batch, which `ArrowInput` has looked at, behind everything appended before."""
         self._io.check_usable()
         self._raise_unreported()
-        batch = self.form.conform(batch)
         chunks: list[Chunk] = []
         for part in _slices(batch, self._divided_bytes):
             self._sender.memory.wait_for_room(self._room_seconds)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from fluss.client.fitting import ExtraDigits, FitRules
+from fluss.client.fitting.base import checked_extra_digits
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.arrow_input import ArrowInput
 from fluss.client.writer.assigner import Buckets, Routed, Router, required_columns
 from fluss.client.writer.columns import ColumnMaker
-from fluss.client.writer.encoding import BatchEncoder, TableEncoder
+from fluss.client.writer.encoding import BatchEncoder, TableEncoder, log_row_format
 from fluss.client.writer.row_function import RowRules, RowSink, make_append
 from fluss.config import Config
 
@@ -35,9 +37,6 @@ class RowForm(Protocol):
     def record_batch(self, flat: list[Any]) -> Any:
         """The rows of a flat list."""
 
-    def conform(self, batch: Any) -> Any:
-        """A record batch of a user as one that `record_batch` could have made; `FlussError` if its rows do not fit."""
-
     def route(self, batch: Any) -> list[Routed]:
         """The rows of a record batch by partition and bucket."""
 
@@ -45,13 +44,16 @@ class RowForm(Protocol):
 class LogRows:
     """Rows of a log table."""
 
-    def __init__(self, table: ClientTable, config: Config, available: Buckets) -> None:
+    def __init__(
+        self, table: ClientTable, config: Config, available: Buckets, extra_digits: ExtraDigits = "error"
+    ) -> None:
         name = str(table.path)
         required = required_columns(table)
+        rules = FitRules(checked_extra_digits(extra_digits), log_row_format(table))
         self.width = len(table.schema.columns)
-        self.arrow_input = ArrowInput(name, table.schema, required)
+        self.arrow_input = ArrowInput(name, table.schema, required, rules)
         self.encoder: BatchEncoder = TableEncoder(table, config.writer_request_max_size)
-        self._rules = RowRules(name, table.schema, required)
+        self._rules = RowRules(name, table.schema, required, rules)
         self._columns = ColumnMaker(table.schema)
         self._router = Router(
             table, config.writer_bucket_no_key_assigner, config.writer_batch_size, available, config.bucket_hash
@@ -65,10 +67,6 @@ class LogRows:
     def record_batch(self, flat: list[Any]) -> Any:
         """The rows of a flat list, in the table's Arrow schema."""
         return self._columns.record_batch(flat, self._rules.saw_null)
-
-    def conform(self, batch: Any) -> Any:
-        """Any record batch with columns of the table."""
-        return self.arrow_input.conform(batch)
 
     def route(self, batch: Any) -> list[Routed]:
         """By bucket keys, or any bucket without."""

@@ -12,19 +12,21 @@ reason.
 from __future__ import annotations
 
 import datetime
-import decimal
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from typing import Any, NoReturn, Protocol
 
-from fluss.client.writer import value_checks
-from fluss.client.writer.value_checks import Checker, UnfitValueError, check_value, fast_condition, value_bytes
+from fluss.client.fitting import FitRules, UnfitValueError
+from fluss.client.fitting.texts import LONG_VALUE_BYTES, is_encodable
+from fluss.client.fitting.times import MAX_NANOSECOND_DATETIME, MIN_NANOSECOND_DATETIME
+from fluss.client.writer.arrow_input import column_fits
+from fluss.client.writer.bad_values import shown
 from fluss.errors import FlussError
 from fluss.model.schema import Schema
 
-MAX_SHOWN_CHARACTERS = 120
 MAX_CACHED_FUNCTIONS = 256
+_PLAIN_RULES = FitRules()
 _VARIABLE_ROOTS = frozenset({"CHAR", "STRING", "BYTES", "BINARY", "ARRAY", "MAP", "ROW"})
 
 
@@ -44,18 +46,22 @@ class RowSink(Protocol):
 
 
 class RowRules:
-    """The slow way of a row into a table, and all error texts. Values of columns in `exact` are not cut off."""
+    """The slow way of a row into a table, and all error texts. Values of columns in `exact` are never cut off."""
 
-    def __init__(self, table: str, schema: Schema, required: Sequence[str] = (), exact: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        table: str,
+        schema: Schema,
+        required: Sequence[str] = (),
+        rules: FitRules = _PLAIN_RULES,
+        exact: Sequence[str] = (),
+    ) -> None:
         self.table = table
         self.schema = schema
         self.names = schema.column_names
         self.nullable = [column.data_type.nullable and column.name not in required for column in schema.columns]
-        self.is_exact = [column.name in exact for column in schema.columns]
-        self.checks: list[Checker] = [
-            check_value(column.data_type, exact=is_exact)
-            for column, is_exact in zip(schema.columns, self.is_exact, strict=True)
-        ]
+        self.fits = column_fits(schema, rules, exact)
+        self.checks: list[Callable[[Any], Any]] = [fit.value for fit in self.fits]
         self.is_variable = [column.data_type.root in _VARIABLE_ROOTS for column in schema.columns]
         # Columns in which a null was seen: NumPy would turn it into a NaN, see columns.py. Never reset.
         self.saw_null = [False] * len(self.names)
@@ -73,7 +79,7 @@ class RowRules:
                 names = ", ".join(self.names)
                 self._refuse(f"the row has {len(row)} values for its {len(self.names)} columns ({names})")
             return tuple(row)
-        return self._refuse(f"a row is a dict, a list or a tuple, got {_shown(row)}")
+        return self._refuse(f"a row is a dict, a list or a tuple, got {shown(row)}")
 
     def check(self, values: Sequence[Any], sink: RowSink | None = None) -> tuple[Any, ...]:
         """The values as they are stored; `FlussError` names the first column that does not fit."""
@@ -93,7 +99,7 @@ class RowRules:
             if self.is_variable[index]:
                 size_bytes += value_bytes(value)
             stored.append(value)
-        if sink is not None and size_bytes > value_checks.LONG_VALUE_BYTES:
+        if sink is not None and size_bytes > LONG_VALUE_BYTES:
             sink.add_large(size_bytes)
         return tuple(stored)
 
@@ -128,16 +134,19 @@ class RowRules:
 
     def _refuse_value(self, index: int, value: Any, reason: str) -> NoReturn:
         column = self.schema.columns[index]
-        shown = f"{_shown(value)} ({type(value).__name__})"
-        self._refuse(f"column {column.name!r} expects {column.data_type}, got {shown}: {reason}")
+        got = f"{shown(value)} ({type(value).__name__})"
+        self._refuse(f"column {column.name!r} expects {column.data_type}, got {got}: {reason}")
 
 
-def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # numbers of thousands of digits, classes with a broken __repr__
-        return f"something of type {type(value).__name__} that cannot be shown"
-    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
+def value_bytes(value: Any) -> int:
+    """Roughly how much memory a stored value of variable length takes."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, (list, tuple)):
+        return 16 + sum(map(value_bytes, value))
+    if isinstance(value, dict):
+        return 16 + sum(map(value_bytes, value.values()))
+    return 8
 
 
 def make_append(rules: RowRules, sink: RowSink, stored: str | None = None) -> Callable[[Any], Any]:
@@ -151,10 +160,9 @@ def make_append(rules: RowRules, sink: RowSink, stored: str | None = None) -> Ca
         "rules": rules,
         "date": datetime.date,
         "datetime": datetime.datetime,
-        "Decimal": decimal.Decimal,
-        "encodable": value_checks.is_encodable,
-        "min_ns": value_checks.MIN_NANOSECOND_DATETIME,
-        "max_ns": value_checks.MAX_NANOSECOND_DATETIME,
+        "encodable": is_encodable,
+        "min_ns": MIN_NANOSECOND_DATETIME,
+        "max_ns": MAX_NANOSECOND_DATETIME,
         "names": rules.names,
         "note_null": rules.note_null,
     }
@@ -219,7 +227,7 @@ def _tests(rules: RowRules, variables: Sequence[str]) -> tuple[list[str], list[s
     large = False
     for index, (name, column) in enumerate(zip(variables, rules.schema.columns, strict=True)):
         root = column.data_type.root
-        condition = fast_condition(column.data_type, name, exact=rules.is_exact[index])
+        condition = rules.fits[index].condition(name)
         if condition is None:
             large = large or root in _VARIABLE_ROOTS
             checks.append(f"{name} = check{index}({name})")

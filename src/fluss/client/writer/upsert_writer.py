@@ -7,18 +7,21 @@ writers know nothing of each other: wait for the acknowledgement of one before t
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+import pyarrow as pa
+
+from fluss.client.fitting import ExtraDigits
+from fluss.client.fitting.base import checked_extra_digits
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
 from fluss.client.writer.base_writer import BaseWriter, sender_of
 from fluss.client.writer.handles import WriteResultHandle, joined_handle
 from fluss.client.writer.kv_rows import KvRows, check_targets, default_targets
 from fluss.client.writer.row_buffer import RowBuffer
+from fluss.client.writer.streams import write_stream
 from fluss.errors import FlussError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Row = dict[str, Any] | list[Any] | tuple[Any, ...]
 
@@ -29,13 +32,20 @@ class UpsertWriter(BaseWriter):
     With `targets` (positions of columns) it writes only those columns and leaves the others of a row as they are.
     """
 
-    def __init__(self, session: Session, table: ClientTable, targets: tuple[int, ...] | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        table: ClientTable,
+        targets: tuple[int, ...] | None = None,
+        on_extra_digits: ExtraDigits = "error",
+    ) -> None:
         if not table.has_primary_key:
             raise FlussError(f"table {table.path} has no primary key: use new_append() to write to it")
         session.check_open()
         self._session = session
         self._table = table
         self._targets = default_targets(table) if targets is None else targets
+        self._extra_digits = checked_extra_digits(on_extra_digits)
         self._lock = threading.Lock()
         self._made: tuple[KvRows, RowBuffer] | None = None
         self._check_columns()
@@ -50,7 +60,7 @@ class UpsertWriter(BaseWriter):
             if self._made is None:
                 self._session.check_open()
                 check_targets(self._table, self._targets)
-                rows = KvRows(self._table, self._session.config, self._targets)
+                rows = KvRows(self._table, self._session.config, self._targets, self._extra_digits)
                 buffer = RowBuffer(self._session.io, sender_of(self._session), self._table, rows)
                 self._made = rows, buffer
                 # The generated functions themselves, one call less for every row.
@@ -84,17 +94,21 @@ class UpsertWriter(BaseWriter):
         handle: WriteResultHandle = self.__dict__["delete"](pk)
         return handle
 
-    def upsert_arrow(self, rows: pa.Table | pa.RecordBatch) -> WriteResultHandle:
-        """Upsert all rows of a pyarrow Table or RecordBatch, in their order. Columns are found by name."""
-        return self._write(self._rows.upserts(rows, "upsert_arrow"))
+    def upsert_arrow(self, rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> WriteResultHandle:
+        """Upsert all rows of a pyarrow Table, RecordBatch or stream, in their order. Columns are found by name.
+
+        A table of which one value does not fit is refused as a whole. The batches of a stream leave as they come; the
+        error of a later one says which rows were written.
+        """
+        return self._write_rows(self._rows.upserts, rows, "upsert_arrow")
 
     def upsert_pandas(self, df: Any) -> WriteResultHandle:
-        """Upsert all rows of a pandas DataFrame, in their order; its index is left out."""
+        """Upsert all rows of a pandas DataFrame, in their order. An index with the name of a column is one."""
         return self._write(self._rows.upserts_of_frame(df, "upsert_pandas"))
 
-    def delete_arrow(self, keys: pa.Table | pa.RecordBatch) -> WriteResultHandle:
-        """Delete by primary keys: a pyarrow Table or RecordBatch with exactly the columns of the primary key."""
-        return self._write(self._rows.deletes(keys, "delete_arrow"))
+    def delete_arrow(self, keys: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> WriteResultHandle:
+        """Delete by primary keys: a pyarrow Table, RecordBatch or stream with exactly the columns of the key."""
+        return self._write_rows(self._rows.deletes, keys, "delete_arrow")
 
     def delete_pandas(self, df: Any) -> WriteResultHandle:
         """Delete by primary keys: a pandas DataFrame with exactly the columns of the primary key."""
@@ -110,7 +124,7 @@ class UpsertWriter(BaseWriter):
 
     def write_arrow(self, table: pa.Table) -> None:
         """Same as `upsert_arrow`, under the name that it has for log tables."""
-        self._write(self._rows.upserts(table, "write_arrow"))
+        self._write_rows(self._rows.upserts, table, "write_arrow")
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Same as `upsert_arrow`, under the name that it has for log tables."""
@@ -120,7 +134,12 @@ class UpsertWriter(BaseWriter):
         """Same as `upsert_pandas`, under the name that it has for log tables."""
         self._write(self._rows.upserts_of_frame(df, "write_pandas"))
 
-    def _write(self, batches: list[Any]) -> WriteResultHandle:
+    def _write_rows(self, made: Callable[..., Iterator[Any]], rows: Any, call: str) -> WriteResultHandle:
+        if not isinstance(rows, pa.RecordBatchReader):
+            return self._write(made(rows, call))
+        return write_stream(rows, lambda batch, first_row: self._write(made(batch, call, first_row)))
+
+    def _write(self, batches: Iterable[Any]) -> WriteResultHandle:
         return joined_handle([self._buffer.write_batch(batch) for batch in batches])
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss.client.fitting import ExtraDigits
 from fluss.client.writer.base_writer import BaseWriter
 from fluss.errors import FlussError
 from fluss.spark.connecting import OpenTable
@@ -30,12 +31,18 @@ Batches = Iterable[pa.RecordBatch]
 def append_plain(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
     """Append rows at once; they stay even if the task fails. Returns how many."""
     converter = RowConverter(plan)
-    return append(opened, map(converter.rows, gathered(batches, wanted_bytes(opened))))
+    rows = map(converter.rows, gathered(batches, wanted_bytes(opened)))
+    return append(opened, rows, extra_digits=plan.options.write.on_extra_digits)
 
 
-def append(opened: OpenTable, batches: Batches, flush_seconds: float = FLUSH_SECONDS) -> int:
+def append(
+    opened: OpenTable,
+    batches: Batches,
+    flush_seconds: float = FLUSH_SECONDS,
+    extra_digits: ExtraDigits = "error",
+) -> int:
     """Append batches that have the form of the table. Returns the number of rows."""
-    writer = opened.table.new_append().create_writer()
+    writer = opened.table.new_append().create_writer(on_extra_digits=extra_digits)
     return write_all(writer, writer.write_arrow_batch, batches, flush_seconds)
 
 

@@ -44,6 +44,7 @@ class WritePlan:
     target: pa.Schema
     positions: tuple[int, ...]
     row_kind_position: int | None = None
+    keys: tuple[str, ...] = ()
 
     @property
     def table(self) -> str:
@@ -130,6 +131,7 @@ class _Planner:
             target=target,
             positions=positions,
             row_kind_position=self._row_kind_position,
+            keys=tuple(self._keys),
         )
 
     # ---- columns ----

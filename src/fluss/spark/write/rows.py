@@ -80,7 +80,8 @@ class RowConverter:
         """The columns to write, with the types of the table."""
         columns = [batch.column(position) for position in self._plan.positions]
         try:
-            return from_spark(pa.RecordBatch.from_arrays(columns, self._names), self._plan.target)
+            given = pa.RecordBatch.from_arrays(columns, self._names)
+            return from_spark(given, self._plan.target, self._plan.options.write.on_extra_digits, self._plan.keys)
         except FlussError as error:
             text = f"the rows cannot be written to table {self._plan.table}: {error.message}"
             raise FlussError(text, error.error_code) from None

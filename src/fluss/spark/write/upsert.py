@@ -28,7 +28,14 @@ def upsert(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
 def upsert_writer(plan: WritePlan, opened: OpenTable) -> UpsertWriter:
     """The client's writer for the columns of the plan."""
     is_partial = plan.options.columns is not None
-    return opened.table.new_upsert(plan.target.names if is_partial else None)
+    columns = plan.target.names if is_partial else _all_but_automatic(opened)
+    return opened.table.new_upsert(columns).create_writer(on_extra_digits=plan.options.write.on_extra_digits)
+
+
+def _all_but_automatic(opened: OpenTable) -> list[str] | None:
+    """The columns of a table to whose rows the server adds a value; None for all columns of any other."""
+    automatic = opened.info.get_schema().get_auto_increment_columns()
+    return [name for name in opened.info.get_column_names() if name not in automatic] if automatic else None
 
 
 def changes_of(plan: WritePlan, converter: RowConverter, batch: pa.RecordBatch) -> Changes:

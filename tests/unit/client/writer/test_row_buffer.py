@@ -17,6 +17,7 @@ from fluss.client.writer.bucket_queue import Piece
 from fluss.client.writer.handles import ChunkSpan, PendingResult, WriteResultHandle
 from fluss.client.writer.memory import MemoryBudget
 from fluss.client.writer.row_buffer import RowBuffer, _slices
+from fluss.client.writer.row_forms import LogRows
 from fluss.client.writer.row_function import RowRules, append_source
 from fluss.codec.arrow_batch import decode_arrow_batch
 from fluss.codec.arrow_types import to_arrow_schema
@@ -80,6 +81,12 @@ def io() -> Iterator[IoThread]:
     io = IoThread.acquired()
     yield io
     io.release()
+
+
+def conforming(buffer: RowBuffer, batch: Any) -> Any:
+    """The batch as writers hand it over."""
+    assert isinstance(buffer.form, LogRows)
+    return buffer.form.arrow_input.conform(batch)
 
 
 def make(
@@ -160,7 +167,7 @@ def test_threads_append_and_take_at_once(io: IoThread, monkeypatch: pytest.Monke
         other = pa.record_batch({"number": [-1], "writer": [-1]})
         while not stop.is_set():
             buffer.begin_flush()
-            buffer.write_batch(other)
+            buffer.write_batch(conforming(buffer, other))
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(switch_seconds)
@@ -216,7 +223,7 @@ def test_arrow_batches_keep_their_place_between_rows(io: IoThread) -> None:
     for start in range(0, 3_000, 3):
         buffer.append((0, start, "x"))
         batch = pa.record_batch({"number": [start + 1, start + 2], "writer": pa.array([0, 0], pa.int64())})
-        handle = buffer.write_batch(batch)
+        handle = buffer.write_batch(conforming(buffer, batch))
         expected += [(0, start), (0, start + 1), (0, start + 2)]
     wait(handle)
     flush(buffer)
@@ -226,14 +233,14 @@ def test_arrow_batches_keep_their_place_between_rows(io: IoThread) -> None:
 def test_a_large_batch_is_cut_and_has_one_handle(io: IoThread) -> None:
     buffer, sender = make(io, {"writer.batch-size": "4000"}, automatic=False)
     batch = pa.record_batch({"number": range(1_000), "writer": [0] * 1_000, "text": ["x"] * 1_000})
-    handle = buffer.write_batch(batch)
+    handle = buffer.write_batch(conforming(buffer, batch))
     wait_until(lambda: len(sender.written) == 1_000, "all rows are sent")
     assert len(sender.waiting) >= 4
     assert not handle.is_done
     sender.acknowledge_soon()
     wait(handle)
     assert [number for _, number in sender.written] == list(range(1_000))
-    wait(buffer.write_batch(batch.slice(0, 0)))  # no rows: nothing to wait for
+    wait(buffer.write_batch(conforming(buffer, batch.slice(0, 0))))  # no rows: nothing to wait for
 
 
 def test_helpers_encode_at_once_and_order_stays(io: IoThread, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +249,7 @@ def test_helpers_encode_at_once_and_order_stays(io: IoThread, monkeypatch: pytes
     batch = pa.record_batch({"number": range(20_000), "writer": [0] * 20_000})
     for start in range(4):
         buffer.append((1, start, "x"))
-        buffer.write_batch(batch)
+        buffer.write_batch(conforming(buffer, batch))
     flush(buffer)
     assert sender.written == [row for start in range(4) for row in ((1, start), *((0, n) for n in range(20_000)))]
     assert sender.memory.used_bytes == 0

@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fluss.client.fitting import FitRules, UnfitValueError, fit_of
+from fluss.client.fitting.texts import is_encodable
+from fluss.client.fitting.times import MAX_NANOSECOND_DATETIME, MIN_NANOSECOND_DATETIME
 from fluss.client.writer.columns import ColumnMaker
-from fluss.client.writer.row_function import RowRules, make_append
-from fluss.client.writer.value_checks import UnfitValueError, check_value, fast_condition, value_bytes
+from fluss.client.writer.row_function import RowRules, make_append, value_bytes
 from fluss.errors import FlussError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
@@ -111,20 +113,21 @@ def test_the_fast_path_agrees_with_the_checker(data_type: t.DataType, value: Any
 
 
 @pytest.mark.parametrize("data_type", TYPES, ids=str)
-@given(value=ANYTHING, exact=st.booleans())
-def test_a_fast_condition_accepts_only_what_is_stored_unchanged(data_type: t.DataType, value: Any, exact: bool) -> None:
-    condition = fast_condition(data_type, "v", exact=exact)
+@given(value=ANYTHING, truncate=st.booleans())
+def test_a_fast_condition_accepts_only_what_is_stored_unchanged(
+    data_type: t.DataType, value: Any, truncate: bool
+) -> None:
+    fit = fit_of(data_type, FitRules("truncate" if truncate else "error"))
+    condition = fit.condition("v")
     if condition is None or value is None:
         return
-    from fluss.client.writer import value_checks
 
     scope = {
-        "date": datetime.date, "datetime": datetime.datetime, "Decimal": decimal.Decimal, "v": value,
-        "encodable": value_checks.is_encodable, "min_ns": value_checks.MIN_NANOSECOND_DATETIME,
-        "max_ns": value_checks.MAX_NANOSECOND_DATETIME,
+        "date": datetime.date, "datetime": datetime.datetime, "v": value,
+        "encodable": is_encodable, "min_ns": MIN_NANOSECOND_DATETIME, "max_ns": MAX_NANOSECOND_DATETIME,
     }  # fmt: skip
     if eval(condition, scope):
-        assert check_value(data_type, exact=exact)(value) is value
+        assert fit.value(value) is value
 
 
 def test_values_become_columns() -> None:
@@ -135,17 +138,18 @@ def test_values_become_columns() -> None:
     )  # fmt: skip
     moment = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
     values = [
-        np.int16(7), np.str_("né"), 3, decimal.Decimal("1.005"), datetime.date(2020, 2, 3),
-        datetime.time(1, 2, 3, 456789), moment, moment.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
-        (1, None, 3), {"k": 1}, [4, moment], datetime.datetime(1969, 12, 31, 23, 59, 58, 500000),
+        np.int16(7), np.str_("né"), 3, decimal.Decimal("1.5"), datetime.date(2020, 2, 3),
+        datetime.time(1, 2, 3, 456000), moment.replace(microsecond=678000),
+        moment.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
+        (1, None, 3), {"k": 1}, [4, moment], datetime.datetime(1969, 12, 31, 23, 59, 58),
     ]  # fmt: skip
     batch = appended(schema, values, dict(zip(schema.column_names, values, strict=True)), {})
     assert batch.to_pylist()[0] == batch.to_pylist()[1]
     assert list(batch.to_pylist()[0].values()) == [
-        7, "né", 3.0, decimal.Decimal("1.01"), datetime.date(2020, 2, 3), datetime.time(1, 2, 3, 456000),
+        7, "né", 3.0, decimal.Decimal("1.50"), datetime.date(2020, 2, 3), datetime.time(1, 2, 3, 456000),
         moment.replace(microsecond=678000), (moment - datetime.timedelta(hours=1)).replace(tzinfo=UTC),
         [1, None, 3], [("k", 1)], {"a": 4, "b": moment},
-        datetime.datetime(1969, 12, 31, 23, 59, 59),  # towards zero, as Java divides
+        datetime.datetime(1969, 12, 31, 23, 59, 58),
     ]  # fmt: skip
     assert set(batch.to_pylist()[2].values()) == {None}
 
@@ -180,19 +184,25 @@ def test_a_row_may_be_changed_after_the_call() -> None:
         (t.IntType(), 2**31, "outside -2147483648 to 2147483647"),
         (t.TinyIntType(), -129, "outside -128 to 127"),
         (t.IntType(), True, "not an int"),
-        (t.IntType(), 1.0, "not an int"),
+        (t.IntType(), 1.5, "not a whole number"),
+        (t.IntType(), decimal.Decimal("1.5"), "not a whole number"),
+        (t.IntType(), "1", "not an int"),
         (t.BooleanType(), 1, "not a bool"),
         (t.FloatType(), 1e39, "too large"),
         (t.DoubleType(), 10**320, "too large"),
+        (t.DoubleType(), 2**53 + 1, "give it as a float"),
+        (t.FloatType(), 2**24 + 1, "give it as a float"),
         (t.DoubleType(), "1", "not a float"),
+        (t.CharType(3), "abcd", "4 characters, the column holds 3"),
         (t.StringType(), b"x", "not a str"),
         (t.StringType(), "\ud800", "surrogate"),
         (t.BytesType(), "x", "not bytes"),
         (t.BinaryType(3), b"xx", "has 2 bytes, not exactly 3"),
-        (t.DecimalType(4, 2), decimal.Decimal("99.995"), "more than 2 digits before the point"),
+        (t.DecimalType(4, 2), decimal.Decimal("99.995"), "more than 2 digits after the point"),
+        (t.DecimalType(4, 2), decimal.Decimal("100"), "more than 2 digits before the point"),
         (t.DecimalType(4, 2), decimal.Decimal("1e30"), "more than 2 digits"),
         (t.DecimalType(4, 2), decimal.Decimal("NaN"), "finite"),
-        (t.DecimalType(4, 2), 1.5, "not a decimal.Decimal"),
+        (t.DecimalType(4, 2), "1.5", "not a decimal.Decimal"),
         (t.DateType(), datetime.datetime(2020, 1, 1, 1), "time of day"),
         (t.TimeType(0), datetime.time(tzinfo=UTC), "time zone"),
         (t.TimestampType(6), datetime.datetime(2020, 1, 1, tzinfo=UTC), "time zone"),
@@ -247,7 +257,7 @@ def test_long_values_are_counted() -> None:
 
 def test_unfit_values_say_so_without_context() -> None:
     with pytest.raises(UnfitValueError, match=r"^it is not an int$"):
-        check_value(t.IntType())("1")
+        fit_of(t.IntType()).value("1")
 
 
 def test_the_record_batch_has_the_tables_schema() -> None:

@@ -1,0 +1,130 @@
+"""What all fits share: their rules, their errors, and how Arrow arrays come to them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.codec.arrow_types import to_arrow_type
+from fluss.codec.row_columns import RowFormat
+from fluss.errors import FlussError
+from fluss.model.types import DataType
+
+ExtraDigits = Literal["error", "truncate"]
+
+
+class UnfitValueError(ValueError):
+    """The value does not fit; the text is the reason, without column and type."""
+
+
+class UnfitTypeError(UnfitValueError):
+    """No value of this Arrow type fits, whatever it is; it is known before there are rows."""
+
+
+@dataclass(frozen=True)
+class FitRules:
+    """What besides the type decides: what to do with digits that the column lacks, and how the table stores rows.
+
+    Rows (None stands for Arrow batches) hold less than Arrow does: a TIME is a number of milliseconds, and CHAR(n) has
+    n bytes in an INDEXED row, of which zeros at the end are not seen again.
+    """
+
+    extra_digits: ExtraDigits = "error"
+    row_format: RowFormat | None = None
+    is_key: bool = False
+
+    @property
+    def truncates(self) -> bool:
+        """Whether digits that the column lacks are cut off."""
+        return self.extra_digits == "truncate" and not self.is_key
+
+    @property
+    def digits_hint(self) -> str:
+        """What to do about digits that the column lacks. Those of keys are never cut off: two rows could become one."""
+        if self.is_key:
+            return "round it first, a key is not cut off"
+        return "round it first, or write with on_extra_digits='truncate'"
+
+
+def checked_extra_digits(wanted: Any) -> ExtraDigits:
+    """What a user said about digits that a column lacks."""
+    if wanted not in ("error", "truncate"):
+        raise FlussError(f"on_extra_digits is 'error' or 'truncate', got {wanted!r}")
+    return "truncate" if wanted == "truncate" else "error"
+
+
+class Fit(ABC):
+    """The values of one type. Immutable, used by any thread."""
+
+    looks_closer = False
+    """Whether valid arrays that have the column's Arrow type already must be looked at all the same."""
+
+    def __init__(self, data_type: DataType, rules: FitRules) -> None:
+        self.data_type = data_type
+        self.rules = rules
+        self.arrow_type = to_arrow_type(data_type)
+
+    @abstractmethod
+    def value(self, value: Any) -> Any:
+        """The form in which a Python value, not None, waits for its batch; `UnfitValueError` if it does not fit."""
+
+    def condition(self, name: str) -> str | None:
+        """Source of an expression: variable `name` fits and is stored as it is. None = every value is checked.
+
+        May use `date`, `datetime`, `encodable`, `min_ns` and `max_ns`.
+        """
+        return None
+
+    def array(self, array: Any) -> Any:
+        """A valid Arrow array (see `validate(full=True)`) with the column's Arrow type, not copied if it has it."""
+        if array.type == self.arrow_type and not self.looks_closer:
+            return array
+        array = plain(array)
+        if pa.types.is_null(array.type):
+            return pa.nulls(len(array), self.arrow_type)
+        try:
+            return self._converted(array)
+        except (pa.ArrowException, OverflowError) as error:
+            raise UnfitValueError(self._reason(array.type, error)) from None
+
+    @abstractmethod
+    def _converted(self, array: Any) -> Any:
+        """The array as the column's type; may raise Arrow's errors, for which `_reason` has words."""
+
+    def _reason(self, source: Any, error: Exception) -> str:
+        return str(error)
+
+    def _refuse_type(self, source: Any) -> Any:
+        raise UnfitTypeError(f"values of the Arrow type {source} are not taken: cast them first")
+
+
+def plain(array: Any) -> Any:
+    """The values themselves of an array that has them behind a dictionary, in runs, or under another name."""
+    while True:
+        if isinstance(array.type, pa.BaseExtensionType):
+            array = array.storage
+        elif pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        elif pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        else:
+            return array
+
+
+def any_true(mask: Any) -> bool:
+    """Whether a boolean array has a true; nulls are none."""
+    return bool(pc.any(mask).as_py())
+
+
+def is_floating(arrow_type: Any) -> bool:
+    """Whether values are binary floating-point numbers."""
+    return bool(pa.types.is_floating(arrow_type))
+
+
+def widened(array: Any) -> Any:
+    """Half floats as floats: few of Arrow's casts know them."""
+    return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array

@@ -1,0 +1,215 @@
+"""BOOLEAN, the integers, FLOAT, DOUBLE and DECIMAL."""
+
+from __future__ import annotations
+
+import decimal
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.client.fitting.base import (
+    Fit,
+    FitRules,
+    UnfitValueError,
+    any_true,
+    is_floating,
+    widened,
+)
+from fluss.model.types import DataType, DecimalType
+
+INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
+# The largest double that rounds to a finite float32.
+MAX_FLOAT32 = math.nextafter(float.fromhex("0x1.ffffffp127"), 0)
+# Room for every integer and every decimal of Arrow while digits move.
+_WIDE_DIGITS = 76
+_MAX_INTEGER_DIGITS = 20
+
+
+class BooleanFit(Fit):
+    """True and false; numbers are none."""
+
+    def value(self, value: Any) -> bool:
+        if isinstance(value, (bool, np.bool_)):
+            return bool(value)
+        raise UnfitValueError("it is not a bool: write value != 0 if a number means one")
+
+    def condition(self, name: str) -> str:
+        return f"type({name}) is bool"
+
+    def _converted(self, array: Any) -> Any:
+        return array if pa.types.is_boolean(array.type) else self._refuse_type(array.type)
+
+
+class IntegerFit(Fit):
+    """Whole numbers, also those that come as floats or decimals."""
+
+    def __init__(self, data_type: DataType, rules: FitRules) -> None:
+        super().__init__(data_type, rules)
+        self._limit = 1 << INTEGER_BITS[data_type.root] - 1
+
+    def value(self, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            value = _whole(value)
+        number = int(value)
+        if not -self._limit <= number < self._limit:
+            raise UnfitValueError(f"it is outside {-self._limit} to {self._limit - 1}")
+        return number
+
+    def condition(self, name: str) -> str:
+        return f"type({name}) is int and {-self._limit} <= {name} <= {self._limit - 1}"
+
+    def _converted(self, array: Any) -> Any:
+        source = array.type
+        if pa.types.is_integer(source) or is_floating(source) or pa.types.is_decimal(source):
+            return widened(array).cast(self.arrow_type)
+        return self._refuse_type(source)
+
+    def _reason(self, source: Any, error: Exception) -> str:
+        whole = "" if pa.types.is_integer(source) else "not a whole number, or "
+        return f"it is {whole}outside {-self._limit} to {self._limit - 1}"
+
+
+def _whole(value: Any) -> Any:
+    """A float or decimal that is a whole number; pandas makes floats of integers with gaps."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return value
+    if isinstance(value, decimal.Decimal) and value.is_finite() and value.adjusted() < 40 and value == int(value):
+        return value
+    if isinstance(value, (float, np.floating, decimal.Decimal)):
+        raise UnfitValueError("it is not a whole number: round it first")
+    raise UnfitValueError("it is not an int")
+
+
+class FloatFit(Fit):
+    """FLOAT and DOUBLE. A double is rounded to the nearest float; an integer must be the same number afterwards."""
+
+    def __init__(self, data_type: DataType, rules: FitRules) -> None:
+        super().__init__(data_type, rules)
+        self._is_single = data_type.root == "FLOAT"
+        self._limit = MAX_FLOAT32 if self._is_single else math.inf
+
+    def value(self, value: Any) -> float:
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (float, int, np.floating, np.integer)):
+            raise UnfitValueError("it is not a float")
+        try:
+            number = float(value)
+        except OverflowError:
+            raise UnfitValueError("it is too large") from None
+        if abs(number) > self._limit and not math.isinf(number):
+            raise UnfitValueError("it is too large for 32 bits")
+        if isinstance(value, (int, np.integer)):
+            stored = float(np.float32(number)) if self._is_single else number
+            if int(stored) != int(value):
+                raise UnfitValueError(f"the nearest number of the column is {stored!r}: {_AS_FLOAT}")
+        return number
+
+    def condition(self, name: str) -> str:
+        if self._is_single:
+            return f"type({name}) is float and {-MAX_FLOAT32!r} <= {name} <= {MAX_FLOAT32!r}"
+        return f"type({name}) is float"
+
+    def _converted(self, array: Any) -> Any:
+        if pa.types.is_integer(array.type):
+            return self._of_integers(array)
+        if not is_floating(array.type):
+            return self._refuse_type(array.type)
+        array = widened(array)
+        result = array.cast(self.arrow_type)
+        if self._is_single and any_true(pc.and_not(pc.is_inf(result), pc.is_inf(array))):
+            raise UnfitValueError("it is too large for 32 bits")
+        return result
+
+    def _of_integers(self, array: Any) -> Any:
+        try:
+            return array.cast(self.arrow_type)
+        except pa.ArrowInvalid:  # beyond 24 or 53 bits; some of those numbers are floats all the same
+            result = array.cast(self.arrow_type, safe=False)
+        numbers = np.asarray(array.fill_null(0))
+        floats = np.asarray(result.fill_null(0)).astype(np.float64)
+        inside = floats < 2.0 ** (64 if numbers.dtype == np.uint64 else 63)
+        if not (inside & (np.where(inside, floats, 0).astype(numbers.dtype) == numbers)).all():
+            raise UnfitValueError(f"no number of the column is equal to it: {_AS_FLOAT}")
+        return result
+
+
+_AS_FLOAT = "give it as a float to have it rounded"
+
+
+class DecimalFit(Fit):
+    """Decimals, integers, and floats by their shortest spelling, as long as no digit is lost."""
+
+    def __init__(self, data_type: DecimalType, rules: FitRules) -> None:
+        super().__init__(data_type, rules)
+        self._scale = data_type.scale
+        self._before_point = data_type.precision - data_type.scale
+        self._quantum = decimal.Decimal(1).scaleb(-data_type.scale)
+        traps = [decimal.InvalidOperation] if rules.truncates else [decimal.InvalidOperation, decimal.Inexact]
+        # One call checks both: more digits than `prec` are an invalid operation, digits that get lost are inexact.
+        self._context = decimal.Context(prec=data_type.precision, rounding=decimal.ROUND_FLOOR, traps=traps)
+
+    def value(self, value: Any) -> decimal.Decimal:
+        if not isinstance(value, decimal.Decimal):
+            value = _as_decimal(value)
+        if not value.is_finite():
+            raise UnfitValueError("it is not a finite number")
+        try:
+            return self._context.quantize(value, self._quantum)
+        except decimal.Inexact:
+            raise UnfitValueError(self._too_fine()) from None
+        except decimal.InvalidOperation:
+            raise UnfitValueError(f"it has more than {self._before_point} digits before the point") from None
+
+    def _too_fine(self) -> str:
+        return f"it has more than {self._scale} digits after the point: {self.rules.digits_hint}"
+
+    def _converted(self, array: Any) -> Any:
+        source = array.type
+        if pa.types.is_integer(source):
+            wide = pa.decimal256(_MAX_INTEGER_DIGITS + self._scale, self._scale)
+            return array.cast(wide).cast(self.arrow_type)
+        if is_floating(source):
+            return self._of_floats(widened(array))
+        if not pa.types.is_decimal(source):
+            return self._refuse_type(source)
+        if self.rules.truncates and source.scale > self._scale:
+            wide = pa.decimal256(min(_WIDE_DIGITS, source.precision + 1), source.scale)
+            array = pc.round(array.cast(wide), ndigits=self._scale, round_mode="down")
+        return self._rescaled(array)
+
+    def _rescaled(self, array: Any) -> Any:
+        """Casts to a larger scale do not notice when 128 bits are too few, so wide ones go through 256."""
+        digits = array.type.precision - array.type.scale + self._scale
+        if digits <= self.arrow_type.precision:
+            return array.cast(self.arrow_type)
+        if digits <= _WIDE_DIGITS:
+            return array.cast(pa.decimal256(digits, self._scale)).cast(self.arrow_type)
+        result = array.cast(self.arrow_type)
+        if not result.cast(array.type).equals(array):
+            raise UnfitValueError(f"it has more than {self._before_point} digits before the point")
+        return result
+
+    def _of_floats(self, array: Any) -> Any:
+        if self.rules.truncates:
+            spelled = array.cast(pa.string()).to_pylist()
+            values = [None if each is None else self.value(decimal.Decimal(each)) for each in spelled]
+            return pa.array(values, self.arrow_type)
+        return array.cast(pa.string()).cast(self.arrow_type)
+
+    def _reason(self, source: Any, error: Exception) -> str:
+        text = str(error)
+        if "data loss" in text:
+            return self._too_fine()
+        if "not a valid" in text:
+            return "it is not a finite number"
+        return f"it has more than {self._before_point} digits before the point"
+
+
+def _as_decimal(value: Any) -> decimal.Decimal:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return decimal.Decimal(int(value))
+    if isinstance(value, (float, np.floating)):
+        return decimal.Decimal(str(value))  # the shortest spelling, of a float of 32 bits as well
+    raise UnfitValueError("it is not a decimal.Decimal, an int or a float")

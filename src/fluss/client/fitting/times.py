@@ -1,0 +1,225 @@
+"""DATE, TIME, TIMESTAMP and TIMESTAMP_LTZ.
+
+A column holds the digits of its unit: whole seconds (precision 0), milliseconds (1 to 3), microseconds (4 to 6) or
+nanoseconds (7 to 9). Finer digits are refused, or cut off towards the past when the rules say so.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.client.fitting.base import Fit, FitRules, UnfitTypeError, UnfitValueError, any_true
+from fluss.codec.arrow_convert import cut, relabelled
+from fluss.model.types import DataType, TimestampLtzType, TimestampType, TimeType
+
+# What an int64 of nanoseconds holds, in whole microseconds.
+MIN_NANOSECOND_DATETIME = datetime.datetime(1677, 9, 21, 0, 12, 43, 145225)
+MAX_NANOSECOND_DATETIME = datetime.datetime(2262, 4, 11, 23, 47, 16, 854775)
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_UTC = datetime.timezone.utc
+_UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_UNITS_IN_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+# Rows have milliseconds where a TIMESTAMP(0) of Arrow has seconds.
+_MAX_ROW_SECONDS = (2**63 - 1) // 1000
+
+
+class DateFit(Fit):
+    """Dates, and midnights without time zone, which is what a date is in NumPy and pandas."""
+
+    def value(self, value: Any) -> datetime.date:
+        if isinstance(value, np.datetime64):
+            value = _numpy_moment(value)[0]
+        if isinstance(value, datetime.datetime):
+            if value != value:
+                raise UnfitValueError("it is not a time (NaT)")
+            has_nanos = bool(getattr(value, "nanosecond", 0))
+            if has_nanos or value.time() != datetime.time() or value.tzinfo is not None:
+                raise UnfitValueError("it has a time of day, or a zone; use its date()")
+            return value.date()
+        if not isinstance(value, datetime.date):
+            raise UnfitValueError("it is not a datetime.date")
+        return value
+
+    def condition(self, name: str) -> str:
+        return f"type({name}) is date"
+
+    def _converted(self, array: Any) -> Any:
+        source = array.type
+        if pa.types.is_timestamp(source) and source.tz is None:
+            days = array.cast(pa.date32())
+            if not days.cast(source).equals(array):
+                raise UnfitValueError("it has a time of day: cast the column to date32 first")
+            return days
+        return array.cast(pa.date32()) if pa.types.is_date(source) else self._refuse_type(source)
+
+    def _reason(self, source: Any, error: Exception) -> str:
+        return "it is not a whole number of days, or too far away"
+
+
+class _DigitsFit(Fit):
+    """What TIME and TIMESTAMP share: a unit, and what to do with finer digits."""
+
+    def __init__(self, data_type: DataType, rules: FitRules) -> None:
+        super().__init__(data_type, rules)
+        self.unit: str = self.arrow_type.unit
+
+    def _kept_nanos(self, nanos: int) -> int:
+        """Parts of a second, cut or refused where the unit cannot hold them."""
+        extra = nanos % _UNIT_NANOS[self.unit]
+        if extra and not self.rules.truncates:
+            raise UnfitValueError(self._too_fine())
+        return nanos - extra
+
+    def _too_fine(self) -> str:
+        return (
+            f"it has digits finer than the {_UNITS_IN_WORDS[self.unit]} that the column holds: {self.rules.digits_hint}"
+        )
+
+    def _in_unit(self, array: Any) -> Any:
+        return cut(array, self.unit) if self.rules.truncates else array.cast(self.arrow_type)
+
+    def _reason(self, source: Any, error: Exception) -> str:
+        return self._too_fine() if "lose data" in str(error) else f"it is out of reach for {self.arrow_type}"
+
+
+class TimeFit(_DigitsFit):
+    """Times of the day. Values wait as numbers of the unit, from which `columns.py` makes arrays."""
+
+    def __init__(self, data_type: TimeType, rules: FitRules) -> None:
+        super().__init__(data_type, rules)
+        self._column_nanos = _UNIT_NANOS[self.unit]
+        self.looks_closer = rules.row_format is not None and self.unit in ("us", "ns")
+        if self.looks_closer:
+            self.unit = "ms"
+
+    def value(self, value: Any) -> int:
+        if not isinstance(value, datetime.time):
+            raise UnfitValueError("it is not a datetime.time")
+        if value.tzinfo is not None:
+            raise UnfitValueError("it has a time zone, the column has none")
+        seconds = (value.hour * 60 + value.minute) * 60 + value.second
+        nanos = self._kept_nanos(value.microsecond * 1000)
+        return (seconds * 1_000_000_000 + nanos) // self._column_nanos
+
+    def _converted(self, array: Any) -> Any:
+        if not pa.types.is_time(array.type):
+            return self._refuse_type(array.type)
+        if not self.looks_closer:
+            return self._in_unit(array)
+        # Primary-key tables, and rows of a log: the column has more digits than what is stored.
+        millis = cut(array, "ms") if self.rules.truncates else array.cast(pa.time32("ms"))
+        return array if array.type == self.arrow_type and not self.rules.truncates else millis.cast(self.arrow_type)
+
+    def _reason(self, source: Any, error: Exception) -> str:
+        return self._too_fine()
+
+
+class TimestampFit(_DigitsFit):
+    """TIMESTAMP takes no zones. TIMESTAMP_LTZ takes the instant of a zoned time, and UTC where there is none."""
+
+    def __init__(self, data_type: TimestampType | TimestampLtzType, rules: FitRules) -> None:
+        super().__init__(data_type, rules)
+        self._has_zone = isinstance(data_type, TimestampLtzType)
+        self.looks_closer = rules.row_format is not None and self.unit == "s"
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, np.datetime64):
+            moment, nanos = _numpy_moment(value)
+        else:
+            moment, nanos = _moment(value, self._has_zone)
+        kept = self._kept_nanos(moment.microsecond * 1000 + nanos)
+        nanos = kept % 1000
+        if kept // 1000 != moment.microsecond:
+            moment = moment.replace(microsecond=kept // 1000)
+        if self.unit == "ns":
+            if not MIN_NANOSECOND_DATETIME <= moment <= MAX_NANOSECOND_DATETIME:
+                raise UnfitValueError("nanoseconds since 1970 reach only from 1677 to 2262")
+            return (moment - _EPOCH) // _MICROSECOND * 1000 + nanos if nanos else moment
+        return moment
+
+    def condition(self, name: str) -> str:
+        naive = f"type({name}) is datetime and {name}.tzinfo is None"
+        more = {
+            "ns": f"min_ns <= {name} <= max_ns",
+            "us": "",
+            "ms": f"not {name}.microsecond % 1000",
+            "s": f"not {name}.microsecond",
+        }[self.unit]
+        return f"{naive} and {more}" if more else naive
+
+    def _converted(self, array: Any) -> Any:
+        source = array.type
+        if not pa.types.is_timestamp(source):
+            return self._refuse_type(source)
+        if source.tz is not None and not self._has_zone:
+            self._refuse_type(source)
+        array = self._in_unit(relabelled(array, self.arrow_type.tz) if self._has_zone else array)
+        if self.looks_closer and any_true(pc.greater(pc.abs(array.cast(pa.int64())), _MAX_ROW_SECONDS)):
+            raise UnfitValueError("it is out of reach for milliseconds, which rows hold")
+        return array
+
+    def _refuse_type(self, source: Any) -> Any:
+        if pa.types.is_timestamp(source):
+            raise _zone_error(f"the Arrow type is {source}")
+        return super()._refuse_type(source)
+
+
+def _zone_error(what: str) -> UnfitValueError:
+    return UnfitTypeError(f"{what}, and the column has no time zone: make it TIMESTAMP_LTZ, or take the zone off")
+
+
+def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
+    """A datetime64 as a datetime, and the nanoseconds that one does not have."""
+    if np.isnat(value):
+        raise UnfitValueError("it is not a time (NaT)")
+    micros = value.astype("M8[us]")
+    nanos = 0
+    if micros != value:
+        counted = value.astype("M8[ns]")
+        if counted != value:
+            raise UnfitValueError("it is not a time that nanoseconds can hold")
+        nanos = int(counted.astype(np.int64)) % 1000
+    moment = micros.item()
+    if not isinstance(moment, datetime.datetime):
+        raise UnfitValueError("it is outside the years 1 to 9999: write it as Arrow")
+    return moment, nanos
+
+
+def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
+    """The value as a datetime without zone, and the nanoseconds that pandas adds to one."""
+    nanos = 0
+    if not isinstance(value, datetime.datetime):
+        raise UnfitValueError("it is not a datetime.datetime")
+    if type(value) is not datetime.datetime:  # pandas.Timestamp counts nanoseconds as well
+        if value != value:
+            raise UnfitValueError("it is not a time (NaT)")
+        nanos = getattr(value, "nanosecond", nanos)
+        value = datetime.datetime(
+            value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, value.tzinfo
+        )
+    if value.tzinfo is not None:
+        if not has_zone:
+            raise UnfitValueError(
+                "it has a time zone, the column has none: make it TIMESTAMP_LTZ, or take the zone off"
+            )
+        try:
+            value = value.astimezone(_UTC).replace(tzinfo=None)
+        except OverflowError:
+            raise UnfitValueError("in UTC it is outside the years 1 to 9999") from None
+    return value, nanos
+
+
+def time_fit(data_type: DataType, rules: FitRules) -> Fit:
+    """The fit of one of these types."""
+    if isinstance(data_type, TimeType):
+        return TimeFit(data_type, rules)
+    if isinstance(data_type, (TimestampType, TimestampLtzType)):
+        return TimestampFit(data_type, rules)
+    return DateFit(data_type, rules)
