@@ -12,8 +12,9 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.long_work import TURN_SECONDS
 from fluss.server.network import turns
-from fluss.server.network.turns import TURN_SECONDS, Turns
+from fluss.server.network.turns import Turns
 from fluss.server.tablet.asked_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import KvTable

@@ -34,18 +34,24 @@ def report_written(written: list[tuple[BucketLog, list[Append]]]) -> None:
             append.settle_written()
 
 
+def show(log: BucketLog, appends: list[Append], synced: bool) -> None:
+    """These appends of a bucket are committed."""
+    try:
+        log.on_committed(appends, synced)
+    except Exception as error:
+        failure = stop_after_defect(log, "showing appends of", error, None)
+        for append in appends:
+            append.fail(failure.error)  # a no-op for those that were acknowledged
+        log.on_failed(failure)
+
+
 def report(
     written: list[tuple[BucketLog, list[Append]]], failures: list[tuple[BucketLog, WriteFailure]], synced: bool
 ) -> None:
     """These appends are committed, and these buckets have failed."""
     for log, appends in written:
-        try:
-            log.on_committed(appends, synced)
-        except Exception as error:
-            failure = stop_after_defect(log, "showing appends of", error, None)
-            for append in appends:
-                append.fail(failure.error)  # a no-op for those that were acknowledged
-            log.on_failed(failure)
+        if log.held is None or not log.held.holds_committed(appends, synced):
+            show(log, appends, synced)
     for log, failure in failures:
         try:
             log.on_failed(failure)
