@@ -297,14 +297,19 @@ class WriteApi(ABC):
         try:
             self._registry.check_takes_rows(write.local)
             self._append(write, pending)
-        except FlussError as error:
-            pending.refuse(write.position, error)
         except Exception as error:
-            # A defect, or records that nobody thought of: the other buckets of the request go on.
-            logger.exception("a write to %s failed", write.local.name)
-            text = f"{write.local.name}: the write failed in the server: {error!r}"
-            pending.refuse(write.position, FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR))
+            refuse(write, pending, error)
 
 
 def _dropped(table_id: int) -> FlussError:
     return FlussError(f"table with id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+
+
+def refuse(write: BucketWrite, pending: PendingWrite, error: Exception) -> None:
+    """What was raised is the bucket's result."""
+    if not isinstance(error, FlussError):
+        # A defect, or records that nobody thought of: the other buckets of the request go on.
+        logger.error("a write to %s failed", write.local.name, exc_info=error)
+        text = f"{write.local.name}: the write failed in the server: {error!r}"
+        error = FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
+    pending.refuse(write.position, error)

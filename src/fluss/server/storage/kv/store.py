@@ -299,7 +299,8 @@ def _order(group: Mapping[bytes, bytes | None]) -> tuple[Iterable[bytes], Iterab
     if len(group) <= limits.STORED_AT_ONCE_ROWS:
         keys = sorted(group) if len(group) >= limits.SORTED_WRITE_MIN_ROWS else group
         return keys, keys
-    return tee(_order_of_parts(group))
+    parts, again = tee(_order_of_parts(group))
+    return parts, again
 
 
 def _order_of_parts(group: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
