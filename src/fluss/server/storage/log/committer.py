@@ -21,6 +21,7 @@ done with it, so whatever is raised in between, every append gets an answer: its
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict, deque
@@ -30,10 +31,18 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.server.long_work import TURN_SECONDS
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.background_files import BackgroundFiles, nothing
-from fluss.server.storage.log.commit_reports import report, report_written, stop_after_defect
+from fluss.server.storage.log.commit_reports import (
+    Failures,
+    Written,
+    report,
+    report_written,
+    reports,
+    stop_after_defect,
+)
 from fluss.server.storage.log.log_writer import WriteFailure
 from fluss.server.storage.log.open_segments import OpenSegments
 from fluss.server.storage.log.options import (
@@ -182,12 +191,16 @@ class Committer:
             self._enqueue(done.set)
             done.wait()
         self.background.drain()
-        self.process_results()
+        self.process_results(math.inf)
 
-    def process_results(self) -> None:
-        """Run what the other threads left for the loop."""
+    def process_results(self, turn_seconds: float = TURN_SECONDS) -> None:
+        """Run what the other threads left for the loop; what is more than a turn later, so that others are served."""
         self._results_posted = False
+        until = time.monotonic() + turn_seconds
         while self._results:
+            if time.monotonic() >= until:
+                self._post_processing()
+                return
             result = self._results.popleft()
             try:
                 result()
@@ -205,7 +218,7 @@ class Committer:
             self._thread = None
         self.background.close()
         if drain:
-            self.process_results()
+            self.process_results(math.inf)
 
     def _enqueue(self, item: Append | Callable[[], None]) -> None:
         if self._thread is None:
@@ -221,18 +234,25 @@ class Committer:
     def _post_results(self, result: Callable[[], None]) -> None:
         self._results.append(result)
         if not self._results_posted:
-            self._results_posted = True
-            while True:
-                try:
-                    self._post(self.process_results)
-                except MemoryError:
-                    # Everybody waits for these results; the memory of one entry in a queue comes back.
-                    time.sleep(_MEMORY_PAUSE_SECONDS)
-                    continue
-                except RuntimeError:
-                    # The loop is closed: the process is going down, drain() still finds the results.
-                    self._results_posted = False
-                return
+            self._post_processing()
+
+    def _post_processing(self) -> None:
+        self._results_posted = True
+        while True:
+            try:
+                self._post(self.process_results)
+            except MemoryError:
+                # Everybody waits for these results; the memory of one entry in a queue comes back.
+                time.sleep(_MEMORY_PAUSE_SECONDS)
+                continue
+            except RuntimeError:
+                # The loop is closed: the process is going down, drain() still finds the results.
+                self._results_posted = False
+            return
+
+    def _post_reports(self, written: Written, failures: Failures, synced: bool) -> None:
+        for part in reports(written, failures, synced):
+            self._post_results(part)
 
     # --- commit thread -------------------------------------------------------------------------------------------
 
@@ -312,8 +332,8 @@ class Committer:
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _commit(self, group: dict[BucketLog, list[Append]]) -> None:
-        written: list[tuple[BucketLog, list[Append]]] = []
-        failures: list[tuple[BucketLog, WriteFailure]] = []
+        written: Written = []
+        failures: Failures = []
         for log, appends in group.items():
             done, failure = self._write(log, appends)
             if failure is not None:
@@ -326,12 +346,12 @@ class Committer:
                 self._post_results(lambda: report_written(written))
             failures += self._sync_files([log for log, _ in written])
             written = [(log, appends) for log, appends in written if not log.writer.stopped]
-            self._post_results(lambda: report(written, failures, True))
+            self._post_reports(written, failures, True)
             return
         if not self._unsynced:
             self._next_flush_at = time.monotonic() + self._flush_interval_s
         self._unsynced.update((log, None) for log, _ in written)
-        self._post_results(lambda: report(written, failures, False))
+        self._post_reports(written, failures, False)
 
     def _write(self, log: BucketLog, appends: list[Append]) -> tuple[list[Append], WriteFailure | None]:
         try:
