@@ -1,8 +1,8 @@
 """How many entries a request may have: every one of them costs a handler Python time, on the event loop.
 
 Counted are the elements of all repeated fields, at any depth. A request of 4 MB has room for two million of them, and
-no handler is made for that. Not counted are the keys of lookups (repeated bytes), which are taken in steps, other than prefixes, and staged
-files, which have a limit of their own.
+no handler is made for that. Not counted are the keys of lookups (repeated bytes; prefixes are counted), which are taken
+in steps, and staged files, which have a limit of their own.
 """
 
 from __future__ import annotations

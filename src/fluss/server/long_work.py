@@ -26,8 +26,6 @@ class LongWork:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._waiting: deque[Iterator[None]] = deque()
-        # How many turns there were, for those who watch.
-        self.turns = 0
 
     def start(self, work: Iterator[None]) -> None:
         """Do the work, beginning soon; in the order of arrival, as far as it is done in one turn."""
@@ -38,10 +36,10 @@ class LongWork:
     def _turn(self) -> None:
         # It stays in the queue until its turn is over: whatever is started meanwhile needs no turn of its own.
         work = self._waiting[0]
-        self.turns += 1
         until = self._clock() + TURN_SECONDS
         is_done = False
         try:
+            next(work)
             while self._clock() < until:
                 next(work)
         except StopIteration:

@@ -144,7 +144,6 @@ class Committer:
 
     def request_sync(self, log: BucketLog) -> None:
         """Sync what was submitted for a bucket so far, whatever the flush mode."""
-
         self._enqueue(partial(self._sync, [log]))
 
     def close_writer(self, log: BucketLog) -> None:
@@ -162,8 +161,7 @@ class Committer:
         is_first = not self.uncheckpointed_logs
         self.uncheckpointed_logs.add(log)
         if is_first:
-            # The commit thread keeps the time; it may be asleep without a deadline.
-            self._enqueue(nothing)
+            self._enqueue(nothing)  # the commit thread keeps the time; it may be asleep without a deadline
 
     def call_after_writes(self, callback: Callable[[], None]) -> None:
         """Run a callback in the loop when everything submitted so far is done."""
@@ -246,13 +244,8 @@ class Committer:
                 time.sleep(_MEMORY_PAUSE_SECONDS)
                 continue
             except RuntimeError:
-                # The loop is closed: the process is going down, drain() still finds the results.
-                self._results_posted = False
+                self._results_posted = False  # the loop is closed, the process goes down: drain() finds the results
             return
-
-    def _post_reports(self, written: Written, failures: Failures, synced: bool) -> None:
-        for part in reports(written, failures, synced):
-            self._post_results(part)
 
     # --- commit thread -------------------------------------------------------------------------------------------
 
@@ -346,12 +339,12 @@ class Committer:
                 self._post_results(lambda: report_written(written))
             failures += self._sync_files([log for log, _ in written])
             written = [(log, appends) for log, appends in written if not log.writer.stopped]
-            self._post_reports(written, failures, True)
-            return
-        if not self._unsynced:
-            self._next_flush_at = time.monotonic() + self._flush_interval_s
-        self._unsynced.update((log, None) for log, _ in written)
-        self._post_reports(written, failures, False)
+        else:
+            if not self._unsynced:
+                self._next_flush_at = time.monotonic() + self._flush_interval_s
+            self._unsynced.update((log, None) for log, _ in written)
+        for part in reports(written, failures, self.flush == "always"):
+            self._post_results(part)
 
     def _write(self, log: BucketLog, appends: list[Append]) -> tuple[list[Append], WriteFailure | None]:
         try:
@@ -377,9 +370,9 @@ class Committer:
 
         self._post_results(report_synced)
 
-    def _sync_files(self, logs: list[BucketLog]) -> list[tuple[BucketLog, WriteFailure]]:
+    def _sync_files(self, logs: list[BucketLog]) -> Failures:
         """Sync the files of buckets, several at a time; returns the failures."""
-        failures: list[tuple[BucketLog, WriteFailure]] = []
+        failures: Failures = []
 
         def sync_one(log: BucketLog) -> None:
             try:
