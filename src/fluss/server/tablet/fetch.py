@@ -25,6 +25,9 @@ from fluss.server.tablet.fetch_request import CLIENT_FOLLOWER_ID, FetchPlan, Tab
 from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.projection_cache import ProjectionCache
 
+# Clients fetch one table at a time; each table is resolved and answered in one step.
+MAX_TABLES_OF_A_FETCH = 1_024
+
 
 class WaitingFetch:
     """A parked fetch; see the module's text."""
@@ -99,6 +102,9 @@ class FetchApi:
 
     def fetch_log(self, context: RequestContext, request: pb.FetchLogRequest) -> Reply | Awaitable[Reply]:
         """Answer now, or return what will be the answer."""
+        if len(request.tables_req) > MAX_TABLES_OF_A_FETCH:
+            text = f"a fetch names {len(request.tables_req)} tables, more than {MAX_TABLES_OF_A_FETCH}; send several"
+            raise FlussError(text, ErrorCode.CORRUPT_MESSAGE)
         self._registry.follow_catalog()
         seen: set[TableBucket] = set()
         plan = FetchPlan(request, [self._resolve(context, table, seen) for table in request.tables_req])

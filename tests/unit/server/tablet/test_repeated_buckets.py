@@ -22,6 +22,7 @@ from fluss.server.network.turns import Turns
 from fluss.server.storage.log import incoming
 from fluss.server.tablet import write_requests
 from fluss.server.tablet.asked_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
+from fluss.server.tablet.fetch import MAX_TABLES_OF_A_FETCH
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import KvTable
 from tests.support.log_cluster import arrow_batch, ids_of
@@ -75,6 +76,19 @@ def test_a_bucket_is_fetched_once(tmp_path: Path) -> None:
             answer = await tablet.call(ApiKey.FETCH_LOG, request)
             assert [len(item.buckets_resp) for item in answer.tables_resp] == [1, 0]
             assert ids_of(answer.tables_resp[0].buckets_resp[0].records) == [7]
+
+    asyncio.run(scenario())
+
+
+def test_a_fetch_has_not_too_many_tables(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
+            for _ in range(MAX_TABLES_OF_A_FETCH + 1):
+                request.tables_req.add(table_id=1, projection_pushdown_enabled=False)
+            with pytest.raises(FlussError, match="tables, more than") as raised:
+                await tablet.call(ApiKey.FETCH_LOG, request)
+            assert raised.value.error_code == ErrorCode.CORRUPT_MESSAGE
 
     asyncio.run(scenario())
 
