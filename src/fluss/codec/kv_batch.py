@@ -13,7 +13,7 @@ loop; both give the same, and whoever wants lists gets lists and whoever wants a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -138,13 +138,32 @@ def decode_kv_batch(buffer: ReadableBuffer, *, header: KvHeader | None = None) -
         header = read_kv_header(buffer)
     if header.schema_id < 0:
         raise CorruptBatch(f"a key-value batch with schema id {header.schema_id}")
-    body = byte_view(buffer)[KV_HEADER_BYTES : header.size]
     try:
-        if header.record_count < COLUMN_WISE_MIN_ROWS:
-            return _decode_one_by_one(body, header)
-        return _decode_columns(body, header)
+        return _decode(byte_view(buffer)[KV_HEADER_BYTES : header.size], header)
     except CorruptRowError as error:
         raise CorruptBatch(f"key-value batch: {error}") from None
+
+
+def decode_kv_parts(buffer: ReadableBuffer, header: KvHeader, max_records: int) -> Iterator[KvRecords]:
+    """The same in parts of at most so many records, each with a header that counts its own."""
+    if header.schema_id < 0:
+        raise CorruptBatch(f"a key-value batch with schema id {header.schema_id}")
+    body = byte_view(buffer)[KV_HEADER_BYTES : header.size]
+    first = 0
+    try:
+        starts, ends = record_bounds(body, header.record_count, MIN_RECORD_BYTES)
+        for first in range(0, header.record_count, max_records):
+            end = min(first + max_records, header.record_count)
+            part = body[int(starts[first]) - LENGTH_BYTES : int(ends[end - 1])]
+            yield _decode(part, header._replace(record_count=end - first))
+    except CorruptRowError as error:
+        raise CorruptBatch(f"key-value batch, records from {first} on: {error}") from None
+
+
+def _decode(body: memoryview, header: KvHeader) -> KvRecords:
+    if header.record_count < COLUMN_WISE_MIN_ROWS:
+        return _decode_one_by_one(body, header)
+    return _decode_columns(body, header)
 
 
 def _decode_one_by_one(body: memoryview, header: KvHeader) -> KvRecords:

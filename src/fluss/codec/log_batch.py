@@ -42,7 +42,7 @@ _HEADER_BYTES = (_V0.size, _V1.size, _V2.size)
 _CRC_POSITIONS = (21, 21, 25)
 _INT32 = Struct("<i")
 _INT64 = Struct("<q")
-_LENGTH_POSITION = 8
+LENGTH_POSITION = 8
 _COMMIT_TIMESTAMP_POSITION = 13
 _UNKNOWN_LEADER_EPOCH = -1
 _CHANGE_TYPE_BYTES = bytes(range(MAX_CHANGE_TYPE + 1))
@@ -135,7 +135,7 @@ def iter_batches(
     """Yield (position, header) of every whole batch; a cut-off batch at the end is normal and ends the walk."""
     stop = len(buffer) if end is None else min(end, len(buffer))
     while stop - position >= MIN_HEADER_BYTES:
-        (length,) = _INT32.unpack_from(buffer, position + _LENGTH_POSITION)
+        (length,) = _INT32.unpack_from(buffer, position + LENGTH_POSITION)
         if length < 0:
             raise CorruptBatch(f"batch at {position}: negative length {length}")
         if length + LENGTH_PREFIX_BYTES > stop - position:

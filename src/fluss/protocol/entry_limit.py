@@ -1,8 +1,8 @@
 """How many entries a request may have: every one of them costs a handler Python time, on the event loop.
 
 Counted are the elements of all repeated fields, at any depth. A request of 4 MB has room for two million of them, and
-no handler is made for that. Not counted are the keys of lookups (repeated bytes), which are taken in steps, and staged
-files, which have a limit of their own.
+no handler is made for that. Not counted are the keys of lookups (repeated bytes; prefixes are counted), which are taken
+in steps, and staged files, which have a limit of their own.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from fluss.errors import ErrorCode, FlussError
 MAX_REQUEST_ENTRIES = 16_384
 # A reader of a table with many partitions names all of their buckets, and clients do not split such a request.
 MAX_ENTRIES_BY_MESSAGE = {"FetchLogRequest": 65_536}
+# To look for the rows of a prefix costs as much as to look up hundred keys. Clients ask for 8,192 at a time at most.
+COUNTED_BYTES = frozenset({"fluss.protocol.PbPrefixLookupReqForBucket.keys"})
 UNCOUNTED_FIELDS = frozenset({"fluss.protocol.PbStagedBucket.files"})
 
 Count = Callable[[Any, int], int]
@@ -48,7 +50,9 @@ def _count_of(descriptor: Descriptor) -> Count | None:
 
 
 def _is_counted(field: FieldDescriptor) -> bool:
-    return field.is_repeated and field.type != FieldDescriptor.TYPE_BYTES and field.full_name not in UNCOUNTED_FIELDS
+    if not field.is_repeated or field.full_name in UNCOUNTED_FIELDS:
+        return False
+    return field.type != FieldDescriptor.TYPE_BYTES or field.full_name in COUNTED_BYTES
 
 
 def _has_entries(descriptor: Descriptor, seen: set[str]) -> bool:

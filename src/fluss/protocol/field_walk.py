@@ -12,6 +12,10 @@ VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
 MAX_VARINT_BYTES = 10
 
 
+class TooManyFieldsError(FlussError):
+    """The walk would take too long."""
+
+
 class FieldWalk:
     """Finds fields in `body` and counts them. `what` names the message in errors, which all have code 3."""
 
@@ -42,7 +46,8 @@ class FieldWalk:
         """Tag of the field at `position` (before `end`), where its payload starts, where the field ends."""
         self._fields += 1
         if self._fields > self._max_fields:
-            raise self._corrupt(f"it has more than {self._max_fields} fields")
+            text = f"the body is not {self._what}: it has more than {self._max_fields} fields"
+            raise TooManyFieldsError(text, ErrorCode.CORRUPT_MESSAGE)
         body = self.body
         tag, start = body[position], position + 1
         if tag > 0x7F:

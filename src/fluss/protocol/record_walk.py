@@ -4,21 +4,23 @@ A write request is walked on the wire level. Every field except `records` is cop
 skeleton message; every `records` payload stays where it is and becomes a slice of the frame. An answer with records is
 built the other way: the encoded small fields and the payload pieces alternate in a list which the socket writes as is.
 
-The walk costs Python time per field, so the number of fields is limited: a frame full of empty entries must not hold
-the event loop.
+The walk costs Python time per field, so it gives up after some thousands: a request with so many fields has many small
+payloads, and goes through the message object after all. Its payloads are copied, which is cheap for small ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
-from fluss.protocol.field_walk import LENGTH_DELIMITED, FieldWalk
+from fluss.protocol.field_walk import LENGTH_DELIMITED, FieldWalk, TooManyFieldsError
 from fluss.protocol.parsing import parse_request
 
-MAX_WALKED_FIELDS = 131_072
+MAX_WALKED_FIELDS = 8_192
 # Payload pieces below this size are joined with their neighbours: a system call argument costs more than the copy.
 JOIN_BELOW_BYTES = 4096
 
@@ -33,26 +35,43 @@ _EMPTY = memoryview(b"")
 
 def split_produce(body: memoryview) -> tuple[pb.ProduceLogRequest, list[memoryview]]:
     """A PRODUCE_LOG body as a message with empty `records` and, per bucket entry, the record bytes in place."""
-    skeleton, records = _split(body, _PRODUCE_BUCKET_TAG)
-    message: pb.ProduceLogRequest = parse_request(pb.ProduceLogRequest, skeleton)
+    message: pb.ProduceLogRequest
+    message, records = _split(pb.ProduceLogRequest, body, _PRODUCE_BUCKET_TAG)
     return message, records
 
 
 def split_stage(body: memoryview) -> tuple[staged_pb.StageLogRequest, list[memoryview]]:
     """The same for STAGE_LOG, whose bucket entries are those of PRODUCE_LOG."""
-    skeleton, records = _split(body, _PRODUCE_BUCKET_TAG)
-    message: staged_pb.StageLogRequest = parse_request(staged_pb.StageLogRequest, skeleton)
+    message: staged_pb.StageLogRequest
+    message, records = _split(staged_pb.StageLogRequest, body, _PRODUCE_BUCKET_TAG)
     return message, records
 
 
 def split_put_kv(body: memoryview) -> tuple[pb.PutKvRequest, list[memoryview]]:
     """The same for PUT_KV."""
-    skeleton, records = _split(body, _PUT_KV_BUCKET_TAG)
-    message: pb.PutKvRequest = parse_request(pb.PutKvRequest, skeleton)
+    message: pb.PutKvRequest
+    message, records = _split(pb.PutKvRequest, body, _PUT_KV_BUCKET_TAG)
     return message, records
 
 
-def _split(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryview]]:
+def _split(request_type: type[Message], body: memoryview, bucket_tag: int) -> tuple[Any, list[memoryview]]:
+    try:
+        skeleton, records = _walk(body, bucket_tag)
+    except TooManyFieldsError:
+        return _parse(request_type, body)
+    return parse_request(request_type, skeleton), records
+
+
+def _parse(request_type: type[Message], body: memoryview) -> tuple[Any, list[memoryview]]:
+    message = parse_request(request_type, body)
+    records = []
+    for bucket in message.buckets_req:
+        records.append(memoryview(bytearray(bucket.records)))  # whoever stores them writes into them
+        bucket.records = b""
+    return message, records
+
+
+def _walk(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryview]]:
     walk = FieldWalk(body, "a write request", MAX_WALKED_FIELDS)
     skeleton = bytearray()
     records: list[memoryview] = []

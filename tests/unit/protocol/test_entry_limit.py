@@ -61,6 +61,15 @@ def test_as_many_as_allowed_are_served() -> None:
     assert len(parse_request(pb.ListOffsetsRequest, offsets(MAX_REQUEST_ENTRIES).SerializeToString()).bucket_id) > 1
 
 
+def test_prefixes_are_counted() -> None:
+    request = pb.PrefixLookupRequest(table_id=1)
+    request.buckets_req.add(bucket_id=0, keys=[b"k"] * (MAX_REQUEST_ENTRIES - 1))
+    assert len(parse_request(pb.PrefixLookupRequest, request.SerializeToString()).buckets_req[0].keys) > 1
+    request.buckets_req.add(bucket_id=1, keys=[b"k"])
+    with pytest.raises(FlussError, match="more than"):
+        parse_request(pb.PrefixLookupRequest, request.SerializeToString())
+
+
 def test_keys_and_staged_files_have_limits_of_their_own() -> None:
     lookup = pb.LookupRequest(table_id=1)
     lookup.buckets_req.add(bucket_id=0, keys=[b"k"] * MANY)

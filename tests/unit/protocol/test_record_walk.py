@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import record_walk
+from fluss.protocol.field_walk import FieldWalk
 from fluss.protocol.record_walk import (
     BucketRecords,
     encode_varint,
@@ -88,9 +89,25 @@ def test_damaged_writes_are_refused(body: bytes, text: str) -> None:
     assert error.value.error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_the_number_of_fields_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_fields_are_not_walked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = pb.ProduceLogRequest(acks=1, table_id=2, timeout_ms=3)
+    for number in range(20):
+        request.buckets_req.add(bucket_id=number, records=bytes([number]) * number)
+    body = request.SerializeToString()
+    walked = split_produce(memoryview(body))
     monkeypatch.setattr(record_walk, "MAX_WALKED_FIELDS", 10)
-    with pytest.raises(FlussError, match="more than 10 fields"):
+    walks: list[int] = []
+
+    def new_walk(walked_body: memoryview, what: str, max_fields: int) -> FieldWalk:
+        walks.append(max_fields)
+        return FieldWalk(walked_body, what, max_fields)
+
+    monkeypatch.setattr(record_walk, "FieldWalk", new_walk)
+    message, records = split_produce(memoryview(body))
+    assert walks == [10]
+    assert (message, records) == walked
+    assert not any(view.readonly for view in records)
+    with pytest.raises(FlussError, match="lacks required fields"):
         split_produce(memoryview(b"\x22\x00" * 11))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-TURN_SECONDS = 0.01
+from fluss.server.long_work import TURN_SECONDS
 
 
 class Turns:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
+from fluss.server.catalog import TableEntry
 from fluss.server.tablet.buckets import BucketRegistry
 
 # Of a table that this tablet does not know: dropped just now, or never there. Each bucket gets its own error then.
@@ -21,16 +22,18 @@ def bucket_of(table_id: int, item: Any) -> TableBucket:
     return TableBucket(table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
 
 
+def most_buckets(entry: TableEntry | None) -> int:
+    """How many buckets of a table a request may name."""
+    if entry is None:
+        return MAX_BUCKETS_OF_UNKNOWN_TABLE
+    # Partitions that were dropped a moment ago may still be asked for.
+    return entry.bucket_count * max(1, len(entry.partitions)) + MAX_BUCKETS_OF_UNKNOWN_TABLE
+
+
 def asked_buckets(registry: BucketRegistry, table_id: int, named: Iterable[TableBucket]) -> list[TableBucket]:
     """The named buckets in order, each once; FlussError 21 when the table cannot have so many."""
     buckets = list(dict.fromkeys(named))
-    entry = registry.table(table_id)
-    if entry is None:
-        most = MAX_BUCKETS_OF_UNKNOWN_TABLE
-    else:
-        # Partitions that were dropped a moment ago may still be asked for.
-        most = entry.bucket_count * max(1, len(entry.partitions)) + MAX_BUCKETS_OF_UNKNOWN_TABLE
-    if len(buckets) > most:
+    if len(buckets) > most_buckets(registry.table(table_id)):
         raise FlussError(
             f"{len(buckets)} buckets are asked for, which table id {table_id} cannot have; refresh the metadata",
             ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,

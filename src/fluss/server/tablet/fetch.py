@@ -26,6 +26,9 @@ from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.projection_cache import ProjectionCache
 from fluss.server.tablet.read_stops import ReadStops
 
+# Clients fetch one table at a time; each table is resolved and answered in one step.
+MAX_TABLES_OF_A_FETCH = 1_024
+
 
 class WaitingFetch:
     """A parked fetch; see the module's text."""
@@ -102,6 +105,9 @@ class FetchApi:
 
     def fetch_log(self, context: RequestContext, request: pb.FetchLogRequest) -> Reply | Awaitable[Reply]:
         """Answer now, or return what will be the answer."""
+        if len(request.tables_req) > MAX_TABLES_OF_A_FETCH:
+            text = f"a fetch names {len(request.tables_req)} tables, more than {MAX_TABLES_OF_A_FETCH}; send several"
+            raise FlussError(text, ErrorCode.CORRUPT_MESSAGE)
         self._registry.follow_catalog()
         seen: set[TableBucket] = set()
         tables = [self._resolve(context, table, seen) for table in request.tables_req]

@@ -10,6 +10,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
 from fluss.server.network.service import ProduceRequest, Reply, RequestContext
 from fluss.server.storage.log.committer import Committer
+from fluss.server.storage.log.incoming import check_batch_count
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.batch_checks import BatchChecks
 from fluss.server.tablet.buckets import BucketRegistry
@@ -44,6 +45,7 @@ class ProduceApi(WriteApi):
 
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         log, _ = write.local.opened()
+        check_batch_count(write.records)
         is_arrow = self._formats.is_arrow(write.entry, write.records)
         check = partial(self._checks.check, write.entry, is_arrow, write.records)
         append = log.append(write.records, self._clock(), pending.release_one, check)

@@ -31,6 +31,7 @@ from fluss.server.tablet.kv.kv_split import SplitKvApi
 from fluss.server.tablet.kv.lookup import LookupApi
 from fluss.server.tablet.kv.prefix_lookup import PrefixLookupApi
 from fluss.server.tablet.kv.put import KvWriter, PutApi
+from fluss.server.tablet.kv.put_queue import PutQueues
 from fluss.server.tablet.kv.reading import KvReads
 from fluss.server.tablet.kv_snapshots.rounds import KvSnapshotRounds
 from fluss.server.tablet.limit_scan import LimitScanApi
@@ -118,6 +119,7 @@ class TabletService:
             loop.call_soon_threadsafe(callback)
 
         committer = Committer(post, self._files, config.log_flush, config.log_flush_interval_ms)
+        resources = KvResources(config.kv_block_cache_size, config.kv_write_buffers_size, config.kv_recent_rows_size)
         registry = BucketRegistry(
             config.data_dir,
             self._catalog,
@@ -133,7 +135,7 @@ class TabletService:
             RemoteStore(config.remote_data_dir, config.values_with_prefix("s3.")),
             self._files,
             self._clock,
-            KvResources(config.kv_block_cache_size, config.kv_write_buffers_size, config.kv_recent_rows_size),
+            resources,
         )
         records = self._catalog.store.kv_snapshots
         maintenance = Maintenance(
@@ -152,11 +154,17 @@ class TabletService:
         )
         kv_writer = KvWriter(self._catalog.store, self._clock)
         registry.dropped_listeners.append(kv_writer.forget)
-        handlers = self._handlers(committer, registry, staging, kv_writer)
+        queues = PutQueues(resources.long_work)
+        handlers = self._handlers(committer, registry, staging, kv_writer, queues)
         self._parts = _Parts(committer, registry, maintenance, snapshots, staging, kv_writer, handlers)
 
     def _handlers(
-        self, committer: Committer, registry: BucketRegistry, staging: StagingService, kv_writer: KvWriter
+        self,
+        committer: Committer,
+        registry: BucketRegistry,
+        staging: StagingService,
+        kv_writer: KvWriter,
+        queues: PutQueues,
     ) -> Mapping[int, Handler]:
         shared = SharedApis(self._config, self._catalog, self._topology, self._clock)
         access = TableAccess(shared.environment.authorizer)
@@ -167,8 +175,8 @@ class TabletService:
         scans = ScanKvApi(kv_reads, self._clock, scan_limits(self._config))
         handlers: Mapping[int, Handler] = {
             ApiKey.PRODUCE_LOG: ProduceApi(registry, access, committer, self._clock, checks).produce_log,
-            ApiKey.PUT_KV: PutApi(registry, access, committer, self._clock, kv_writer).put_kv,
-            ApiKey.LOOKUP: LookupApi(kv_reads, MissingRows(kv_writer, committer)).lookup,
+            ApiKey.PUT_KV: PutApi(registry, access, committer, self._clock, kv_writer, queues).put_kv,
+            ApiKey.LOOKUP: LookupApi(kv_reads, MissingRows(kv_writer, committer, queues)).lookup,
             ApiKey.PREFIX_LOOKUP: PrefixLookupApi(kv_reads).prefix_lookup,
             ApiKey.SCAN_KV: scans.scan_kv,
             ApiKey.SCAN_KV_RANGE: scans.scan_kv_range,

@@ -2,9 +2,11 @@
 
 Theory. A request is taken up in arrival order. Each of its buckets is appended at once in the same step of the event
 loop; a bucket that is still being opened takes the append in the step that opens it, before anything that comes later.
-The answer goes out when every bucket has its result: the append is written (acks 0 and 1), durable (acks -1), failed,
-or `timeout_ms` is over (acks -1; the data stays and may still become durable). All errors are results of buckets and
-never of the request: clients repeat requests that fail as a whole for ever.
+A request for many buckets (`TAKEN_AT_ONCE_BUCKETS`) is taken up in steps, with others served between them; what comes
+for the same table meanwhile waits behind it, so appends to a bucket keep their order. The answer goes out when every
+bucket has its result: the append is written (acks 0 and 1), durable (acks -1), failed, or `timeout_ms` is over (acks
+-1; the data stays and may still become durable). All errors are results of buckets and never of the request: clients
+repeat requests that fail as a whole for ever.
 
 Buffers: the records of all buckets share one receive buffer. It is given back when the last bucket needs it no more,
 which has nothing to do with the answer: an append that timed out still reads from it.
@@ -22,7 +24,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -31,9 +33,11 @@ from google.protobuf.message import Message
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.catalog import TableEntry
+from fluss.server.long_work import LongWork
 from fluss.server.network.service import ProduceRequest, Reply, RequestContext
 from fluss.server.storage.log.append import Outcome
 from fluss.server.tablet.access import TableAccess
+from fluss.server.tablet.asked_buckets import most_buckets
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 
@@ -42,6 +46,8 @@ logger = logging.getLogger(__name__)
 ACKS_ALL = -1
 ACKS_NONE = 0
 ACKS_LEADER = 1
+# A request for more is taken up in steps of so many.
+TAKEN_AT_ONCE_BUCKETS = 128
 MAX_DEFERRED_BYTES = 512 * 1024 * 1024
 
 
@@ -191,6 +197,14 @@ class PendingWrite:
             self.future.set_result(self._response)
 
 
+class _Taken(NamedTuple):
+    """A request that is taken up, and what is wrong with all of it."""
+
+    request: ProduceRequest
+    pending: PendingWrite
+    error: FlussError | None
+
+
 class WriteApi(ABC):
     """Takes write requests; see the module's text."""
 
@@ -206,9 +220,17 @@ class WriteApi(ABC):
         self._clock = clock
         self._deferred: deque[tuple[ProduceRequest, PendingWrite, FlussError | None]] = deque()
         self._deferred_bytes = 0
+        # By table: the request that is being taken up in steps, and those behind it.
+        self._taken_up: dict[int, deque[_Taken]] = {}
+        self._long_work = LongWork()
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Append everything that can be; the answer comes when all results are there."""
+        """Append everything that can be; the answer comes when all results are there.
+
+        FlussError 3 or 21 for a request that no client sends: one that names a bucket twice, or more than there are.
+        """
+        if len(request.records) > 1:
+            self._check_buckets(request.message)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         pending = PendingWrite(context, request, future, self.response_type(), self.result_field)
         try:
@@ -221,6 +243,19 @@ class WriteApi(ABC):
         else:
             self._start(request, pending, error)
         return pending.future
+
+    def _check_buckets(self, message: Any) -> None:
+        named = message.buckets_req
+        if len(
+            {(item.partition_id if item.HasField("partition_id") else None, item.bucket_id) for item in named}
+        ) < len(named):
+            raise FlussError(
+                "a write request names a bucket twice; send one after the other", ErrorCode.CORRUPT_MESSAGE
+            )
+        entry = self._registry.table(message.table_id)
+        if entry is not None and len(named) > most_buckets(entry):
+            text = f"{len(named)} buckets are written to, which {entry.path} cannot have; refresh the metadata"
+            raise FlussError(text, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
 
     def _request_error(self, context: RequestContext, message: Any) -> FlussError | None:
         """What is wrong with all buckets of the request alike."""
@@ -274,9 +309,33 @@ class WriteApi(ABC):
             self._resume_when_drained()
 
     def _start(self, request: ProduceRequest, pending: PendingWrite, error: FlussError | None) -> None:
+        table_id = request.message.table_id
+        taken = _Taken(request, pending, error)
+        waiting = self._taken_up.get(table_id)
+        if waiting is not None:
+            waiting.append(taken)
+        elif len(request.records) > TAKEN_AT_ONCE_BUCKETS:
+            self._taken_up[table_id] = deque((taken,))
+            self._long_work.start(self._take_up_in_steps(table_id))
+        else:
+            for _ in self._take_up(taken):
+                pass
+
+    def _take_up_in_steps(self, table_id: int) -> Iterator[None]:
+        """A request for very many buckets, and whatever came for the table meanwhile."""
+        waiting = self._taken_up[table_id]
+        while waiting:
+            yield from self._take_up(waiting[0])
+            waiting.popleft()
+        del self._taken_up[table_id]
+
+    def _take_up(self, taken: _Taken) -> Iterator[None]:
+        request, pending, error = taken
         message = request.message
         entry = self._registry.table(message.table_id)
         for position, item in enumerate(message.buckets_req):
+            if position and not position % TAKEN_AT_ONCE_BUCKETS:
+                yield
             if error is not None or entry is None:
                 pending.refuse(position, error or _dropped(message.table_id))
                 continue
@@ -297,14 +356,19 @@ class WriteApi(ABC):
         try:
             self._registry.check_takes_rows(write.local)
             self._append(write, pending)
-        except FlussError as error:
-            pending.refuse(write.position, error)
         except Exception as error:
-            # A defect, or records that nobody thought of: the other buckets of the request go on.
-            logger.exception("a write to %s failed", write.local.name)
-            text = f"{write.local.name}: the write failed in the server: {error!r}"
-            pending.refuse(write.position, FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR))
+            refuse(write, pending, error)
 
 
 def _dropped(table_id: int) -> FlussError:
     return FlussError(f"table with id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+
+
+def refuse(write: BucketWrite, pending: PendingWrite, error: Exception) -> None:
+    """What was raised is the bucket's result."""
+    if not isinstance(error, FlussError):
+        # A defect, or records that nobody thought of: the other buckets of the request go on.
+        logger.error("a write to %s failed", write.local.name, exc_info=error)
+        text = f"{write.local.name}: the write failed in the server: {error!r}"
+        error = FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
+    pending.refuse(write.position, error)

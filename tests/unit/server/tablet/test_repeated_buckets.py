@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server import long_work
+from fluss.server.long_work import TURN_SECONDS
 from fluss.server.network import turns
-from fluss.server.network.turns import TURN_SECONDS, Turns
+from fluss.server.network.service import ProduceRequest
+from fluss.server.network.turns import Turns
+from fluss.server.storage.log import incoming
+from fluss.server.tablet import write_requests
 from fluss.server.tablet.asked_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
+from fluss.server.tablet.fetch import MAX_TABLES_OF_A_FETCH
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import KvTable
 from tests.support.log_cluster import arrow_batch, ids_of
@@ -70,6 +78,85 @@ def test_a_bucket_is_fetched_once(tmp_path: Path) -> None:
             assert ids_of(answer.tables_resp[0].buckets_resp[0].records) == [7]
 
     asyncio.run(scenario())
+
+
+def test_a_fetch_has_not_too_many_tables(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
+            for _ in range(MAX_TABLES_OF_A_FETCH + 1):
+                request.tables_req.add(table_id=1, projection_pushdown_enabled=False)
+            with pytest.raises(FlussError, match="tables, more than") as raised:
+                await tablet.call(ApiKey.FETCH_LOG, request)
+            assert raised.value.error_code == ErrorCode.CORRUPT_MESSAGE
+
+    asyncio.run(scenario())
+
+
+def test_a_write_names_a_bucket_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            table = tablet.create_table("t", bucket_count=2)
+            await tablet.produce(table, arrow_batch([7]))
+            twice = write_request(table, [1, 0, 1])
+            with pytest.raises(FlussError, match="names a bucket twice") as raised:
+                await tablet.begin(ApiKey.PRODUCE_LOG, twice)
+            assert raised.value.error_code == ErrorCode.CORRUPT_MESSAGE
+            many = write_request(table, range(2 + MAX_BUCKETS_OF_UNKNOWN_TABLE + 1))
+            with pytest.raises(FlussError, match="cannot have") as raised:
+                await tablet.begin(ApiKey.PRODUCE_LOG, many)
+            assert raised.value.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+            assert ids_of((await tablet.fetch(table)).records) == [7], "nothing was written"
+
+    asyncio.run(scenario())
+
+
+def test_writes_to_many_buckets_are_taken_up_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            table, other = tablet.create_table("t", bucket_count=40), tablet.create_table("other")
+            await tablet.begin(ApiKey.PRODUCE_LOG, write_request(table, range(40)))
+            await tablet.produce(other, arrow_batch([1]))
+            monkeypatch.setattr(write_requests, "TAKEN_AT_ONCE_BUCKETS", 2)
+            monkeypatch.setattr(long_work, "TURN_SECONDS", 0.0)
+            first = tablet.begin(ApiKey.PRODUCE_LOG, write_request(table, range(40), 1))
+            behind = tablet.begin(ApiKey.PRODUCE_LOG, write_request(table, [39], 2))
+            beside = tablet.produce(other, arrow_batch([2]))
+            log_of = [tablet.service.registry.find(TableBucket(table, None, number)).opened()[0] for number in (0, 39)]
+            taken = []
+            while log_of[1].log_end_offset < 3:
+                taken.append((log_of[0].log_end_offset, log_of[1].log_end_offset))
+                await asyncio.sleep(0)
+            assert len(taken) >= 20, "two buckets at a time"
+            for answer in (await first, await behind, await beside):
+                assert not any(result.HasField("error_code") for result in answer.buckets_resp)
+            assert ids_of((await tablet.fetch(table, bucket=39)).records) == [0, 1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_a_write_has_not_too_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming, "MAX_BATCHES_OF_A_WRITE", 3)
+
+    async def scenario() -> None:
+        async with TabletHarness(tmp_path) as tablet:
+            table = tablet.create_table("t")
+            answer = await tablet.produce(table, arrow_batch([1]) * 4)
+            assert answer.buckets_resp[0].error_code == ErrorCode.RECORD_TOO_LARGE_EXCEPTION
+            answer = await tablet.produce(table, arrow_batch([1]) * 3)
+            assert not answer.buckets_resp[0].HasField("error_code")
+            assert ids_of((await tablet.fetch(table)).records) == [1, 1, 1]
+
+    asyncio.run(scenario())
+
+
+def write_request(table: int, buckets: Iterable[int], value: int = 0) -> ProduceRequest:
+    """A batch of one row for each bucket."""
+    message = pb.ProduceLogRequest(acks=-1, table_id=table, timeout_ms=10_000)
+    for bucket in buckets:
+        message.buckets_req.add(bucket_id=bucket, records=b"")
+    views = [memoryview(bytearray(arrow_batch([value]))) for _ in message.buckets_req]
+    return ProduceRequest(message, views, lambda: None)
 
 
 @in_event_loop

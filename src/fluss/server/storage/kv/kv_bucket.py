@@ -3,7 +3,9 @@
 Theory. The log is the truth; the store is what the log says, by key. A put becomes a changelog batch, which is appended
 like any other, and a pending put beside it. When the log reports that the batch is as durable as `log.flush` asks for,
 its rows go into the store, *before* anybody else hears of it: this object is the first listener of the high watermark.
-So readers of the log are never ahead of the store, and an acknowledged put is found by the next lookup.
+So readers of the log are never ahead of the store, and an acknowledged put is found by the next lookup. Very many rows
+go into the store in steps; until the last one everything else waits (`log.held_commits`), and scans wait, too, since
+what the store has between two steps belongs to no offset of the changelog (`is_between_states`).
 
     accepted: changelog queued, rows in the pre-write buffer, seen by later puts only
     applied:  changelog durable, rows in the store, seen by everybody
@@ -17,7 +19,7 @@ thread, except for `open`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT, Applied, KvStore, r
 from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.held_commits import HeldCommits, Storing
 
 _logger = logging.getLogger(__name__)
 STORE_DIRECTORY = "db"
@@ -62,6 +65,11 @@ class KvBucket:
         self._unflushed = resources.unflushed
         self._unflushed_rows = 0
         self._unflushed_batches = 0
+        # Whether rows of a put are in the store and others of it are not, nor is the note: no moment of the changelog.
+        self.is_between_states = False
+        # How many puts were taken back.
+        self.failed_puts = 0
+        log.held = HeldCommits(log, resources.long_work, Storing(self._takes_long, self._apply_steps))
         log.add_high_watermark_listener(self._apply_committed)
 
     @classmethod
@@ -163,14 +171,25 @@ class KvBucket:
 
     def _settled(self, put: PendingPut, error: FlussError | None) -> None:
         if error is not None:
+            self.failed_puts += 1
             self._pending.take_back(put)
 
     def _apply_committed(self) -> None:
         """Listener of the high watermark: bring the rows of durable puts into the store."""
-        if self.failure is not None:
-            return
-        puts = self._pending.take_up_to(self.log.high_watermark)
-        if not puts:
+        for _ in self._apply_steps(self.log.high_watermark):
+            pass
+
+    def _takes_long(self, offset: int) -> bool:
+        """Whether the rows of puts below an offset are so many that they are stored in steps."""
+        return sum([len(put.entries) for put in self._pending.up_to(offset)]) > limits.STORED_AT_ONCE_ROWS
+
+    def _apply_steps(self, offset: int) -> Iterator[None]:
+        """Bring the rows of puts below a durable offset into the store.
+
+        They stay pending until the last one is there: puts that come meanwhile meet them.
+        """
+        puts = self._pending.up_to(offset)
+        if self.failure is not None or not puts:
             return
         row_count = self.row_count
         if self._counts_rows:
@@ -179,13 +198,21 @@ class KvBucket:
         assert last.segment is not None
         try:
             applied = Applied(last.next_offset, row_count, last.segment.base_offset, last.position + last.size)
-            self._store.write_all([put.entries for put in puts], applied)
+            for _ in self._store.write_steps([put.entries for put in puts], applied):
+                self.is_between_states = True
+                yield
+                if self.failure is not None:
+                    return  # dropped meanwhile: a worker removes the files
+            self._pending.take_up_to(offset)
             self._flush_if_due(puts)
         except Exception as error:
             # These rows are in no buffer any more: whatever went wrong, the note must not move past them.
+            self._pending.take_up_to(offset)
             text = f"rows could not be stored in {self._store.directory}: {error!r}"
             self._store.failure = self._store.failure or FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
             _logger.error("%s", self._store.failure.message, exc_info=None if isinstance(error, FlussError) else error)
+        finally:
+            self.is_between_states = False
 
     def _flush_if_due(self, puts: list[PendingPut]) -> None:
         self._unflushed_batches += len(puts)

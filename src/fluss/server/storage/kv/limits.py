@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rocksdict import Cache, WriteBufferManager
 
+from fluss.server.long_work import LongWork
 from fluss.server.storage.kv.key_filter import FilterMemory
 from fluss.server.storage.kv.recent_rows import RecentRows
 from fluss.server.storage.kv.unflushed import UnflushedBuckets
@@ -38,6 +39,8 @@ MAX_INFO_LOGS = 2
 WRITE_CHUNK_ROWS = 2000
 # Rows of larger puts are written in the order of their keys: neighbours find their places faster.
 SORTED_WRITE_MIN_ROWS = 256
+# Up to this many rows of durable puts are stored in one go; more in steps, with others served between them.
+STORED_AT_ONCE_ROWS = 8_192
 # The store is told to make files after this many rows or batches, whichever comes first, so that a replay takes a
 # second or two: rows bound large batches, and batches small ones, whose fixed cost is larger than that of their rows.
 FLUSH_AFTER_ROWS = 400_000
@@ -64,7 +67,9 @@ class KvResources:
         block_cache_bytes: int = BLOCK_CACHE_BYTES,
         write_buffers_bytes: int = WRITE_BUFFERS_BYTES,
         recent_rows_bytes: int = RECENT_ROWS_BYTES,
+        long_work: LongWork | None = None,
     ) -> None:
+        self.long_work = long_work or LongWork()
         self.block_cache = Cache(block_cache_bytes)
         # No stalls: a put is refused when the buffers are full, nobody waits inside RocksDB.
         self.write_buffers = WriteBufferManager(write_buffers_bytes, False)

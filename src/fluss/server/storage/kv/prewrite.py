@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import repeat, takewhile
 from typing import Any
 
 from fluss.server.storage.kv.generation import Generation
@@ -101,6 +101,10 @@ class PreWriteBuffer:
         """Whether `find` would find something."""
         parts = (*self._young.parts(len(keys)), *self._old.parts(len(keys)))
         return not all(rows.keys().isdisjoint(keys) for rows in parts)
+
+    def up_to(self, offset: int) -> list[PendingPut]:
+        """The oldest puts, as far as their changelog lies below `offset`."""
+        return list(takewhile(lambda put: put.append.next_offset <= offset, self.puts))
 
     def take_up_to(self, offset: int) -> list[PendingPut]:
         """Remove the oldest puts, as far as their changelog lies below `offset`."""

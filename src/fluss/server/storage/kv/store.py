@@ -19,8 +19,8 @@ import os
 import shutil
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, tee
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
@@ -128,12 +128,19 @@ class KvStore:
 
     def write_all(self, groups: Sequence[Mapping[bytes, bytes | None]], applied: Applied) -> None:
         """The same for several groups: a row of a later one wins."""
+        for _ in self.write_steps(groups, applied):
+            pass
+
+    def write_steps(self, groups: Sequence[Mapping[bytes, bytes | None]], applied: Applied) -> Iterator[None]:
+        """The same in steps of a few milliseconds. Between them the store is in no state that the log had."""
         assert applied.log_offset >= self.applied.log_offset, "the store never goes back"
         note = _NOTE.pack(_NOTE_VERSION, *applied)
         chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, sum(map(len, groups))
-        orders = [sorted(group) if len(group) >= limits.SORTED_WRITE_MIN_ROWS else group for group in groups]
-        keys = chain.from_iterable(orders)
-        values = chain.from_iterable([map(group.__getitem__, o) for group, o in zip(groups, orders, strict=True)])
+        orders = [_order(group) for group in groups]
+        keys = chain.from_iterable([order for order, _ in orders])
+        values = chain.from_iterable(
+            [map(group.__getitem__, order) for group, (_, order) in zip(groups, orders, strict=True)]
+        )
         # No value is empty, and this is several times faster than to look for None.
         has_deletes = not all(all(group.values()) for group in groups)
         while True:
@@ -148,6 +155,7 @@ class KvStore:
             self._call(self._database.write, batch, self._write_options)
             if remaining <= 0:
                 break
+            yield
         self.applied = applied
 
     def scan(self, start: bytes = FIRST_KEY, limit: int | None = None) -> list[tuple[bytes, bytes]]:
@@ -284,6 +292,22 @@ class KvStore:
             if _is_damage(error):
                 _mark_damaged(self.directory)
             raise self.failure from error
+
+
+def _order(group: Mapping[bytes, bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
+    """The keys in the order in which they are written, twice."""
+    if len(group) <= limits.STORED_AT_ONCE_ROWS:
+        keys = sorted(group) if len(group) >= limits.SORTED_WRITE_MIN_ROWS else group
+        return keys, keys
+    parts, again = tee(_order_of_parts(group))
+    return parts, again
+
+
+def _order_of_parts(group: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
+    """In order in parts, since to put very many in order is too long for a step."""
+    keys = iter(group)
+    while part := sorted(islice(keys, limits.WRITE_CHUNK_ROWS)):
+        yield from part
 
 
 def _fill(batch: WriteBatch, keys: Iterator[bytes], values: Iterator[bytes | None]) -> None:

@@ -28,6 +28,7 @@ from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append, run_listener, settled
 from fluss.server.storage.log.checkpointer import Checkpointer
 from fluss.server.storage.log.committer import Committer
+from fluss.server.storage.log.held_commits import HeldCommits
 from fluss.server.storage.log.incoming import whole_batches
 from fluss.server.storage.log.index import SegmentIndex
 from fluss.server.storage.log.log_reads import LogReads, ReadRange
@@ -35,7 +36,7 @@ from fluss.server.storage.log.log_writer import LogWriter, WriteFailure
 from fluss.server.storage.log.options import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, LogOptions
 from fluss.server.storage.log.recovery import RecoveredLog, Recovery
 from fluss.server.storage.log.segment import Segment, SegmentInfo
-from fluss.server.storage.log.writer_state import MAX_SEQUENCE, WriterBatch, out_of_order
+from fluss.server.storage.log.writer_state import WriterBatch
 
 BatchCheck = Callable[[list[tuple[int, BatchHeader]]], None]
 _logger = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class BucketLog:
         self._accepted_timestamp = recovered.newest_timestamp
         self._epoch = 0
         self._refusal: FlussError | None = None
+        # Of a primary-key bucket: reports that wait until their rows are stored.
+        self.held: HeldCommits | None = None
         self._listeners: list[Callable[[], None]] = []
         self._reads = LogReads(self)
         self._checkpointer = Checkpointer(self)
@@ -114,7 +117,7 @@ class BucketLog:
             return settled(Append(self, -1, -1))
         if check is not None:
             check(batches)
-        repeated = self._check_sequences(batches)
+        repeated = self.writers.check_all(batches)
         if repeated is not None:
             release()
             return self._duplicate(repeated)
@@ -189,28 +192,6 @@ class BucketLog:
         self._bases.append(segment.base_offset)
         return segment
 
-    def _check_sequences(self, batches: list[tuple[int, BatchHeader]]) -> WriterBatch | None:
-        """The stored batch that one of these repeats, if any; error 31 if one does not follow its predecessor."""
-        if len(batches) == 1:
-            header = batches[0][1]
-            if header.writer_id == NO_WRITER_ID:
-                return None
-            return self.writers.check(header.writer_id, header.batch_sequence)
-        seen: dict[int, int] = {}
-        for _, header in batches:
-            writer_id, sequence = header.writer_id, header.batch_sequence
-            if writer_id == NO_WRITER_ID:
-                continue
-            last = seen.get(writer_id)
-            if last is None:
-                repeated = self.writers.check(writer_id, sequence)
-                if repeated is not None:
-                    return repeated
-            elif sequence != (0 if last == MAX_SEQUENCE else last + 1):
-                raise out_of_order(writer_id, sequence, last)
-            seen[writer_id] = sequence
-        return None
-
     def check_sequence(self, writer_id: int, sequence: int) -> Append | None:
         """None when a writer's batch is the next one; the answer for it when it was accepted before; else error 31."""
         repeated = None if writer_id == NO_WRITER_ID else self.writers.check(writer_id, sequence)
@@ -251,6 +232,11 @@ class BucketLog:
 
     def on_synced(self, last: Append | None) -> None:
         """Everything up to this append is on disk (flush modes other than always, and before checkpoints)."""
+        if self.held is None or not self.held.holds_synced(last):
+            self.note_synced(last)
+
+    def note_synced(self, last: Append | None) -> None:
+        """The same, and everything up to it is shown."""
         if not self.is_closed:
             self._checkpointer.note_synced(last)
 
@@ -261,7 +247,9 @@ class BucketLog:
         if failure.stops:
             self._refusal = failure.error
             _logger.error("bucket %s has stopped: %s", self.directory, failure.error)
-            first = self._pending[0] if self._pending else None
+            # What is held is on disk and will be shown.
+            held = 0 if self.held is None else self.held.append_count
+            first = self._pending[held] if len(self._pending) > held else None
         else:
             _logger.warning("appends to %s failed: %s", self.directory, failure.error)
             first = failure.first
@@ -373,6 +361,8 @@ class BucketLog:
         """Finish everything queued, write a checkpoint, release files. Blocks."""
         if self.is_closed:
             return
+        if self.held is not None:
+            self.held.finish()
         self._checkpointer.finish()
         if self.durable_offset == self.high_watermark:
             self.writer.release_reservation()
@@ -384,6 +374,8 @@ class BucketLog:
         was_closed = self.is_closed
         self.is_closed = True
         self.writer.mark_closed()
+        if self.held is not None:
+            self.held.drop()
         gone = FlussError(f"bucket {self.directory} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
         if not was_closed:
             self._release_files(gone)

@@ -7,7 +7,9 @@ with one of them, for lack of memory for instance, must not keep the appends of 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.append import Append
@@ -16,6 +18,10 @@ from fluss.server.storage.log.log_writer import WriteFailure
 if TYPE_CHECKING:
     from fluss.server.storage.log.bucket_log import BucketLog
 
+Written: TypeAlias = "list[tuple[BucketLog, list[Append]]]"
+Failures: TypeAlias = "list[tuple[BucketLog, WriteFailure]]"
+
+REPORTED_AT_ONCE_BUCKETS = 128
 _logger = logging.getLogger(__name__)
 
 
@@ -27,25 +33,37 @@ def stop_after_defect(log: BucketLog, what: str, error: Exception, first: Append
     return WriteFailure(FlussError(text, ErrorCode.STORAGE_EXCEPTION), first, True)
 
 
-def report_written(written: list[tuple[BucketLog, list[Append]]]) -> None:
+def report_written(written: Written) -> None:
     """These appends are in the page cache."""
     for _, appends in written:
         for append in appends:
             append.settle_written()
 
 
-def report(
-    written: list[tuple[BucketLog, list[Append]]], failures: list[tuple[BucketLog, WriteFailure]], synced: bool
-) -> None:
+def show(log: BucketLog, appends: list[Append], synced: bool) -> None:
+    """These appends of a bucket are committed."""
+    try:
+        log.on_committed(appends, synced)
+    except Exception as error:
+        failure = stop_after_defect(log, "showing appends of", error, None)
+        for append in appends:
+            append.fail(failure.error)  # a no-op for those that were acknowledged
+        log.on_failed(failure)
+
+
+def reports(written: Written, failures: Failures, synced: bool) -> Iterator[Callable[[], None]]:
+    """What to run in the loop for a group, a few buckets at a time."""
+    for start in range(0, len(written), REPORTED_AT_ONCE_BUCKETS):
+        yield partial(report, written[start : start + REPORTED_AT_ONCE_BUCKETS], [], synced)
+    if failures:
+        yield partial(report, [], failures, synced)
+
+
+def report(written: Written, failures: Failures, synced: bool) -> None:
     """These appends are committed, and these buckets have failed."""
     for log, appends in written:
-        try:
-            log.on_committed(appends, synced)
-        except Exception as error:
-            failure = stop_after_defect(log, "showing appends of", error, None)
-            for append in appends:
-                append.fail(failure.error)  # a no-op for those that were acknowledged
-            log.on_failed(failure)
+        if log.held is None or not log.held.holds_committed(appends, synced):
+            show(log, appends, synced)
     for log, failure in failures:
         try:
             log.on_failed(failure)

@@ -21,6 +21,7 @@ done with it, so whatever is raised in between, every append gets an answer: its
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict, deque
@@ -30,10 +31,18 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.server.long_work import TURN_SECONDS
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.background_files import BackgroundFiles, nothing
-from fluss.server.storage.log.commit_reports import report, report_written, stop_after_defect
+from fluss.server.storage.log.commit_reports import (
+    Failures,
+    Written,
+    report,
+    report_written,
+    reports,
+    stop_after_defect,
+)
 from fluss.server.storage.log.log_writer import WriteFailure
 from fluss.server.storage.log.open_segments import OpenSegments
 from fluss.server.storage.log.options import (
@@ -135,7 +144,6 @@ class Committer:
 
     def request_sync(self, log: BucketLog) -> None:
         """Sync what was submitted for a bucket so far, whatever the flush mode."""
-
         self._enqueue(partial(self._sync, [log]))
 
     def close_writer(self, log: BucketLog) -> None:
@@ -153,8 +161,7 @@ class Committer:
         is_first = not self.uncheckpointed_logs
         self.uncheckpointed_logs.add(log)
         if is_first:
-            # The commit thread keeps the time; it may be asleep without a deadline.
-            self._enqueue(nothing)
+            self._enqueue(nothing)  # the commit thread keeps the time; it may be asleep without a deadline
 
     def call_after_writes(self, callback: Callable[[], None]) -> None:
         """Run a callback in the loop when everything submitted so far is done."""
@@ -182,12 +189,16 @@ class Committer:
             self._enqueue(done.set)
             done.wait()
         self.background.drain()
-        self.process_results()
+        self.process_results(math.inf)
 
-    def process_results(self) -> None:
-        """Run what the other threads left for the loop."""
+    def process_results(self, turn_seconds: float = TURN_SECONDS) -> None:
+        """Run what the other threads left for the loop; what is more than a turn later, so that others are served."""
         self._results_posted = False
+        until = time.monotonic() + turn_seconds
         while self._results:
+            if time.monotonic() >= until:
+                self._post_processing()
+                return
             result = self._results.popleft()
             try:
                 result()
@@ -205,7 +216,7 @@ class Committer:
             self._thread = None
         self.background.close()
         if drain:
-            self.process_results()
+            self.process_results(math.inf)
 
     def _enqueue(self, item: Append | Callable[[], None]) -> None:
         if self._thread is None:
@@ -221,18 +232,20 @@ class Committer:
     def _post_results(self, result: Callable[[], None]) -> None:
         self._results.append(result)
         if not self._results_posted:
-            self._results_posted = True
-            while True:
-                try:
-                    self._post(self.process_results)
-                except MemoryError:
-                    # Everybody waits for these results; the memory of one entry in a queue comes back.
-                    time.sleep(_MEMORY_PAUSE_SECONDS)
-                    continue
-                except RuntimeError:
-                    # The loop is closed: the process is going down, drain() still finds the results.
-                    self._results_posted = False
-                return
+            self._post_processing()
+
+    def _post_processing(self) -> None:
+        self._results_posted = True
+        while True:
+            try:
+                self._post(self.process_results)
+            except MemoryError:
+                # Everybody waits for these results; the memory of one entry in a queue comes back.
+                time.sleep(_MEMORY_PAUSE_SECONDS)
+                continue
+            except RuntimeError:
+                self._results_posted = False  # the loop is closed, the process goes down: drain() finds the results
+            return
 
     # --- commit thread -------------------------------------------------------------------------------------------
 
@@ -312,8 +325,8 @@ class Committer:
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
     def _commit(self, group: dict[BucketLog, list[Append]]) -> None:
-        written: list[tuple[BucketLog, list[Append]]] = []
-        failures: list[tuple[BucketLog, WriteFailure]] = []
+        written: Written = []
+        failures: Failures = []
         for log, appends in group.items():
             done, failure = self._write(log, appends)
             if failure is not None:
@@ -326,12 +339,12 @@ class Committer:
                 self._post_results(lambda: report_written(written))
             failures += self._sync_files([log for log, _ in written])
             written = [(log, appends) for log, appends in written if not log.writer.stopped]
-            self._post_results(lambda: report(written, failures, True))
-            return
-        if not self._unsynced:
-            self._next_flush_at = time.monotonic() + self._flush_interval_s
-        self._unsynced.update((log, None) for log, _ in written)
-        self._post_results(lambda: report(written, failures, False))
+        else:
+            if not self._unsynced:
+                self._next_flush_at = time.monotonic() + self._flush_interval_s
+            self._unsynced.update((log, None) for log, _ in written)
+        for part in reports(written, failures, self.flush == "always"):
+            self._post_results(part)
 
     def _write(self, log: BucketLog, appends: list[Append]) -> tuple[list[Append], WriteFailure | None]:
         try:
@@ -357,9 +370,9 @@ class Committer:
 
         self._post_results(report_synced)
 
-    def _sync_files(self, logs: list[BucketLog]) -> list[tuple[BucketLog, WriteFailure]]:
+    def _sync_files(self, logs: list[BucketLog]) -> Failures:
         """Sync the files of buckets, several at a time; returns the failures."""
-        failures: list[tuple[BucketLog, WriteFailure]] = []
+        failures: Failures = []
 
         def sync_one(log: BucketLog) -> None:
             try:

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
-from fluss.codec.log_batch import BatchHeader, CorruptBatch, UnknownMagic, check_crc, iter_batches
+from struct import Struct
+
+from fluss.codec.log_batch import (
+    LENGTH_POSITION,
+    LENGTH_PREFIX_BYTES,
+    MIN_HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    UnknownMagic,
+    check_crc,
+    iter_batches,
+)
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.scan import offsets_are_sound
+
+MAX_BATCHES_OF_A_WRITE = 4_096
+_LENGTH = Struct("<i")
+
+
+def check_batch_count(records: memoryview) -> None:
+    """FlussError 10 for more batches than one write may have; clients send one.
+
+    Every batch is checked on the event loop. The lengths tell how many there are, or that the bytes are damaged.
+    """
+    if len(records) <= MAX_BATCHES_OF_A_WRITE * MIN_HEADER_BYTES:
+        return
+    count, position, end, length_at = 0, 0, len(records) - MIN_HEADER_BYTES, _LENGTH.unpack_from
+    while position <= end and count <= MAX_BATCHES_OF_A_WRITE:
+        position += LENGTH_PREFIX_BYTES + max(0, length_at(records, position + LENGTH_POSITION)[0])
+        count += 1
+    if count > MAX_BATCHES_OF_A_WRITE:
+        raise FlussError(
+            f"a write has more than {MAX_BATCHES_OF_A_WRITE} batches for a bucket; put more rows into each",
+            ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
+        )
 
 
 def whole_batches(records: memoryview) -> list[tuple[int, BatchHeader]]:

@@ -15,9 +15,10 @@ are in the log already, so it is neither expired nor evicted. They are forgotten
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.options import DUPLICATE_WINDOW_BATCHES
 
@@ -62,6 +63,26 @@ class WriterState:
             if batch.sequence == sequence:
                 return batch
         raise out_of_order(writer_id, sequence, last)
+
+    def check_all(self, batches: Sequence[tuple[int, BatchHeader]]) -> WriterBatch | None:
+        """The stored batch that one of these repeats, if any; error 31 if one does not follow its predecessor."""
+        if len(batches) == 1:
+            header = batches[0][1]
+            return None if header.writer_id == NO_WRITER_ID else self.check(header.writer_id, header.batch_sequence)
+        seen: dict[int, int] = {}
+        for _, header in batches:
+            writer_id, sequence = header.writer_id, header.batch_sequence
+            if writer_id == NO_WRITER_ID:
+                continue
+            last = seen.get(writer_id)
+            if last is None:
+                repeated = self.check(writer_id, sequence)
+                if repeated is not None:
+                    return repeated
+            elif sequence != (0 if last == MAX_SEQUENCE else last + 1):
+                raise out_of_order(writer_id, sequence, last)
+            seen[writer_id] = sequence
+        return None
 
     def last_sequence(self, writer_id: int) -> int:
         """The newest accepted sequence of a writer, -1 for one that is not known."""

@@ -9,6 +9,7 @@ waits until the rows are durable, so looking up again finds them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from fluss.codec.aligned_row import decode_aligned_row
@@ -20,11 +21,16 @@ from fluss.codec.partition_values import partition_value
 from fluss.codec.row_values import CorruptRowError, RowValueError
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import PartitionEntry, TableEntry
+from fluss.server.network.turns import Turns
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.committer import Committer
 from fluss.server.tablet.kv.put import KvWriter
+from fluss.server.tablet.kv.put_queue import PutQueues
 from fluss.server.tablet.kv.rules import KvRules
 from fluss.server.tablet.local_bucket import LocalBucket
+
+# A few milliseconds: these rows are made one by one.
+STEP_KEYS = 250
 
 _DECODERS = {KeyEncoding.COMPACTED: decode_compacted_key, KeyEncoding.PAIMON: decode_aligned_row}
 
@@ -57,9 +63,10 @@ def rows_of_keys(rules: KvRules, partition: PartitionEntry | None, keys: list[by
 class MissingRows:
     """Inserts rows for keys that were not found. Event loop only."""
 
-    def __init__(self, writer: KvWriter, committer: Committer) -> None:
+    def __init__(self, writer: KvWriter, committer: Committer, queues: PutQueues) -> None:
         self._writer = writer
         self._committer = committer
+        self._queues = queues
 
     async def insert(
         self,
@@ -68,11 +75,26 @@ class MissingRows:
         partition: PartitionEntry | None,
         keys: list[bytes],
         timeout_ms: int,
+        check: Callable[[], None],
     ) -> None:
-        """Insert a row for each key; returns when they can be looked up, raises FlussError when they cannot."""
-        if self._committer.is_full:
-            text = "too many bytes wait for the disk already; look up again later"
-            raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
+        """Insert a row for each key; returns when they can be looked up, raises FlussError when they cannot.
+
+        `check` raises it when the bucket takes no more rows.
+        """
+        turns = Turns()
+        for start in range(0, len(keys), STEP_KEYS):
+            await turns.others_first()
+            if self._committer.is_full:
+                text = "too many bytes wait for the disk already; look up again later"
+                raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
+            await self._queues.idle(local)
+            check()
+            append = self._put(local, entry, partition, keys[start : start + STEP_KEYS])
+        await _durable(append, timeout_ms)  # the last one: the log is durable from the front
+
+    def _put(
+        self, local: LocalBucket, entry: TableEntry, partition: PartitionEntry | None, keys: list[bytes]
+    ) -> Append:
         rules = self._writer.rules(entry)
         try:
             rows = rows_of_keys(rules, partition, keys)
@@ -83,8 +105,7 @@ class MissingRows:
             raise FlussError(f"{local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
         header = KvHeader(0, 0, 0, entry.schema_id, 0, NO_WRITER_ID, NO_BATCH_SEQUENCE, len(keys))
         records = KvRecords(header, keys, values)
-        append = self._writer.put(local, entry, records, sorted(rules.key_positions))
-        await _durable(append, timeout_ms)
+        return self._writer.put(local, entry, records, sorted(rules.key_positions))
 
 
 async def _durable(append: Append, timeout_ms: int) -> None:

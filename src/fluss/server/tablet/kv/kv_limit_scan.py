@@ -12,7 +12,7 @@ from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor,
 
 async def first_rows(context: RequestContext, reads: KvReads, bucket: TableBucket, limit: int) -> Reply:
     """The answer with the first `limit` rows; FlussError when there is none to give."""
-    local, store = reads.store(bucket)
+    local, store = await reads.whole_store(bucket)
     cursor = RowCursor(local, store)
     values: list[bytes] = []
     try:

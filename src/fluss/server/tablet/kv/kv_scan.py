@@ -142,7 +142,7 @@ class ScanKvApi:
         size = self._batch_bytes(request.batch_size_bytes)
         reads.check_table(context, bucket.table_id, checks_version=False)
         await reads.settled([bucket])
-        local, store = reads.store(bucket)
+        local, store = await reads.whole_store(bucket)
         self._sweep()
         self._check_room(bucket, context)
         cursor = RowCursor(local, store, first_key, end_key)

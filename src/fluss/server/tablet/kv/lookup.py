@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
@@ -102,10 +102,10 @@ class LookupApi:
         missing = [key for key, value in zip(wanted, found, strict=True) if value is None]
         if not missing or entry is None:
             return
-        self._reads.registry.check_takes_rows(local)
         partition = next((item for item in entry.partitions.values() if item.partition_id == bucket.partition_id), None)
         timeout_ms = request.timeout_ms if request.HasField("timeout_ms") else DEFAULT_INSERT_TIMEOUT_MS
-        await self._missing_rows.insert(local, entry, partition, missing, timeout_ms)
+        check = partial(self._reads.registry.check_takes_rows, local)
+        await self._missing_rows.insert(local, entry, partition, missing, timeout_ms, check)
 
     async def _values(
         self, context: RequestContext, bucket: TableBucket, keys: Sequence[bytes], max_bytes: int

@@ -1,18 +1,28 @@
 """PUT_KV: upserts and deletes become changelog batches and rows. The way of a request: `write_requests`.
 
-Everything up to the append happens in one step of the event loop, so puts of a bucket are merged in arrival order, each
-with what the ones before it left. The order of the steps matters: a repeated batch is recognised before anything is
-merged, and nothing is changed before the append was accepted.
+Everything up to the append happens in one step of the event loop, or, for a put of many records, while the other puts
+of the bucket wait. So puts of a bucket are merged in arrival order, each with what the ones before it left. The order
+of the steps matters: a repeated batch is recognised before anything is merged, and nothing is changed before the append
+was accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from fluss.codec.kv_batch import EmptyKeyError, KvRecords, check_kv_crc, decode_kv_batch, read_kv_header
+from fluss.codec.kv_batch import (
+    EmptyKeyError,
+    KvHeader,
+    KvRecords,
+    check_kv_crc,
+    decode_kv_batch,
+    decode_kv_parts,
+    read_kv_header,
+)
 from fluss.codec.log_batch import CorruptBatch
 from fluss.codec.row_values import CorruptRowError, RowValueError
 from fluss.errors import ErrorCode, FlussError
@@ -29,15 +39,18 @@ from fluss.server.tablet.kv.auto_increment import AutoIncrement
 from fluss.server.tablet.kv.merge import Deletes, Outcome, RowMerger, merge_rows, merge_values
 from fluss.server.tablet.kv.merge_columns import COLUMN_WISE_MIN_RECORDS, merge_partial_columns
 from fluss.server.tablet.kv.merge_engines import FirstRowMerger, VersionedMerger, merger_for
-from fluss.server.tablet.kv.merge_whole import merge_chosen_rows, merge_whole_rows
+from fluss.server.tablet.kv.merge_whole import OldValues, merge_chosen_rows, merge_whole_rows
 from fluss.server.tablet.kv.partial_update import PartialUpdateMerger
+from fluss.server.tablet.kv.put_queue import PutQueues
+from fluss.server.tablet.kv.put_steps import MERGED_AT_ONCE_RECORDS, MergedParts
 from fluss.server.tablet.kv.rules import KvRules, rules_of
 from fluss.server.tablet.local_bucket import LocalBucket
-from fluss.server.tablet.write_requests import BucketWrite, PendingWrite, WriteApi
+from fluss.server.tablet.write_requests import BucketWrite, PendingWrite, WriteApi, refuse
 
 OVERWRITE_MODE = 1
 # Older clients do not know code 72.
 FIRST_VERSION_WITH_BACKPRESSURE = 2
+ROW_ERRORS = (CorruptRowError, RowValueError, pa.ArrowException)
 
 
 class KvWriter:
@@ -69,7 +82,54 @@ class KvWriter:
         overwrite: bool = False,
     ) -> Append:
         """Merge records and append their changelog; FlussError when nothing was changed."""
-        kv, rules, header = local.opened_kv(), self.rules(entry), records.header
+        put = self._begin(local, entry, records.header, target_columns, overwrite=overwrite)
+        if isinstance(put, Append):
+            return put
+        try:
+            outcome = put.merge(put.kv.old_values, records)
+            changelog = put.changelog(outcome)
+        except ROW_ERRORS as error:
+            raise _corrupt(local, error) from error
+        return self._append(put, changelog, outcome)
+
+    def put_in_steps(
+        self,
+        local: LocalBucket,
+        entry: TableEntry,
+        header: KvHeader,
+        parts: Iterator[KvRecords],
+        target_columns: Sequence[int] = (),
+        *,
+        overwrite: bool = False,
+        check: Callable[[], None],
+    ) -> Generator[None, None, Append]:
+        """The same for the records of a large batch in parts; no other put of the bucket may come between.
+
+        `check` raises FlussError when the bucket takes no more rows.
+        """
+        put = self._begin(local, entry, header, target_columns, overwrite=overwrite)
+        if isinstance(put, Append):
+            return put
+        merged = MergedParts(local, put.kv)
+        try:
+            for records in parts:
+                merged.add(put.merge(merged.old_values, records))
+                yield
+                merged.check()
+            outcome = merged.joined()
+            changelog = put.changelog(outcome)
+        except ROW_ERRORS as error:
+            raise _corrupt(local, error) from error
+        yield
+        merged.check()
+        check()
+        return self._append(put, changelog, outcome)
+
+    def _begin(
+        self, local: LocalBucket, entry: TableEntry, header: KvHeader, target_columns: Sequence[int], *, overwrite: bool
+    ) -> _Put | Append:
+        """How a batch is put, or what became of it if it was put before."""
+        kv, rules = local.opened_kv(), self.rules(entry)
         if header.schema_id not in entry.schemas:
             text = f"{entry.path} has no schema {header.schema_id}; the newest is {entry.schema_id}"
             raise FlussError(text, ErrorCode.SCHEMA_NOT_EXIST)
@@ -80,28 +140,48 @@ class KvWriter:
         if repeated is not None:
             return repeated
         kv.check_accepts()
-        deletes = Deletes("ALLOW" if overwrite else rules.delete_behavior)
-        try:
-            outcome = _merge(kv, rules, records, merger, deletes)
-            if rules.format.may_change_values:
-                outcome = _as_replayed(rules, outcome)
-            changelog = rules.format.changelog.encode(
-                outcome.columns,
-                outcome.change_types,
-                writer_id=header.writer_id,
-                batch_sequence=header.batch_sequence,
-            )
-        except (CorruptRowError, RowValueError, pa.ArrowException) as error:
-            raise FlussError(f"{local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
+        return _Put(kv, rules, header, merger, Deletes("ALLOW" if overwrite else rules.delete_behavior))
+
+    def _append(self, put: _Put, changelog: bytearray, outcome: Outcome) -> Append:
         # Rows that are stored as they came have about the bytes of the batch.
-        content_bytes = header.size if merger is None else None
-        return kv.put(changelog, outcome.entries, outcome.row_delta, self._clock(), content_bytes)
+        content_bytes = put.header.size if put.merger is None else None
+        return put.kv.put(changelog, outcome.entries, outcome.row_delta, self._clock(), content_bytes)
 
 
-def _merge(kv: KvBucket, rules: KvRules, records: KvRecords, merger: RowMerger | None, deletes: Deletes) -> Outcome:
+class _Put(NamedTuple):
+    """A batch that is being put, and how."""
+
+    kv: KvBucket
+    rules: KvRules
+    header: KvHeader
+    merger: RowMerger | None
+    deletes: Deletes
+
+    def merge(self, old_values: OldValues, records: KvRecords) -> Outcome:
+        """What records do to the bucket, whose values before them `old_values` finds."""
+        outcome = _merge(old_values, self.rules, records, self.merger, self.deletes)
+        return _as_replayed(self.rules, outcome) if self.rules.format.may_change_values else outcome
+
+    def changelog(self, outcome: Outcome) -> bytearray:
+        """The batch of the changelog."""
+        return self.rules.format.changelog.encode(
+            outcome.columns,
+            outcome.change_types,
+            writer_id=self.header.writer_id,
+            batch_sequence=self.header.batch_sequence,
+        )
+
+
+def _corrupt(local: LocalBucket, error: Exception) -> FlussError:
+    return FlussError(f"{local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION)
+
+
+def _merge(
+    old_values: OldValues, rules: KvRules, records: KvRecords, merger: RowMerger | None, deletes: Deletes
+) -> Outcome:
     with_old = rules.has_full_image
     if merger is None and len(records) >= COLUMN_WISE_MIN_RECORDS:
-        return merge_whole_rows(rules.format, records, kv.old_values, deletes, full_image=with_old)
+        return merge_whole_rows(rules.format, records, old_values, deletes, full_image=with_old)
     keys, values = records.key_list, records.value_list
     if (
         isinstance(merger, FirstRowMerger | VersionedMerger)
@@ -110,7 +190,7 @@ def _merge(kv: KvBucket, rules: KvRules, records: KvRecords, merger: RowMerger |
         and not records.values.null_count
         and len(set(keys)) == len(keys)
     ):
-        olds = kv.old_values(keys, records.keys)
+        olds = old_values(keys, records.keys)
         return merge_chosen_rows(rules.format, records, olds, merger.chosen(rules.format, olds, records.values))
     # Whoever keeps only the new rows of updates and writes rows whole need not know the old ones.
     knows_old = with_old or merger is not None
@@ -118,7 +198,7 @@ def _merge(kv: KvBucket, rules: KvRules, records: KvRecords, merger: RowMerger |
         wanted = list(dict.fromkeys(keys))
     else:
         wanted = list(dict.fromkeys([key for key, value in zip(keys, values, strict=True) if value is None]))
-    current = dict(zip(wanted, kv.old_values(wanted), strict=True))
+    current = dict(zip(wanted, old_values(wanted, None), strict=True))
     if merger is None:
         return merge_values(rules.format, keys, values, current, deletes, with_old=with_old, knows_old=knows_old)
     if (
@@ -163,9 +243,11 @@ class PutApi(WriteApi):
         committer: Committer,
         clock: Callable[[], int],
         writer: KvWriter,
+        queues: PutQueues,
     ) -> None:
         super().__init__(registry, access, committer, clock)
         self._writer = writer
+        self._queues = queues
 
     def put_kv(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
         """Merge and append everything that can be; the answer comes when all results are there."""
@@ -178,23 +260,65 @@ class PutApi(WriteApi):
         return version_error(context, self._writer.rules(entry))
 
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
-        message = pending.message
-        kv = write.local.opened_kv()
         try:
-            append = self._writer.put(
+            header = _checked_header(write.records)
+            if self._queues.is_busy(write.local) or header.record_count > MERGED_AT_ONCE_RECORDS:
+                self._queues.add(write.local, partial(self._put_in_its_turn, write, pending, header))
+            else:
+                self._put(write, pending, header)
+        except Exception as error:
+            raise _answer(error, write, pending) from error
+
+    def _put(self, write: BucketWrite, pending: PendingWrite, header: KvHeader) -> None:
+        message = pending.message
+        append = self._writer.put(
+            write.local,
+            write.entry,
+            decode_kv_batch(write.records, header=header),
+            message.target_columns,
+            overwrite=message.agg_mode == OVERWRITE_MODE,
+        )
+        self._accepted(write, pending, append)
+
+    def _put_in_its_turn(self, write: BucketWrite, pending: PendingWrite, header: KvHeader) -> Iterator[None]:
+        check = partial(self._registry.check_takes_rows, write.local)
+        message = pending.message
+        try:
+            check()
+            if header.record_count <= MERGED_AT_ONCE_RECORDS:
+                self._put(write, pending, header)
+                return
+            append = yield from self._writer.put_in_steps(
                 write.local,
                 write.entry,
-                _records(write),
+                header,
+                decode_kv_parts(write.records, header, MERGED_AT_ONCE_RECORDS),
                 message.target_columns,
                 overwrite=message.agg_mode == OVERWRITE_MODE,
+                check=check,
             )
-        except FlussError as error:
-            pressed = error.error_code == ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION
-            if pressed and pending.api_version < FIRST_VERSION_WITH_BACKPRESSURE:
-                raise FlussError(error.message, ErrorCode.KV_STORAGE_EXCEPTION) from error
-            raise
+            self._accepted(write, pending, append)
+        except Exception as error:
+            refuse(write, pending, _answer(error, write, pending))
+
+    def _accepted(self, write: BucketWrite, pending: PendingWrite, append: Append) -> None:
+        kv = write.local.opened_kv()
         pending.release_one()  # Rows were copied out; the changelog has its own bytes.
         pending.appended(write.position, append, append.next_offset, kv.check_usable)
+
+
+def _answer(error: Exception, write: BucketWrite, pending: PendingWrite) -> Exception:
+    """What a client is told of an error."""
+    if isinstance(error, EmptyKeyError):
+        # Not a damaged batch, which a client would send again and again.
+        text = f"{write.local.name}: {error}: in a table with keys for Iceberg an empty text cannot be the primary key"
+        return FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
+    if isinstance(error, CorruptBatch):
+        return _corrupt(write.local, error)
+    is_pressed = isinstance(error, FlussError) and error.error_code == ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION
+    if is_pressed and pending.api_version < FIRST_VERSION_WITH_BACKPRESSURE:
+        return FlussError(error.message, ErrorCode.KV_STORAGE_EXCEPTION)  # type: ignore[attr-defined]
+    return error
 
 
 def version_error(context: RequestContext, rules: KvRules) -> FlussError | None:
@@ -205,15 +329,8 @@ def version_error(context: RequestContext, rules: KvRules) -> FlussError | None:
     return FlussError(text, ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _records(write: BucketWrite) -> KvRecords:
-    try:
-        header = read_kv_header(write.records)
-        if not check_kv_crc(write.records, header):
-            raise CorruptBatch("wrong checksum of the key-value batch")
-        return decode_kv_batch(write.records, header=header)
-    except EmptyKeyError as error:
-        # Not a damaged batch, which a client would send again and again.
-        text = f"{write.local.name}: {error}: in a table with keys for Iceberg an empty text cannot be the primary key"
-        raise FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR) from error
-    except CorruptBatch as error:
-        raise FlussError(f"{write.local.name}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
+def _checked_header(records: memoryview) -> KvHeader:
+    header = read_kv_header(records)
+    if not check_kv_crc(records, header):
+        raise CorruptBatch("wrong checksum of the key-value batch")
+    return header

@@ -42,6 +42,20 @@ def too_large(what: str) -> FlussError:
     )
 
 
+class _Change:
+    """Waits for the next change of a bucket: rows are shown, or it is gone."""
+
+    def __init__(self, local: LocalBucket) -> None:
+        self._local = local
+        self.came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        local.waiters[self] = None
+
+    def bucket_changed(self) -> None:
+        self._local.waiters.pop(self, None)
+        if not self.came.done():
+            self.came.set_result(None)
+
+
 class KvReads:
     """Finds stores for requests."""
 
@@ -71,6 +85,18 @@ class KvReads:
         """The bucket and its store; FlussError when it is not open, not ours, or of a table without keys."""
         local = self.registry.find(bucket)
         return local, local.opened_kv().store
+
+    async def whole_store(self, bucket: TableBucket) -> tuple[LocalBucket, KvStore]:
+        """The same, of a store that belongs to an offset of the changelog, for scans: they tell that offset.
+
+        Rows of a large put go into the store in steps; whoever wants all rows waits for the last step.
+        """
+        while True:
+            local, store = self.store(bucket)
+            if not local.opened_kv().is_between_states:
+                return local, store
+            change = _Change(local)
+            await change.came
 
     async def settled(self, buckets: Sequence[TableBucket]) -> None:
         """Wait until none of the buckets is being opened; no wait at all in nearly every case."""

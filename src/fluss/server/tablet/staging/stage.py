@@ -22,7 +22,7 @@ from fluss.server.network.service import ProduceRequest, Reply, RequestContext
 from fluss.server.security.authorizer import Authorizer
 from fluss.server.staged_rules import check_identity, staged_user
 from fluss.server.storage.log.append import Outcome
-from fluss.server.storage.log.incoming import whole_batches
+from fluss.server.storage.log.incoming import check_batch_count, whole_batches
 from fluss.server.storage.staged_files import StagedHeader
 from fluss.server.tablet.access import TableAccess
 from fluss.server.tablet.batch_checks import BatchChecks
@@ -85,6 +85,7 @@ class StageApi(WriteApi):
         log, _ = write.local.opened()
         message = pending.message
         is_arrow = self._formats.is_arrow(write.entry, write.records)
+        check_batch_count(write.records)
         batches = whole_batches(write.records)
         self._checks.check(write.entry, is_arrow, write.records, batches)
         _check_numbers(batches, message.writer_id)

@@ -221,7 +221,7 @@ def test_rows_that_cannot_be_stored_are_not_passed_over(tmp_path: Path, monkeypa
             raise MemoryError("no room to sort")
 
         with monkeypatch.context() as patch:
-            patch.setattr(KvStore, "write_all", no_memory)
+            patch.setattr(KvStore, "write_steps", no_memory)
             answer = await table.upsert((2, "b", 2))
         assert answer.error_code == ErrorCode.KV_STORAGE_EXCEPTION
         assert "no room to sort" in answer.error_message

@@ -1,0 +1,101 @@
+"""Reports of the commit thread that wait until the rows of a primary-key bucket are in its store.
+
+Rows are shown and acknowledged after they went into the store. Where that takes long, because a put has very many
+rows, it is done in steps (`server.long_work`), and the reports of the bucket wait meanwhile, in order: one that comes
+later is held too, whatever it says. So nothing is shown before it is stored, and nothing overtakes.
+
+What is held is on disk as far as `log.flush` asks for it, and stays in the log's `_pending`, which is what lies above
+the high watermark; a failure of later appends does not touch it. A crash loses the held reports only: the store is
+behind its changelog then, and a start replays the rest, as always. Loop thread only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from fluss.server.long_work import LongWork
+from fluss.server.storage.log.append import Append
+from fluss.server.storage.log.commit_reports import show
+
+if TYPE_CHECKING:
+    from fluss.server.storage.log.bucket_log import BucketLog
+
+
+class Storing(NamedTuple):
+    """How the rows of appends below an offset get into the store: whether it takes steps, and the steps."""
+
+    takes_long: Callable[[int], bool]
+    steps: Callable[[int], Iterator[None]]
+
+
+class _Held(NamedTuple):
+    work: Iterator[None]
+    report: Callable[[], None]
+    append_count: int
+
+
+class HeldCommits:
+    """See the module text. Of one bucket."""
+
+    def __init__(self, log: BucketLog, long_work: LongWork, storing: Storing) -> None:
+        self._log = log
+        self._long_work = long_work
+        self._storing = storing
+        self._held: deque[_Held] = deque()
+        self._is_working = False
+        self._is_finished = False
+
+    @property
+    def append_count(self) -> int:
+        """How many appends, the oldest pending ones, are durable and held."""
+        return sum([held.append_count for held in self._held])
+
+    def holds_committed(self, appends: list[Append], synced: bool) -> bool:
+        """Whether the report of these appends is shown later; otherwise the caller shows it now."""
+        end = appends[-1].next_offset
+        if not self._held and (self._is_finished or not self._storing.takes_long(end)):
+            return False
+        self._hold(_Held(self._storing.steps(end), partial(show, self._log, appends, synced), len(appends)))
+        return True
+
+    def holds_synced(self, last: Append | None) -> bool:
+        """The same for a report that everything up to an append is on disk."""
+        if not self._held:
+            return False
+        self._hold(_Held(iter(()), partial(self._log.note_synced, last), 0))
+        return True
+
+    def finish(self) -> None:
+        """Do everything that is held now, and hold nothing any more: the log is being closed."""
+        self._is_finished = True
+        while self._held:
+            held = self._held.popleft()
+            for _ in held.work:
+                pass
+            held.report()
+
+    def drop(self) -> None:
+        """The bucket is gone: nobody wants the rest."""
+        self._is_finished = True
+        self._held.clear()
+
+    def _hold(self, held: _Held) -> None:
+        self._held.append(held)
+        if not self._is_working:
+            self._is_working = True
+            self._long_work.start(self._steps())
+
+    def _steps(self) -> Iterator[None]:
+        while self._held:
+            held = self._held[0]
+            for _ in held.work:
+                yield
+            # A report wakes readers, one of which may close the log, which finishes everything that is held.
+            if self._held and self._held[0] is held:
+                self._held.popleft()
+                held.report()
+            yield
+        self._is_working = False

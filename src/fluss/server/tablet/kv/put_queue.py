@@ -1,0 +1,56 @@
+"""Puts of a bucket one after the other, where one of them takes many steps.
+
+A put has to meet what the puts before it left, so while one is merged in steps the bucket's other puts wait for it, in
+the order in which they came. Puts of other buckets do not: all buckets share the turns of `LongWork`. Usually no put
+is large and nothing waits: then there is no queue, and a put is done at once. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from fluss.server.long_work import LongWork
+from fluss.server.tablet.local_bucket import LocalBucket
+
+PutSteps = Callable[[], Iterator[None]]
+"""Does a put and reports its outcome, error or not."""
+
+
+class PutQueues:
+    """See the module text."""
+
+    def __init__(self, long_work: LongWork) -> None:
+        self._long_work = long_work
+        self._queues: dict[LocalBucket, deque[PutSteps]] = {}
+        self._idle: dict[LocalBucket, list[asyncio.Future[None]]] = {}
+
+    def is_busy(self, local: LocalBucket) -> bool:
+        """Whether a put of the bucket is under way, so that another one has to be added."""
+        return local in self._queues
+
+    def add(self, local: LocalBucket, put: PutSteps) -> None:
+        """Do a put behind all that were added before."""
+        queue = self._queues.get(local)
+        if queue is not None:
+            queue.append(put)
+            return
+        self._queues[local] = queue = deque((put,))
+        self._long_work.start(self._serve(local, queue))
+
+    async def idle(self, local: LocalBucket) -> None:
+        """Wait until no put of the bucket is under way; the caller puts before it waits for anything else."""
+        while self.is_busy(local):
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle.setdefault(local, []).append(waiting)
+            await waiting
+
+    def _serve(self, local: LocalBucket, queue: deque[PutSteps]) -> Iterator[None]:
+        while queue:
+            yield from queue.popleft()()
+            yield
+        del self._queues[local]
+        for waiting in self._idle.pop(local, ()):
+            if not waiting.done():
+                waiting.set_result(None)
