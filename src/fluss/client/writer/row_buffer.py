@@ -10,8 +10,7 @@ Invariants:
 - `flat` is never replaced, and a row is added to it by one `+=` of all its values: rows are never split, and
   appending takes no lock (locks are per chunk).
 - `handle` is the open chunk, or None while somebody takes. A generated `append` reads it, adds the row and looks
-  again: if a taker came between, the row is in one of the chunks since then, and `raced` returns a handle over all of
-  them.
+  again: if a taker came between, the row is in one of the chunks since then, and `raced` has a handle over all.
 - A taken chunk gets its place in `_order` under the lock, and is handed to the sender only when all chunks before it
   were: rows leave in the order of their appends although several threads convert at once.
 - `idle` is True only when nothing waits and nothing is on its way; the next append kicks the I/O thread. `drain` sets
