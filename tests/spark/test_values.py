@@ -71,13 +71,3 @@ def test_equal_or_refused(tables: Tables, spark: SparkSession) -> None:
         assert [out["id"] for out in outs] == list(range(CASES_OF_A_COLUMN))
         for row, out in zip(rows, outs, strict=True):
             assert all(map(same, row, out.values())), (row, out)
-
-
-def test_digits_are_refused_or_cut(tables: Tables, spark: SparkSession) -> None:
-    at = datetime.datetime(1969, 12, 31, 0, 0, 0, 1)
-    frame = spark.createDataFrame([(1, 1.999, None, None, None, None, at)], SPARK_SCHEMA)
-    with pytest.raises(Exception, match="a value does not fit"):
-        tables.write(frame, "t")
-    tables.write(frame, "t", {"onExtraDigits": "truncate"})
-    (row,) = tables.contents("t").to_pylist()
-    assert (row["money"], row["at"]) == (decimal.Decimal("1.99"), at.replace(microsecond=0))
