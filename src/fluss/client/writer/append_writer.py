@@ -27,7 +27,7 @@ class AppendWriter(BaseWriter):
             raise FlussError(f"table {table.path} has a primary key: use new_upsert() to write to it")
         session.check_open()
         self._session = session
-        self._buffer = RowBuffer(session.io, sender_of(session), table, extra_digits=on_extra_digits)
+        self._buffer = RowBuffer(session.io, sender_of(session), table, digits=on_extra_digits)
         assert isinstance(self._buffer.form, LogRows)
         self._arrow_input = self._buffer.form.arrow_input
         # The generated function itself, one call less for every row.

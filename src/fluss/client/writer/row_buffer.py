@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.fitting import ExtraDigits
 from fluss.client.io_thread import IoThread
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.bucket_queue import Piece
@@ -64,16 +63,11 @@ class RowBuffer:
     """Made by writers. `form` knows the rows of the table; a log table's if it is not given."""
 
     def __init__(
-        self,
-        io: IoThread,
-        sender: Sender,
-        table: ClientTable,
-        form: RowForm | None = None,
-        extra_digits: ExtraDigits = "error",
+        self, io: IoThread, sender: Sender, table: ClientTable, form: RowForm | None = None, digits: str = "error"
     ) -> None:
         config = sender.config
         self.table = table
-        self.form = form or LogRows(table, config, self._available, extra_digits)
+        self.form = form or LogRows(table, config, self._available, digits)
         self._io = io
         self._sender = sender
         self._batch_bytes = config.writer_batch_size

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fluss.client.fitting import ExtraDigits, FitRules
+from fluss.client.fitting import FitRules
 from fluss.client.fitting.base import checked_extra_digits
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.arrow_input import ArrowInput
@@ -44,9 +44,7 @@ class RowForm(Protocol):
 class LogRows:
     """Rows of a log table."""
 
-    def __init__(
-        self, table: ClientTable, config: Config, available: Buckets, extra_digits: ExtraDigits = "error"
-    ) -> None:
+    def __init__(self, table: ClientTable, config: Config, available: Buckets, extra_digits: str = "error") -> None:
         name = str(table.path)
         required = required_columns(table)
         rules = FitRules(checked_extra_digits(extra_digits), log_row_format(table))
