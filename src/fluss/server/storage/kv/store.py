@@ -296,7 +296,7 @@ class KvStore:
 
 def _order(group: Mapping[bytes, bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
     """The keys in the order in which they are written, twice."""
-    if len(group) <= limits.STORED_AT_ONCE_ROWS:
+    if len(group) <= limits.SORTED_AT_ONCE_MAX_ROWS:
         keys = sorted(group) if len(group) >= limits.SORTED_WRITE_MIN_ROWS else group
         return keys, keys
     parts, again = tee(_order_of_parts(group))
