@@ -39,6 +39,8 @@ MAX_INFO_LOGS = 2
 WRITE_CHUNK_ROWS = 2000
 # Rows of larger puts are written in the order of their keys: neighbours find their places faster.
 SORTED_WRITE_MIN_ROWS = 256
+# Those of still larger ones in parts, since to put very many in order takes too long.
+SORTED_AT_ONCE_MAX_ROWS = 32_768
 # Up to this many rows of durable puts are stored in one go; more in steps, with others served between them.
 STORED_AT_ONCE_ROWS = 8_192
 # The store is told to make files after this many rows or batches, whichever comes first, so that a replay takes a

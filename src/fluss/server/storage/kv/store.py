@@ -19,8 +19,8 @@ import os
 import shutil
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, tee
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
@@ -32,6 +32,7 @@ from fluss.model.formats import refuse_newer
 from fluss.server.storage.kv import limits
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store_options import store_options, without_log
+from fluss.server.storage.kv.write_order import written_order
 
 _logger = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class KvStore:
         assert applied.log_offset >= self.applied.log_offset, "the store never goes back"
         note = _NOTE.pack(_NOTE_VERSION, *applied)
         chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, sum(map(len, groups))
-        orders = [_order(group) for group in groups]
+        orders = [written_order(group) for group in groups]
         keys = chain.from_iterable([order for order, _ in orders])
         values = chain.from_iterable(
             [map(group.__getitem__, order) for group, (_, order) in zip(groups, orders, strict=True)]
@@ -292,22 +293,6 @@ class KvStore:
             if _is_damage(error):
                 _mark_damaged(self.directory)
             raise self.failure from error
-
-
-def _order(group: Mapping[bytes, bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
-    """The keys in the order in which they are written, twice."""
-    if len(group) <= limits.STORED_AT_ONCE_ROWS:
-        keys = sorted(group) if len(group) >= limits.SORTED_WRITE_MIN_ROWS else group
-        return keys, keys
-    parts, again = tee(_order_of_parts(group))
-    return parts, again
-
-
-def _order_of_parts(group: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
-    """In order in parts, since to put very many in order is too long for a step."""
-    keys = iter(group)
-    while part := sorted(islice(keys, limits.WRITE_CHUNK_ROWS)):
-        yield from part
 
 
 def _fill(batch: WriteBatch, keys: Iterator[bytes], values: Iterator[bytes | None]) -> None:

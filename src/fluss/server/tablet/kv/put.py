@@ -42,7 +42,7 @@ from fluss.server.tablet.kv.merge_engines import FirstRowMerger, VersionedMerger
 from fluss.server.tablet.kv.merge_whole import OldValues, merge_chosen_rows, merge_whole_rows
 from fluss.server.tablet.kv.partial_update import PartialUpdateMerger
 from fluss.server.tablet.kv.put_queue import PutQueues
-from fluss.server.tablet.kv.put_steps import MERGED_AT_ONCE_RECORDS, MergedParts
+from fluss.server.tablet.kv.put_steps import MERGED_ROWS, WHOLE_ROWS, MergedParts, PartSizes
 from fluss.server.tablet.kv.rules import KvRules, rules_of
 from fluss.server.tablet.local_bucket import LocalBucket
 from fluss.server.tablet.write_requests import BucketWrite, PendingWrite, WriteApi, refuse
@@ -262,7 +262,7 @@ class PutApi(WriteApi):
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         try:
             header = _checked_header(write.records)
-            if self._queues.is_busy(write.local) or header.record_count > MERGED_AT_ONCE_RECORDS:
+            if self._queues.is_busy(write.local) or header.record_count > self._sizes(write, pending).at_once:
                 self._queues.add(write.local, partial(self._put_in_its_turn, write, pending, header))
             else:
                 self._put(write, pending, header)
@@ -285,14 +285,15 @@ class PutApi(WriteApi):
         message = pending.message
         try:
             check()
-            if header.record_count <= MERGED_AT_ONCE_RECORDS:
+            sizes = self._sizes(write, pending)
+            if header.record_count <= sizes.at_once:
                 self._put(write, pending, header)
                 return
             append = yield from self._writer.put_in_steps(
                 write.local,
                 write.entry,
                 header,
-                decode_kv_parts(write.records, header, MERGED_AT_ONCE_RECORDS),
+                decode_kv_parts(write.records, header, sizes.part),
                 message.target_columns,
                 overwrite=message.agg_mode == OVERWRITE_MODE,
                 check=check,
@@ -300,6 +301,10 @@ class PutApi(WriteApi):
             self._accepted(write, pending, append)
         except Exception as error:
             refuse(write, pending, _answer(error, write, pending))
+
+    def _sizes(self, write: BucketWrite, pending: PendingWrite) -> PartSizes:
+        is_whole = not pending.message.target_columns and self._writer.rules(write.entry).takes_whole_rows
+        return WHOLE_ROWS if is_whole else MERGED_ROWS
 
     def _accepted(self, write: BucketWrite, pending: PendingWrite, append: Append) -> None:
         kv = write.local.opened_kv()

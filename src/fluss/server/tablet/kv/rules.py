@@ -96,6 +96,11 @@ class KvRules:
         name = self.entry.schema.auto_increment_column
         return None if name is None else self.entry.schema.position(name)
 
+    @cached_property
+    def takes_whole_rows(self) -> bool:
+        """Whether rows are stored as they come, unless a request names columns."""
+        return self.merge_engine is None and self.auto_increment_position is None
+
     @property
     def auto_increment_block(self) -> int:
         """How many numbers a bucket reserves at a time."""

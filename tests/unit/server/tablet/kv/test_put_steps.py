@@ -19,6 +19,7 @@ from fluss.server import long_work
 from fluss.server.storage.kv import limits
 from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.kv import put
+from fluss.server.tablet.kv.put_steps import PartSizes
 from tests.support.coordinator import path
 from tests.support.kv_tablet import COLUMNS, KvTable, replayed
 from tests.support.tablet import TabletHarness
@@ -34,11 +35,17 @@ ENGINES: dict[str, dict[str, Any]] = {
 PARTS = (1, 7, 100)
 
 
+def _merge_at_once(monkeypatch: pytest.MonkeyPatch, records: int) -> None:
+    for name in ("WHOLE_ROWS", "MERGED_ROWS"):
+        monkeypatch.setattr(put, name, PartSizes(records, records))
+
+
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten records are many, and every step is a turn of its own."""
-    monkeypatch.setattr(put, "MERGED_AT_ONCE_RECORDS", 10)
+    _merge_at_once(monkeypatch, 10)
     monkeypatch.setattr(limits, "STORED_AT_ONCE_ROWS", 10)
+    monkeypatch.setattr(limits, "SORTED_AT_ONCE_MAX_ROWS", 100)
     monkeypatch.setattr(limits, "WRITE_CHUNK_ROWS", 5)
     monkeypatch.setattr(long_work, "TURN_SECONDS", 1e-9)
 
@@ -69,7 +76,7 @@ def test_parts_come_to_the_same_as_the_whole(
     batches = puts(choice, 0.0 if engine in ("first_row", "versioned", "aggregation") else 0.3)
 
     async def outcome(records_at_once: int) -> Any:
-        monkeypatch.setattr(put, "MERGED_AT_ONCE_RECORDS", records_at_once)
+        _merge_at_once(monkeypatch, records_at_once)
         directory = tmp_path / str(records_at_once)
         directory.mkdir()
         async with TabletHarness(directory) as tablet:

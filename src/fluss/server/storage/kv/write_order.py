@@ -1,0 +1,28 @@
+"""In which order the rows of a put are written to a store: by their keys, so that neighbours find their places faster.
+
+To put very many keys in order takes too long for one step of the event loop, so those of a very large put are in order
+only in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice, tee
+
+from fluss.server.storage.kv import limits
+
+
+def written_order(group: Mapping[bytes, bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
+    """The keys in the order in which they are written, twice."""
+    if len(group) <= limits.SORTED_AT_ONCE_MAX_ROWS:
+        keys = sorted(group) if len(group) >= limits.SORTED_WRITE_MIN_ROWS else group
+        return keys, keys
+    parts, again = tee(_order_of_parts(group))
+    return parts, again
+
+
+def _order_of_parts(group: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
+    """In order in parts, since to put very many in order is too long for a step."""
+    keys = iter(group)
+    while part := sorted(islice(keys, limits.WRITE_CHUNK_ROWS)):
+        yield from part
