@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 import fluss
@@ -81,7 +82,9 @@ def test_every_type_is_appended(any_tables: Tables, spark: SparkSession) -> None
     any_tables.create("types", ALL_TYPES)
     nothing = dict.fromkeys(ALL_VALUES)
     frame = spark.createDataFrame([ALL_VALUES, nothing], ALL_TYPES_SQL)
-    any_tables.write(frame, "types")
+    with pytest.raises(Exception, match=r"'ts3'.*digits finer than the milliseconds"):
+        any_tables.write(frame, "types")
+    any_tables.write(frame, "types", {"onExtraDigits": "truncate"})
     expected = {**ALL_VALUES, "ts3": MOMENT.replace(microsecond=987_000), "map": [("a", 1), ("b", None)]}
     rows = any_tables.rows("types")
     assert sorted(rows, key=repr) == sorted([expected, nothing], key=repr)

@@ -84,8 +84,8 @@ def push(filters: Iterable[spark.Filter], schema: Schema, columns: Iterable[str]
     allowed: dict[str, tuple[Any, ...]] = {}
     refused: list[spark.Filter] = []
     for each in filters:
-        condition = _translated(each, known)
-        if condition is None or not _fits(condition, schema):
+        condition = _condition(each, known, schema)
+        if condition is None:
             refused.append(each)
             continue
         conditions.append(condition)
@@ -97,14 +97,16 @@ def push(filters: Iterable[spark.Filter], schema: Schema, columns: Iterable[str]
     return Pushed(tuple(conditions), tuple(sorted(allowed.items())), tuple(refused))
 
 
-def _fits(condition: Predicate, schema: Schema) -> bool:
+def _condition(each: spark.Filter, known: dict[str, Column], schema: Schema) -> Predicate | None:
     """A value that the column cannot hold, or a comparison that its type does not have, is left to Spark."""
     types = {column.column_id: to_arrow_type(column.data_type) for column in schema.columns}
     try:
-        RowFilter(condition, schema).mask(lambda column_id: pa.array([], types[column_id]))
-    except (FlussError, pa.ArrowException):
-        return False
-    return True
+        condition = _translated(each, known)
+        if condition is not None:
+            RowFilter(condition, schema).mask(lambda column_id: pa.array([], types[column_id]))
+    except (FlussError, OverflowError, pa.ArrowException):
+        return None
+    return condition
 
 
 def _translated(each: spark.Filter, known: dict[str, Column]) -> Predicate | None:
