@@ -26,6 +26,8 @@ from tools.environment import BIN, PYTHON, ROOT, run
 CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
 LANES = {"--fast": "fast", "--all": "all"}
 MARKS = {"fast": "fast", "gate": "fast or gate", "all": "fast or gate or all"}
+# Importing the tests of other folders, in five processes, takes as long as many tests; tests/tidy checks the list.
+FAST_FOLDERS = ["tests/unit", "tests/tidy", "tests/contract"]
 # Four on two cores: many tests wait for processes to start and stop. What is given to which is decided in
 # tests/support/lanes.py.
 IN_PROCESSES = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
@@ -82,6 +84,8 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
     command: list[str | Path] = [PYTHON, "-m", "pytest", *given]
     if not only_some or chosen:
         command += ["-m", MARKS[lane], *IN_PROCESSES]
+    if lane == "fast" and not only_some:
+        command += FAST_FOLDERS
     os.environ["FLUSS_TEST_LANE"] = lane
     classes = None if only_some or lane == "fast" else start_archive()
     code = run(*command)

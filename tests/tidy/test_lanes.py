@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.lanes import FOLDERS, LANES
 from tests.tidy.repository import ROOT
-from tools.testing import MARKS
+from tools.testing import FAST_FOLDERS, MARKS
 
 # Modules of which the gate runs nothing, and why. What is left out test by test stands beside the test.
 ONLY_IN_ALL = {
@@ -36,6 +36,16 @@ def test_the_lanes_are_declared_and_each_runs_with_those_before_it() -> None:
     assert re.findall(r'^    "(\w+): ', project, re.MULTILINE) == list(LANES)
     assert list(MARKS) == list(LANES[:-1])
     assert [mark.split(" or ") for mark in MARKS.values()] == [list(LANES[: count + 1]) for count in range(len(MARKS))]
+
+
+def test_the_fast_lane_looks_into_all_folders_that_have_something_for_it() -> None:
+    folders = {f"tests/{folder}" for folder, lane in FOLDERS.items() if lane == "fast"} | {"tests/contract"}
+    marked = [
+        path.relative_to(ROOT)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"^ *(@|pytestmark = .*\b)pytest\.mark\.fast\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert sorted(FAST_FOLDERS) == sorted(folders | {"/".join(path.parts[:2]) for path in marked})
 
 
 def test_every_test_of_this_run_has_one_lane(request: pytest.FixtureRequest) -> None:
