@@ -2,7 +2,11 @@
 
 Each request of `bench.nasty_requests` goes to each server process that serves its key, while another connection asks
 for API_VERSIONS all the time: the longest that it had to wait is the stillness. Memory is the highest own memory of the
-process while it worked, less what it had before, by bytes of the request. A key is shown with its worst request.
+process while it worked, less what it had before, by bytes of the request. A key is shown with its worst request. All
+are sent a second time by a user who may do nothing. A request that misses the goal is sent `TRIES` times, of which the
+median counts: on a machine that is busy any request may be slow once.
+
+In the end comes what `bench.amplification_frames` does to the appends of others.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +26,7 @@ import psutil
 import pyarrow as pa
 
 import fluss
+from bench.amplification_frames import FRAMES, Appends, time_appends, unfinished_frames
 from bench.amplification_rows import row_requests
 from bench.figures import Figure, Run, machine_text, settings_of
 from bench.nasty_requests import NastyRequest, nasty_requests, smallest
@@ -28,9 +34,10 @@ from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS, read_error
-from tests.support.log_workload import leaders
+from tests.support.apache_fluss import jaas_config
 from tests.support.permission_requests import REQUESTS, TABLE
 from tests.support.server_process import ServerProcess
+from tests.support.targets import TWO_LISTENERS
 from tests.support.wire import WireClient
 
 GOAL_MS = 250
@@ -38,7 +45,15 @@ REQUEST_MEGABYTES = 4
 DEFINITION_PART = 8  # what is refused for its size is also tried with a size that is taken
 ROWS = 20_000
 BUCKETS = 4
+TRIES = 5
 ANSWER_SECONDS = 120.0
+STRANGER = "stranger"
+PASSWORD = "stranger-secret"
+WITH_PERMISSIONS = {
+    **TWO_LISTENERS,
+    "authorizer.enabled": "true",
+    "security.sasl.plain.jaas.config": jaas_config({STRANGER: PASSWORD}),
+}
 PROBE_PAUSE_SECONDS = 0.001
 OF_KEY_TABLES = frozenset(
     {
@@ -55,6 +70,7 @@ OF_KEY_TABLES = frozenset(
     }
 )
 KEY_TABLE = "keyed"
+MEBIBYTE = 1024 * 1024
 
 
 class Outcome(NamedTuple):
@@ -63,9 +79,19 @@ class Outcome(NamedTuple):
     role: str
     key: ApiKey
     title: str
+    is_stranger: bool
     milliseconds: float
     bytes_per_byte: float
     answer: str
+
+
+class FramesOutcome(NamedTuple):
+    """What frames that never end do to the appends of others."""
+
+    alone: Appends
+    beside: Appends
+    memory_mebibytes: float
+    sent_mebibytes: float
 
 
 class Probe:
@@ -104,24 +130,47 @@ class Probe:
 class Target:
     """One process of the server."""
 
-    def __init__(self, role: str, process: psutil.Process, address: tuple[str, int]) -> None:
+    def __init__(
+        self, role: str, process: psutil.Process, address: tuple[str, int], strangers: tuple[str, int]
+    ) -> None:
         self.role = role
+        self.address = address
         self._process = process
-        self._address = address
+        self._strangers = strangers
         self._probe = Probe(address)
         with WireClient(*address) as client:
             self.keys = [ApiKey(version.api_key) for version in client.api_versions().api_versions]
 
-    def try_request(self, key: ApiKey, nasty: NastyRequest) -> Outcome:
-        """Send one request and look at what it does."""
+    def try_request(self, key: ApiKey, nasty: NastyRequest, *, is_stranger: bool) -> Outcome:
+        """Send one request and look at what it does; if that is too long, again."""
+        outcomes = [self._try_once(key, nasty, is_stranger=is_stranger)]
+        while outcomes[0].milliseconds > GOAL_MS and len(outcomes) < TRIES:
+            outcomes.append(self._try_once(key, nasty, is_stranger=is_stranger))
+        by_stillness = sorted(outcomes, key=lambda each: each.milliseconds)
+        most = max(each.bytes_per_byte for each in outcomes)
+        return by_stillness[len(outcomes) // 2]._replace(bytes_per_byte=most)
+
+    def _try_once(self, key: ApiKey, nasty: NastyRequest, *, is_stranger: bool) -> Outcome:
         Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")  # the highest figure begins anew
         before = self._kilobytes("VmRSS")
-        self._probe.restart()
-        with WireClient(*self._address, timeout_seconds=ANSWER_SECONDS) as client:
+        address = self._strangers if is_stranger else self.address
+        with WireClient(*address, timeout_seconds=ANSWER_SECONDS) as client:
+            if is_stranger:
+                client.authenticate(STRANGER, PASSWORD)
+            self._probe.restart()
             answer = _answer(client, key, nasty.body)
         stillness = self._probe.longest_ms()
         grown = max(0, self._kilobytes("VmHWM") - before) * 1024
-        return Outcome(self.role, key, nasty.title, stillness, grown / len(nasty.body), answer)
+        return Outcome(self.role, key, nasty.title, is_stranger, stillness, grown / len(nasty.body), answer)
+
+    def append_beside_frames(self, table_id: int, seconds: float, frame_bytes: int) -> FramesOutcome:
+        """Appends alone, then beside frames that never end."""
+        alone = time_appends(self.address, table_id, seconds)
+        before = self._kilobytes("VmRSS")
+        with unfinished_frames(self.address, frame_bytes=frame_bytes) as frames:
+            beside = time_appends(self.address, table_id, seconds)
+            grown = self._kilobytes("VmRSS") - before
+        return FramesOutcome(alone, beside, grown / 1024, frames.sent_bytes / MEBIBYTE)
 
     def close(self) -> None:
         """End the probe."""
@@ -147,13 +196,14 @@ def _answer(client: WireClient, key: ApiKey, body: bytes) -> str:
 def fill(server: ServerProcess) -> dict[str, int]:
     """A log table and a primary-key table with rows; their ids."""
     schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("text", pa.string())])
-    with fluss.connect(server.address) as db:
+    address = server.addresses["FLUSS"]
+    with fluss.connect(address) as db:
         db.create_table(TABLE, schema, bucket_count=BUCKETS)
         db.create_table(KEY_TABLE, fluss.Schema(schema, primary_keys=["id"]), bucket_count=BUCKETS)
         rows = pa.table({"id": pa.array(range(ROWS), pa.int32()), "text": ["x" * 20] * ROWS}, schema)
         db.append(TABLE, rows)
         db.upsert(KEY_TABLE, rows)
-    with WireClient.connect(server.address) as client:
+    with WireClient.connect(address) as client:
         found = client.metadata(("fluss", TABLE), ("fluss", KEY_TABLE)).table_metadata
         return {item.table_path.table_name: item.table_id for item in found}
 
@@ -171,27 +221,44 @@ def requests_of(key: ApiKey, ids: dict[str, int], size: int) -> Iterator[NastyRe
         yield from row_requests(key, ids[table], size // part)
 
 
-def measure(server: ServerProcess, options: argparse.Namespace) -> Iterator[Outcome]:
-    """Every request of every key, to every process that serves it."""
-    ids = fill(server)
-    host, _, port = server.address.rpartition(":")
-    roles = {"coordinator": (host, int(port)), "tablet-0": leaders(server.address, TABLE)[0]}
-    size = int(options.megabytes * 1_000_000)
-    for role, address in roles.items():
+def targets(server: ServerProcess) -> Iterator[Target]:
+    """The coordinator and the tablet, one after the other."""
+    tablets = {}
+    for listener, address in server.addresses.items():
+        with WireClient.connect(address) as client:
+            if listener != "FLUSS":
+                client.authenticate(STRANGER, PASSWORD)
+            (node,) = client.call(ApiKey.GET_METADATA, pb.MetadataRequest()).tablet_servers
+            tablets[listener] = f"{node.host}:{node.port}"
+    for role, addresses in (("coordinator", server.addresses), ("tablet-0", tablets)):
         process = server.process_of(role)
         assert process is not None
-        target = Target(role, process, address)
-        for key in target.keys:
-            if options.keys and key.name not in options.keys:
-                continue
-            for nasty in requests_of(key, ids, size):
-                outcome = target.try_request(key, nasty)
+        inside, outside = (_host_and_port(addresses[listener]) for listener in ("FLUSS", "CLIENT"))
+        target = Target(role, process, inside, outside)
+        try:
+            yield target
+        finally:
+            target.close()
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def measure(target: Target, ids: dict[str, int], options: argparse.Namespace) -> Iterator[Outcome]:
+    """Every request of every key that a process serves, sent by a user who may do all and by one who may do nothing."""
+    size = int(options.megabytes * 1_000_000)
+    for key in target.keys:
+        if options.keys and key.name not in options.keys:
+            continue
+        for nasty in islice(requests_of(key, ids, size), options.requests):
+            for is_stranger in (False, True):
+                outcome = target.try_request(key, nasty, is_stranger=is_stranger)
                 if options.verbose:
-                    print(
-                        *(f"{part:.1f}" if isinstance(part, float) else part for part in outcome), sep=" | ", flush=True
-                    )
+                    shown = (f"{part:.1f}" if isinstance(part, float) else part for part in outcome)
+                    print(*shown, sep=" | ", flush=True)
                 yield outcome
-        target.close()
 
 
 def main(arguments: list[str]) -> Run:
@@ -199,25 +266,39 @@ def main(arguments: list[str]) -> Run:
     parser = argparse.ArgumentParser(prog="python -m bench --amplification", description=__doc__)
     parser.add_argument("--megabytes", type=float, default=REQUEST_MEGABYTES, help="size of the requests")
     parser.add_argument("--keys", nargs="*", default=[], help="names of API keys; all without it")
+    parser.add_argument("--requests", type=int, help="no more for each key than so many; all without it")
     parser.add_argument("--verbose", action="store_true", help="print every request, not only the worst of a key")
+    parser.add_argument("--frame-megabytes", type=float, default=99.0, help="MiB of each unfinished frame; 0: none")
+    parser.add_argument("--frame-seconds", type=float, default=10.0, help="how long others append beside them")
     parser.add_argument("--directory", type=Path, help="where the server keeps its data (default: a temporary one)")
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
     try:
-        with ServerProcess(directory / "data", tablets=1) as server:
-            outcomes = list(measure(server, options))
+        with ServerProcess(directory / "data", bind=None, tablets=1, config=WITH_PERMISSIONS) as server:
+            ids = fill(server)
+            outcomes = []
+            frames = None
+            for target in targets(server):
+                outcomes += measure(target, ids, options)
+                if target.role != "coordinator" and options.frame_megabytes:
+                    frame_bytes = int(options.frame_megabytes * MEBIBYTE)
+                    frames = target.append_beside_frames(ids[TABLE], options.frame_seconds, frame_bytes)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     print(f"{machine_text()}; requests of {options.megabytes:g} MB, goal {GOAL_MS} ms\n")
     print("\n".join(table_of(outcomes)))
-    return Run("amplification", settings_of(options), figures_of(outcomes))
+    figures = figures_of(outcomes)
+    if frames is not None:
+        print("\n" + text_of(frames))
+        figures.append(Figure("frames, append", "longest append beside frames", frames.beside.longest_ms, "ms"))
+    return Run("amplification", settings_of(options), figures)
 
 
 def worst(outcomes: list[Outcome]) -> list[Outcome]:
-    """Of every key of a process the request with the longest stillness, with the highest memory of any."""
-    found: dict[tuple[str, ApiKey], Outcome] = {}
+    """Of every key of a process and a user the request with the longest stillness, with the highest memory of any."""
+    found: dict[tuple[str, ApiKey, bool], Outcome] = {}
     for outcome in outcomes:
-        place = outcome.role, outcome.key
+        place = outcome.role, outcome.key, outcome.is_stranger
         before = found.get(place, outcome)
         longest = max(before, outcome, key=lambda each: each.milliseconds)
         found[place] = longest._replace(bytes_per_byte=max(before.bytes_per_byte, outcome.bytes_per_byte))
@@ -226,24 +307,44 @@ def worst(outcomes: list[Outcome]) -> list[Outcome]:
 
 def table_of(outcomes: list[Outcome]) -> list[str]:
     """The lines of the table: one per key, of the process where it is worse."""
-    lines = ["| key | requests | ms of stillness | bytes of memory per byte | worst request |", "|---|---|---|---|---|"]
+    lines = [
+        "| key | requests | ms of stillness | without permission | bytes of memory per byte | worst request |",
+        "|---|---|---|---|---|---|",
+    ]
     by_key: dict[ApiKey, list[Outcome]] = {}
     for outcome in worst(outcomes):
         by_key.setdefault(outcome.key, []).append(outcome)
     for key in sorted(by_key):
-        shown = max(by_key[key], key=lambda each: each.milliseconds)
+        known, strangers = (
+            max((each for each in by_key[key] if each.is_stranger is is_stranger), key=lambda each: each.milliseconds)
+            for is_stranger in (False, True)
+        )
         tried = sum(outcome.key == key for outcome in outcomes)
         memory = max(each.bytes_per_byte for each in by_key[key])
-        missed = "" if shown.milliseconds <= GOAL_MS else " (missed)"
-        lines.append(f"| {key.name} | {tried} | {shown.milliseconds:.0f}{missed} | {memory:.1f} | {shown.title} |")
+        title = max(known, strangers, key=lambda each: each.milliseconds).title
+        lines.append(f"| {key.name} | {tried} | {_judged(known)} | {_judged(strangers)} | {memory:.1f} | {title} |")
     return lines
+
+
+def _judged(outcome: Outcome) -> str:
+    return f"{outcome.milliseconds:.0f}" + ("" if outcome.milliseconds <= GOAL_MS else " (missed)")
+
+
+def text_of(frames: FramesOutcome) -> str:
+    """What the frames did, in a sentence."""
+    alone, beside = frames.alone, frames.beside
+    return (
+        f"{FRAMES} unfinished frames: {beside.count} appends beside them took {beside.median_ms:.1f} ms, the longest "
+        f"{beside.longest_ms:.0f} ms (alone {alone.count}, {alone.median_ms:.1f} ms, {alone.longest_ms:.0f} ms); "
+        f"{frames.sent_mebibytes:.0f} MiB were sent, the tablet had {frames.memory_mebibytes:.0f} MiB more"
+    )
 
 
 def figures_of(outcomes: list[Outcome]) -> list[Figure]:
     """Stillness and memory of every key."""
     figures = []
     for outcome in worst(outcomes):
-        row = f"{outcome.role}, {outcome.key.name}"
+        row = f"{outcome.role}, {outcome.key.name}" + (", without permission" if outcome.is_stranger else "")
         figures.append(Figure(f"{row}, still", f"{row}: {outcome.title}", outcome.milliseconds, "ms"))
         figures.append(Figure(f"{row}, memory", f"{row}: memory", outcome.bytes_per_byte, "bytes per byte"))
     return figures

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from bench.nasty_requests import NastyRequest
+from bench.nasty_requests import TAKEN_ENTRIES, NastyRequest
 from fluss.codec.arrow_batch import encode_arrow_batch
 from fluss.codec.compression import Compression, CompressionKind
 from fluss.codec.keys import KeyEncoding, encode_key
@@ -43,10 +43,15 @@ def _put(table_id: int, size: int) -> Iterator[NastyRequest]:
     yield NastyRequest("one bucket, a row each time", request.SerializeToString())
 
 
-def _produce(table_id: int, size: int) -> Iterator[NastyRequest]:
+def one_row() -> bytes:
+    """A batch of one row for the log table."""
     schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("text", pa.string())])
     one = pa.record_batch([pa.array([1], pa.int32()), pa.array([None], pa.string())], schema=schema)
-    batch = bytes(encode_arrow_batch(one, schema_id=1, compression=Compression(CompressionKind.NONE)))
+    return bytes(encode_arrow_batch(one, schema_id=1, compression=Compression(CompressionKind.NONE)))
+
+
+def _produce(table_id: int, size: int) -> Iterator[NastyRequest]:
+    batch = one_row()
     count = size // (len(batch) + 8)
     request = pb.ProduceLogRequest(table_id=table_id, acks=-1, timeout_ms=60_000)
     for _ in range(count):
@@ -72,6 +77,8 @@ def _prefixes(table_id: int, size: int) -> Iterator[NastyRequest]:
     request = pb.PrefixLookupRequest(table_id=table_id)
     request.buckets_req.add(bucket_id=0, keys=[b"\1"] * (size // 3))
     yield NastyRequest("a prefix of many rows", request.SerializeToString())
+    del request.buckets_req[0].keys[TAKEN_ENTRIES:]
+    yield NastyRequest(f"a prefix of many rows {TAKEN_ENTRIES} times", request.SerializeToString())
 
 
 def _table_of_many_columns(table_id: int, size: int) -> Iterator[NastyRequest]:

@@ -24,7 +24,7 @@ _FIXED = {
 }
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _MAX_DEPTH = 4
-_TAKEN_ENTRIES = 16_000  # a little below `MAX_REQUEST_ENTRIES`
+TAKEN_ENTRIES = 16_000  # a little below `MAX_REQUEST_ENTRIES`
 _HEADROOM_BYTES = 1024  # for the frame's header and the fields around
 
 
@@ -73,7 +73,7 @@ def _more_of(
 def _many(name: str, entry: bytes, room: int) -> Iterator[tuple[str, bytes]]:
     """As many as fit, and as many as the server takes."""
     yield f"{name} many times", entry * (room // len(entry))
-    yield f"{name} {_TAKEN_ENTRIES} times", entry * min(_TAKEN_ENTRIES, room // len(entry))
+    yield f"{name} {TAKEN_ENTRIES} times", entry * min(TAKEN_ENTRIES, room // len(entry))
 
 
 def _texts(field: FieldDescriptor, name: str, room: int) -> Iterator[tuple[str, bytes]]:

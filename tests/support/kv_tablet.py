@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import pytest
 
 from fluss.codec.arrow_values import column_to_values
 from fluss.codec.compacted_row import encode_compacted_row
@@ -17,6 +19,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.network.service import ProduceRequest
 from fluss.server.storage.kv.kv_bucket import KvBucket
+from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.kv.rules import KvRules
 from fluss.server.tablet.local_bucket import LocalBucket
 from tests.support.tablet import TabletHarness
@@ -145,6 +148,22 @@ class KvTable:
                 offset = header.next_offset
             if offset == before:
                 return changes
+
+
+class HeldStore:
+    """Stops the store behind its first step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_go_on = False
+        whole = KvStore.write_steps
+
+        def steps(store: KvStore, *arguments: Any) -> Iterator[None]:
+            for step in whole(store, *arguments):
+                yield step
+                while not self.may_go_on:
+                    yield
+
+        monkeypatch.setattr(KvStore, "write_steps", steps)
 
 
 def replayed(changes: Sequence[Change], key_of: Any) -> Mapping[bytes, tuple[Any, ...]]:

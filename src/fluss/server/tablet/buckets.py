@@ -77,6 +77,7 @@ class BucketRegistry:
         self._files = files
         self._clock = clock
         self._kv_resources = kv_resources
+        self.long_work = kv_resources.long_work  # that of the process
         self._buckets: dict[TableBucket, LocalBucket] = {}
         # Told of buckets that were dropped: whoever remembers something about buckets forgets it.
         self.dropped_listeners: list[Callable[[Collection[TableBucket]], None]] = []
@@ -229,6 +230,14 @@ class BucketRegistry:
         return self._data_dir / self._catalog.directory(bucket)
 
     def _start_opening(self, local: LocalBucket) -> None:
+        try:
+            future = start_work(self._opening_workers, self._opening(local))
+        except Exception as error:  # the catalog cannot be read, for one
+            self._opening_failed(local, error)
+            return
+        future.add_done_callback(lambda done: self._opening_done(local, done))
+
+    def _opening(self, local: LocalBucket) -> Callable[[], OpenedBucket]:
         bucket = local.bucket
         entry = self._catalog.table_by_id(bucket.table_id)
         assert entry is not None, f"{local.name} is opened without a table"
@@ -251,8 +260,7 @@ class BucketRegistry:
             restore = SnapshotRestorer(registered, self._store, self._kv_resources)
             return log, remote, KvBucket.open(log, rules.format, self._kv_resources, restore), snapshots
 
-        future = start_work(self._opening_workers, open_all)
-        future.add_done_callback(lambda done: self._opening_done(local, done))
+        return open_all
 
     def _opening_done(self, local: LocalBucket, done: asyncio.Future[OpenedBucket]) -> None:
         error = None if done.cancelled() else done.exception()
@@ -264,8 +272,11 @@ class BucketRegistry:
         elif error is None and not done.cancelled():
             local.becomes_open(*done.result())
         else:
-            logger.error("%s cannot be opened and is not served: %s", local.name, error)
-            local.becomes_broken(_opening_error(local.name, error), self._clock() + BROKEN_RETRY_MS)
+            self._opening_failed(local, error)
+
+    def _opening_failed(self, local: LocalBucket, error: BaseException | None) -> None:
+        logger.error("%s cannot be opened and is not served: %s", local.name, error)
+        local.becomes_broken(_opening_error(local.name, error), self._clock() + BROKEN_RETRY_MS)
 
     def _close_failed(self, local: LocalBucket, kv: KvBucket) -> None:
         """The store of a bucket has failed: close the bucket, so that a later request opens and replays it."""

@@ -33,7 +33,6 @@ from google.protobuf.message import Message
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.catalog import TableEntry
-from fluss.server.long_work import LongWork
 from fluss.server.network.service import ProduceRequest, Reply, RequestContext
 from fluss.server.storage.log.append import Outcome
 from fluss.server.tablet.access import TableAccess
@@ -134,8 +133,10 @@ class PendingWrite:
 
     def refuse(self, position: int, error: FlussError) -> None:
         """The bucket is not appended at all."""
-        self.release_one()
-        self.fail(position, error)
+        try:
+            self.release_one()
+        finally:
+            self.fail(position, error)
 
     def fail(self, position: int, error: FlussError) -> None:
         """The bucket's result is an error; its records are somebody else's business."""
@@ -222,7 +223,7 @@ class WriteApi(ABC):
         self._deferred_bytes = 0
         # By table: the request that is being taken up in steps, and those behind it.
         self._taken_up: dict[int, deque[_Taken]] = {}
-        self._long_work = LongWork()
+        self._long_work = registry.long_work
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
         """Append everything that can be; the answer comes when all results are there.
@@ -330,45 +331,56 @@ class WriteApi(ABC):
         del self._taken_up[table_id]
 
     def _take_up(self, taken: _Taken) -> Iterator[None]:
+        """Raises nothing: others wait behind it."""
         request, pending, error = taken
         message = request.message
-        entry = self._registry.table(message.table_id)
         for position, item in enumerate(message.buckets_req):
             if position and not position % TAKEN_AT_ONCE_BUCKETS:
                 yield
-            if error is not None or entry is None:
-                pending.refuse(position, error or _dropped(message.table_id))
-                continue
-            partition_id = item.partition_id if item.HasField("partition_id") else None
             try:
-                local = self._registry.find(TableBucket(message.table_id, partition_id, item.bucket_id))
-            except FlussError as failure:
-                pending.refuse(position, failure)
-                continue
-            write = BucketWrite(local, entry, request.records[position], position)
-            if local.state is BucketState.OPENING:
-                local.when_settled(partial(self._append_or_refuse, write, pending))
-            else:
-                self._append_or_refuse(write, pending)
+                if error is not None:
+                    pending.refuse(position, error)
+                else:
+                    self._take_up_bucket(request, pending, position, item)
+            except Exception:
+                # Its result stays open; what `timeout_ms` is for.
+                logger.exception("a bucket of a write to table %d could not even be refused", message.table_id)
         pending.start_timer(message.timeout_ms)
+
+    def _take_up_bucket(self, request: ProduceRequest, pending: PendingWrite, position: int, item: Any) -> None:
+        table_id = request.message.table_id
+        bucket = TableBucket(table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
+        try:
+            entry = self._registry.table(table_id)
+            if entry is None:
+                raise _dropped(table_id)
+            local = self._registry.find(bucket)
+        except Exception as error:
+            refuse(str(bucket), position, pending, error)
+            return
+        write = BucketWrite(local, entry, request.records[position], position)
+        if local.state is BucketState.OPENING:
+            local.when_settled(partial(self._append_or_refuse, write, pending))
+        else:
+            self._append_or_refuse(write, pending)
 
     def _append_or_refuse(self, write: BucketWrite, pending: PendingWrite) -> None:
         try:
             self._registry.check_takes_rows(write.local)
             self._append(write, pending)
         except Exception as error:
-            refuse(write, pending, error)
+            refuse(write.local.name, write.position, pending, error)
 
 
 def _dropped(table_id: int) -> FlussError:
     return FlussError(f"table with id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
 
 
-def refuse(write: BucketWrite, pending: PendingWrite, error: Exception) -> None:
+def refuse(name: str, position: int, pending: PendingWrite, error: Exception) -> None:
     """What was raised is the bucket's result."""
     if not isinstance(error, FlussError):
         # A defect, or records that nobody thought of: the other buckets of the request go on.
-        logger.error("a write to %s failed", write.local.name, exc_info=error)
-        text = f"{write.local.name}: the write failed in the server: {error!r}"
+        logger.error("a write to %s failed", name, exc_info=error)
+        text = f"{name}: the write failed in the server: {error!r}"
         error = FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
-    pending.refuse(write.position, error)
+    pending.refuse(position, error)

@@ -188,15 +188,15 @@ class KvBucket:
 
         They stay pending until the last one is there: puts that come meanwhile meet them.
         """
-        puts = self._pending.up_to(offset)
-        if self.failure is not None or not puts:
-            return
-        row_count = self.row_count
-        if self._counts_rows:
-            row_count += sum([put.row_delta for put in puts])
-        last = puts[-1].append
-        assert last.segment is not None
         try:
+            puts = self._pending.up_to(offset)
+            if self.failure is not None or not puts:
+                return
+            row_count = self.row_count
+            if self._counts_rows:
+                row_count += sum([put.row_delta for put in puts])
+            last = puts[-1].append
+            assert last.segment is not None
             applied = Applied(last.next_offset, row_count, last.segment.base_offset, last.position + last.size)
             for _ in self._store.write_steps([put.entries for put in puts], applied):
                 self.is_between_states = True

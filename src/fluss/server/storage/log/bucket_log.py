@@ -20,6 +20,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, stamp
@@ -247,9 +248,9 @@ class BucketLog:
         if failure.stops:
             self._refusal = failure.error
             _logger.error("bucket %s has stopped: %s", self.directory, failure.error)
-            # What is held is on disk and will be shown.
+            # What is held is on disk and will be shown; what a defect has hit has its answer.
             held = 0 if self.held is None else self.held.append_count
-            first = self._pending[held] if len(self._pending) > held else None
+            first = next((append for append in islice(self._pending, held, None) if append.error is None), None)
         else:
             _logger.warning("appends to %s failed: %s", self.directory, failure.error)
             first = failure.first

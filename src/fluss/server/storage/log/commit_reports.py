@@ -1,7 +1,7 @@
 """What the commit thread tells the loop about a group: which appends are written, committed, failed.
 
-`stop_after_defect` is for the commit thread, the others run in the loop. Buckets are told one by one: what goes wrong
-with one of them, for lack of memory for instance, must not keep the appends of the others without an answer.
+`stop_after_defect` is also for the commit thread, the others run in the loop. Buckets are told one by one: what goes
+wrong with one of them, for lack of memory for instance, must not keep the appends of the others without an answer.
 """
 
 from __future__ import annotations
@@ -45,10 +45,15 @@ def show(log: BucketLog, appends: list[Append], synced: bool) -> None:
     try:
         log.on_committed(appends, synced)
     except Exception as error:
-        failure = stop_after_defect(log, "showing appends of", error, None)
-        for append in appends:
-            append.fail(failure.error)  # a no-op for those that were acknowledged
-        log.on_failed(failure)
+        stop(log, "showing appends of", error, appends)
+
+
+def stop(log: BucketLog, what: str, error: Exception, appends: list[Append]) -> None:
+    """A defect has hit these appends of a bucket in the loop."""
+    failure = stop_after_defect(log, what, error, None)
+    for append in appends:
+        append.fail(failure.error)  # a no-op for those that were acknowledged
+    log.on_failed(failure)
 
 
 def reports(written: Written, failures: Failures, synced: bool) -> Iterator[Callable[[], None]]:
@@ -62,10 +67,26 @@ def reports(written: Written, failures: Failures, synced: bool) -> Iterator[Call
 def report(written: Written, failures: Failures, synced: bool) -> None:
     """These appends are committed, and these buckets have failed."""
     for log, appends in written:
-        if log.held is None or not log.held.holds_committed(appends, synced):
+        try:
+            is_held = log.held is not None and log.held.holds_committed(appends, synced)
+        except Exception as error:
+            stop(log, "storing the rows of", error, appends)
+            continue
+        if not is_held:
             show(log, appends, synced)
     for log, failure in failures:
         try:
             log.on_failed(failure)
         except Exception:
             _logger.exception("taking back appends of a bucket log failed")
+
+
+def report_synced(synced: list[tuple[BucketLog, Append | None]], failures: Failures) -> None:
+    """Everything up to these appends is on disk, and these buckets have failed."""
+    for log, last in synced:
+        try:
+            log.on_synced(last)
+        except Exception:
+            # A later sync says the same again.
+            _logger.exception("noting how far a bucket log is on disk failed")
+    report([], failures, True)

@@ -39,6 +39,7 @@ from fluss.server.storage.log.commit_reports import (
     Failures,
     Written,
     report,
+    report_synced,
     report_written,
     reports,
     stop_after_defect,
@@ -362,13 +363,7 @@ class Committer:
         self._next_flush_at = time.monotonic() + self._flush_interval_s
         failed = {log for log, _ in failures}
         synced = [(log, log.writer.last_written) for log in logs if log not in failed and not log.writer.stopped]
-
-        def report_synced() -> None:
-            for log, last in synced:
-                log.on_synced(last)
-            report([], failures, True)
-
-        self._post_results(report_synced)
+        self._post_results(partial(report_synced, synced, failures))
 
     def _sync_files(self, logs: list[BucketLog]) -> Failures:
         """Sync the files of buckets, several at a time; returns the failures."""

@@ -11,6 +11,7 @@ behind its changelog then, and a start replays the rest, as always. Loop thread 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -18,10 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fluss.server.long_work import LongWork
 from fluss.server.storage.log.append import Append
-from fluss.server.storage.log.commit_reports import show
+from fluss.server.storage.log.commit_reports import show, stop
 
 if TYPE_CHECKING:
     from fluss.server.storage.log.bucket_log import BucketLog
+
+_logger = logging.getLogger(__name__)
 
 
 class Storing(NamedTuple):
@@ -34,7 +37,7 @@ class Storing(NamedTuple):
 class _Held(NamedTuple):
     work: Iterator[None]
     report: Callable[[], None]
-    append_count: int
+    appends: list[Append]
 
 
 class HeldCommits:
@@ -51,31 +54,34 @@ class HeldCommits:
     @property
     def append_count(self) -> int:
         """How many appends, the oldest pending ones, are durable and held."""
-        return sum([held.append_count for held in self._held])
+        return sum([len(held.appends) for held in self._held])
 
     def holds_committed(self, appends: list[Append], synced: bool) -> bool:
         """Whether the report of these appends is shown later; otherwise the caller shows it now."""
         end = appends[-1].next_offset
         if not self._held and (self._is_finished or not self._storing.takes_long(end)):
             return False
-        self._hold(_Held(self._storing.steps(end), partial(show, self._log, appends, synced), len(appends)))
+        self._hold(_Held(self._storing.steps(end), partial(show, self._log, appends, synced), appends))
         return True
 
     def holds_synced(self, last: Append | None) -> bool:
         """The same for a report that everything up to an append is on disk."""
         if not self._held:
             return False
-        self._hold(_Held(iter(()), partial(self._log.note_synced, last), 0))
+        self._hold(_Held(iter(()), partial(self._log.note_synced, last), []))
         return True
 
     def finish(self) -> None:
         """Do everything that is held now, and hold nothing any more: the log is being closed."""
         self._is_finished = True
         while self._held:
-            held = self._held.popleft()
-            for _ in held.work:
-                pass
-            held.report()
+            try:
+                for _ in self._held[0].work:
+                    pass
+            except Exception as error:
+                self._fail(error)
+            else:
+                self._show_oldest()
 
     def drop(self) -> None:
         """The bucket is gone: nobody wants the rest."""
@@ -91,11 +97,27 @@ class HeldCommits:
     def _steps(self) -> Iterator[None]:
         while self._held:
             held = self._held[0]
-            for _ in held.work:
-                yield
+            try:
+                for _ in held.work:
+                    yield
+            except Exception as error:
+                self._fail(error)
             # A report wakes readers, one of which may close the log, which finishes everything that is held.
             if self._held and self._held[0] is held:
-                self._held.popleft()
-                held.report()
+                self._show_oldest()
             yield
         self._is_working = False
+
+    def _show_oldest(self) -> None:
+        held = self._held.popleft()
+        try:
+            held.report()
+        except Exception:
+            # Shown rows have an answer in any case. What is behind must not wait for ever.
+            _logger.exception("a held report of a bucket log failed")
+
+    def _fail(self, error: Exception) -> None:
+        """A defect: nobody knows what is stored. All that is held gets an answer; the next start stores it."""
+        appends = [append for held in self._held for append in held.appends]
+        self._held.clear()
+        stop(self._log, "storing the rows of", error, appends)

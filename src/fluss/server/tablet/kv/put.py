@@ -300,7 +300,7 @@ class PutApi(WriteApi):
             )
             self._accepted(write, pending, append)
         except Exception as error:
-            refuse(write, pending, _answer(error, write, pending))
+            refuse(write.local.name, write.position, pending, _answer(error, write, pending))
 
     def _sizes(self, write: BucketWrite, pending: PendingWrite) -> PartSizes:
         is_whole = not pending.message.target_columns and self._writer.rules(write.entry).takes_whole_rows

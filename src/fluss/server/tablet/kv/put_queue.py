@@ -8,11 +8,14 @@ is large and nothing waits: then there is no queue, and a put is done at once. E
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from fluss.server.long_work import LongWork
 from fluss.server.tablet.local_bucket import LocalBucket
+
+_logger = logging.getLogger(__name__)
 
 PutSteps = Callable[[], Iterator[None]]
 """Does a put and reports its outcome, error or not."""
@@ -48,7 +51,11 @@ class PutQueues:
 
     def _serve(self, local: LocalBucket, queue: deque[PutSteps]) -> Iterator[None]:
         while queue:
-            yield from queue.popleft()()
+            try:
+                yield from queue.popleft()()
+            except Exception:
+                # It could not report its own error. Those behind it must not wait for ever.
+                _logger.exception("a put to %s failed without an answer", local.name)
             yield
         del self._queues[local]
         for waiting in self._idle.pop(local, ()):

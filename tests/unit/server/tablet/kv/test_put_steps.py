@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,10 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server import long_work
 from fluss.server.storage.kv import limits
-from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.kv import put
 from fluss.server.tablet.kv.put_steps import PartSizes
 from tests.support.coordinator import path
-from tests.support.kv_tablet import COLUMNS, KvTable, replayed
+from tests.support.kv_tablet import COLUMNS, HeldStore, KvTable, replayed
 from tests.support.tablet import TabletHarness
 from tests.support.waiting import eventually
 
@@ -224,22 +223,6 @@ def test_a_damaged_record_in_a_later_part_changes_nothing(tmp_path: Path, small_
 def repair_checksum(batch: bytearray) -> None:
     """Make the checksum right again."""
     batch[5:9] = crc32c(batch, 9, len(batch)).to_bytes(4, "little")
-
-
-class HeldStore:
-    """Stops the store behind its first step."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.may_go_on = False
-        whole = KvStore.write_steps
-
-        def steps(store: KvStore, *arguments: Any) -> Iterator[None]:
-            for step in whole(store, *arguments):
-                yield step
-                while not self.may_go_on:
-                    yield
-
-        monkeypatch.setattr(KvStore, "write_steps", steps)
 
 
 def test_rows_are_shown_when_all_are_stored(tmp_path: Path, small_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:
