@@ -8,7 +8,8 @@ a transaction never fails half way for a lock.
 Change numbers. The counter `change` grows by one with every transaction that changes what a `Catalog` shows. Rows of
 databases, tables and partitions carry the change number of their last write; a drop leaves a tombstone with its
 number. A reader that has seen number n asks for everything above n. Tombstones are pruned to a limit; the counter
-`tombstone_floor` is the highest pruned number, and a reader that is behind it reads everything anew.
+`tombstone_floor` is the highest pruned number, and a reader that is behind it reads everything anew. The counter
+`commits` grows with every transaction that writes anything, so that one that is lost is missed (see `mark`).
 
 Invariants: ids handed out by counters are never reused; a schema row exists for every (table_id, 1..schema_id).
 """
@@ -37,6 +38,7 @@ FORMAT_VERSION = 1
 LOCK_WAIT_SECONDS = 10.0
 LOCK_RETRY_SECONDS = 0.005
 TOMBSTONE_LIMIT_ROWS = 10_000
+COMMITS_COUNTER = "commits"
 STATEMENT_CACHE_LIMIT = 128
 
 _TABLES = """
@@ -224,8 +226,11 @@ class DatabaseFile:
         """One write transaction: on disk when the block ends, undone when it raises."""
         try:
             self.connection.execute("BEGIN IMMEDIATE")
+            written_before = self.connection.total_changes
             try:
                 yield self.connection
+                if self.connection.total_changes != written_before:
+                    self.add_to_counter(COMMITS_COUNTER, 1)
                 self.connection.execute("COMMIT")
             except BaseException:
                 if self.connection.in_transaction:

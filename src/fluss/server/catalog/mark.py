@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fluss.server.catalog.database_file import COMMITS_COUNTER
 from fluss.server.storage.files import FileSystem, write_all
 from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
 
 MARK_FILE_NAME = "catalog.mark"
 CATALOG_ID_COUNTER = "catalog_id"
 # Counters that only grow, whatever is dropped.
-MARKED_COUNTERS = ("change", "table_id", "partition_id", "writer_id", "coordinator_epoch", "staged_work_id")
+MARKED_COUNTERS = (
+    COMMITS_COUNTER, "change", "table_id", "partition_id", "writer_id", "coordinator_epoch", "staged_work_id",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

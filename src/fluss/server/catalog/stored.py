@@ -34,7 +34,7 @@ def read_stored_catalog(path: Path) -> StoredCatalog | None:
     log = path.with_name(f"{path.name}-wal")
     damage = find_damage(log)
     if damage is not None:
-        raise _damaged(log, f"frame {damage.frame} is not what was written, and {damage.lost_commits} changes follow")
+        raise _damaged(log, str(damage))
     try:
         with reading(path) as connection:
             (sound,) = connection.execute("PRAGMA quick_check(1)").fetchone()

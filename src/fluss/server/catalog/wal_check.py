@@ -6,6 +6,14 @@ synced before the next one begins (`synchronous = FULL`): behind the first frame
 most one commit, that of the same transaction. Each frame's checksum goes on from the one stored in the frame before,
 so frames behind a damaged one can still be checked.
 
+What goes on from a frame was written with it. Frames behind the end that do not are left over: a transaction that a
+power loss tore, or whose sync failed, is written over by the next one from the same place and with the same salts, and
+a longer one sticks out behind it. Several of them may lie there, each with its commit, so only commits that follow each
+other count.
+
+The header is synced before the first frame. It is too short to be torn: either it is there, or there are zeros with
+nothing behind.
+
 A checksum is a pair of numbers that grows like Fibonacci's, word by word; as a sum with Fibonacci's numbers for
 weights it is one multiplication of arrays per frame.
 """
@@ -13,6 +21,7 @@ weights it is one multiplication of arrays per frame.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,10 +35,25 @@ _MASK = 0xFFFFFFFF
 
 
 class WalDamage(NamedTuple):
-    """The first frame that is not sound, and how many commits are behind it."""
+    """The first frame that is not sound, None for the header, and how many commits are behind it."""
 
-    frame: int
+    frame: int | None
     lost_commits: int
+
+    def __str__(self) -> str:
+        if self.frame is None:
+            return "its header is not what was written, and without it SQLite ignores all changes in the file"
+        return f"frame {self.frame} is not what was written, and {self.lost_commits} changes follow"
+
+
+class _Frame(NamedTuple):
+    """Where it is, whether its salts are those of the header, and what it says of itself."""
+
+    number: int
+    is_ours: bool
+    is_commit: bool
+    checked: bytes
+    stored: tuple[int, int]
 
 
 def find_damage(path: Path) -> WalDamage | None:
@@ -38,27 +62,38 @@ def find_damage(path: Path) -> WalDamage | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    if len(content) < _HEADER.size:
-        return None
-    magic, _, page_size, _, *salts, first, second = _HEADER.unpack_from(content)
+    header = content[: _HEADER.size]
+    if len(content) <= _HEADER.size or not any(content):
+        return None  # no changes are in it
+    magic, _, page_size, _, first_salt, second_salt, *stored = _HEADER.unpack(header)
     order = {_MAGIC_LITTLE_ENDIAN: "<u4", _MAGIC_BIG_ENDIAN: ">u4"}.get(magic)
-    if order is None or _checksum((0, 0), content[:24], order) != (first, second):
-        return None  # SQLite begins a log with its header: one without was not used yet
-    before, damaged, commits = (first, second), None, 0
-    frame_size = _FRAME.size + page_size
-    for number, start in enumerate(range(_HEADER.size, len(content) - frame_size + 1, frame_size)):
+    if order is None or _checksum((0, 0), header[:24], order) != tuple(stored):
+        return WalDamage(None, 0)
+    frames = _frames(content, page_size, (first_salt, second_salt))
+    return _first_lost((stored[0], stored[1]), frames, order)
+
+
+def _frames(content: bytes, page_size: int, salts: tuple[int, int]) -> Iterator[_Frame]:
+    size = _FRAME.size + page_size
+    for number, start in enumerate(range(_HEADER.size, len(content) - size + 1, size)):
         _, pages_after_commit, *rest = _FRAME.unpack_from(content, start)
-        stored = (rest[2], rest[3])
-        is_ours = rest[:2] == salts  # else it is left from before the log was begun anew
-        words = content[start : start + 8] + content[start + _FRAME.size : start + frame_size]
-        is_sound = is_ours and _checksum(before, words, order) == stored
-        if not is_sound and damaged is None:
-            damaged = number
-            commits += is_ours and pages_after_commit > 0
-        elif is_sound and damaged is not None:
-            commits += pages_after_commit > 0
-        before = stored
-    return WalDamage(damaged, commits) if damaged is not None and commits > 1 else None
+        checked = content[start : start + 8] + content[start + _FRAME.size : start + size]
+        yield _Frame(number, tuple(rest[:2]) == salts, pages_after_commit > 0, checked, (rest[2], rest[3]))
+
+
+def _first_lost(start: tuple[int, int], frames: Iterable[_Frame], order: str) -> WalDamage | None:
+    """Go along the frames; behind the first one that is not sound, count the commits that follow each other."""
+    damaged, commits, most = None, 0, 0
+    before = computed = start  # two ways to go on from a frame, because its checksum may be what is damaged in it
+    for frame in frames:
+        sums = [_checksum(each, frame.checked, order) for each in dict.fromkeys((before, computed))]
+        if not frame.is_ours or frame.stored not in sums:
+            damaged, commits = frame.number if damaged is None else damaged, 0
+        if damaged is not None:
+            commits += frame.is_ours and frame.is_commit  # else it is from before the log was begun anew
+            most = max(most, commits)
+        before, computed = frame.stored, sums[0]
+    return WalDamage(damaged, most) if damaged is not None and most > 1 else None
 
 
 def _checksum(before: tuple[int, int], content: bytes, order: str) -> tuple[int, int]:

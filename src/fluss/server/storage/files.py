@@ -220,5 +220,10 @@ def write_file_atomically(files: FileSystem, path: str, content: bytes) -> None:
     files.sync_directory(os.path.dirname(path))
 
 
+def file_time_ms(path: str | os.PathLike[str]) -> int:
+    """When a file was written last."""
+    return int(os.stat(path).st_mtime * 1000)
+
+
 def is_disk_full(error: OSError) -> bool:
     return error.errno in FULL_DISK_ERRORS

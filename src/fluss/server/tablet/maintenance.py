@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import takewhile
@@ -18,6 +17,7 @@ from fluss.model.paths import TableBucket
 from fluss.model.properties import DATALAKE_ENABLED, LOG_LOCAL_TTL, LOG_TIERED_LOCAL_SEGMENTS, LOG_TTL
 from fluss.server.catalog import TableEntry
 from fluss.server.config import ServerConfig
+from fluss.server.storage.files import file_time_ms
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.segment import SegmentInfo
 from fluss.server.tablet.buckets import BucketRegistry
@@ -122,9 +122,7 @@ class Maintenance:
             log.roll()
         sealed = log.sealed_segments()
         if sealed and sealed[0].max_timestamp > now_ms:
-            logger.warning(
-                "the clock was ahead when rows of %s were written: times of files say how old they are", local.name
-            )
+            _warn_of_clock(local)
         offset = local_delete_offset_by_age(_local_segments(sealed, now_ms), now_ms, ttl_ms, bound)
         _delete_local(log, remote, offset)
 
@@ -146,7 +144,7 @@ class Maintenance:
             self._config.remote_log_task_max_upload_segments,
         )
         if chosen:
-            await self._in_worker(lambda: remote.upload([sealed[position] for position in chosen]))
+            await self._in_worker(lambda: remote.upload([sealed[position] for position in chosen], self._clock()))
         if local.state is not BucketState.OPEN:
             return  # Dropped while the upload ran; the drop cleans up behind it.
         offset = local_delete_offset_after_upload(
@@ -173,7 +171,12 @@ class Maintenance:
 
     async def _expire_remote(self, local: LocalBucket, entry: TableEntry, remote: RemoteLog) -> None:
         bound = self._expirable_below(local, entry, remote.manifest.end_offset)
-        expired = expired_remote_segments(remote.manifest, self._clock(), int(entry.property(LOG_TTL)), bound)
+        now_ms, segments = self._clock(), remote.manifest.segments
+        if segments and segments[0].max_timestamp > now_ms:
+            _warn_of_clock(local)
+        expired = expired_remote_segments(
+            remote.manifest, now_ms, int(entry.property(LOG_TTL)), bound, lambda item: remote.written_ms(item, now_ms)
+        )
         if expired:
             await self._in_worker(lambda: remote.expire(expired))
 
@@ -209,14 +212,14 @@ def _local_segments(segments: list[SegmentInfo], now_ms: int) -> list[LocalSegme
         LocalSegment(
             item.base_offset,
             item.next_offset,
-            written_ms(item.max_timestamp, now_ms, partial(_file_time_ms, item.path)),
+            written_ms(item.max_timestamp, now_ms, partial(file_time_ms, item.path)),
         )
         for item in segments
     ]
 
 
-def _file_time_ms(path: str) -> int:
-    return int(os.stat(path).st_mtime * 1000)
+def _warn_of_clock(local: LocalBucket) -> None:
+    logger.warning("the clock was ahead when rows of %s were written: times of files say how old they are", local.name)
 
 
 def _delete_local(log: BucketLog, remote: RemoteLog, offset: int) -> None:
@@ -231,7 +234,7 @@ def _is_older(log: BucketLog, now_ms: int, ttl_ms: int) -> bool:
     active = log.segments[-1]
     if ttl_ms <= 0 or log.high_watermark != log.log_end_offset or active.committed_size == 0:
         return False
-    return now_ms - written_ms(log.newest_timestamp, now_ms, lambda: _file_time_ms(active.log_path)) > ttl_ms
+    return now_ms - written_ms(log.newest_timestamp, now_ms, lambda: file_time_ms(active.log_path)) > ttl_ms
 
 
 async def _every(interval_ms: int, what: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -19,18 +19,20 @@ index copies.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import mmap
 import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from fluss.codec.buffers import ReadableBuffer
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
-from fluss.server.storage.files import FileSystem, make_directories, write_file_atomically
+from fluss.server.storage.files import FileSystem, file_time_ms, make_directories, write_file_atomically
 from fluss.server.storage.log.checkpoint import CHECKPOINT_NAME
 from fluss.server.storage.log.index import (
     offset_before_time,
@@ -53,6 +55,7 @@ from fluss.server.tablet.remote_manifest import (
 )
 from fluss.server.tablet.remote_plan import first_segment_with_timestamp
 from fluss.server.tablet.remote_store import RemoteStore
+from fluss.server.tablet.retention_plan import written_ms
 
 logger = logging.getLogger(__name__)
 
@@ -136,15 +139,24 @@ class RemoteLog:
             return None
         return segment.start_offset + self._look_up(segment, TIME_INDEX_SUFFIX, offset_before_time, timestamp)
 
-    def upload(self, sources: Sequence[SegmentInfo]) -> int:
+    def written_ms(self, segment: RemoteSegment, now_ms: int) -> int:
+        """When its newest row was written; only for a time in the future files are looked at."""
+        noted = segment.max_timestamp if segment.written_ms is None else segment.written_ms
+        return written_ms(noted, now_ms, lambda: self._uploaded_ms(segment))
+
+    def _uploaded_ms(self, segment: RemoteSegment) -> int:
+        """By the file that was made then; the record, if there is none, is never older."""
+        for path in (self._index_copy(segment, INDEX_SUFFIX), self._directory / RECORD_FILE_NAME):
+            with contextlib.suppress(OSError):
+                return file_time_ms(path)
+        return segment.max_timestamp
+
+    def upload(self, sources: Sequence[SegmentInfo], now_ms: int) -> int:
         """Upload segments that follow the uploaded end; returns how many are in the manifest now."""
         with self.lock:
             if self.closed or not sources:
                 return 0
-            segments = [
-                RemoteSegment(new_object_id(), item.base_offset, item.next_offset, item.max_timestamp, item.size_bytes)
-                for item in sources
-            ]
+            segments = [_new_segment(item, now_ms) for item in sources]
             manifest_id = new_object_id()
             self._commit(
                 replace(
@@ -265,6 +277,18 @@ class RemoteLog:
                 return search(entries, key) if is_sound else 0
         except (OSError, ValueError):  # No file, or an empty one.
             return 0
+
+
+def _new_segment(item: SegmentInfo, now_ms: int) -> RemoteSegment:
+    written = written_ms(item.max_timestamp, now_ms, partial(file_time_ms, item.path))
+    return RemoteSegment(
+        new_object_id(),
+        item.base_offset,
+        item.next_offset,
+        item.max_timestamp,
+        item.size_bytes,
+        written if written < item.max_timestamp else None,
+    )
 
 
 def read_record(bucket_directory: Path) -> RemoteRecord | None:

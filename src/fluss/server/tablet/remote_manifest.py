@@ -34,13 +34,18 @@ MANIFEST_VERSION = 1
 
 @dataclass(frozen=True)
 class RemoteSegment:
-    """One segment file in remote storage; `end_offset` is exclusive."""
+    """One segment file in remote storage; `end_offset` is exclusive.
+
+    `written_ms` is when its newest row was written where `max_timestamp` is later than that, because a clock was ahead.
+    Only its age depends on it. Who does not know the field keeps rows longer, so it needs no version of its own.
+    """
 
     segment_id: str
     start_offset: int
     end_offset: int
     max_timestamp: int
     size_in_bytes: int
+    written_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -184,13 +189,16 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> RemoteRec
 
 
 def _segment_to_json(segment: RemoteSegment) -> dict[str, Any]:
-    return {
+    node: dict[str, Any] = {
         "segment_id": segment.segment_id,
         "start_offset": segment.start_offset,
         "end_offset": segment.end_offset,
         "max_timestamp": segment.max_timestamp,
         "size_in_bytes": segment.size_in_bytes,
     }
+    if segment.written_ms is not None:
+        node["written_ms"] = segment.written_ms
+    return node
 
 
 def _segment_from_json(node: dict[str, Any]) -> RemoteSegment:
@@ -200,4 +208,5 @@ def _segment_from_json(node: dict[str, Any]) -> RemoteSegment:
         int(node["end_offset"]),
         int(node["max_timestamp"]),
         int(node["size_in_bytes"]),
+        None if node.get("written_ms") is None else int(node["written_ms"]),
     )

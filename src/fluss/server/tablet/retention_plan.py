@@ -8,9 +8,10 @@ to stay, so what remains is always one unbroken range of offsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
-from fluss.server.tablet.remote_manifest import RemoteManifest
+from fluss.server.tablet.remote_manifest import RemoteManifest, RemoteSegment
 
 FOREVER_MS = 0
 
@@ -80,13 +81,19 @@ def local_delete_offset_by_age(sealed: Sequence[LocalSegment], now_ms: int, ttl_
     return _last_allowed(sealed[:old], bound)
 
 
-def expired_remote_segments(manifest: RemoteManifest, now_ms: int, ttl_ms: int, bound: int | None = None) -> int:
+def expired_remote_segments(
+    manifest: RemoteManifest,
+    now_ms: int,
+    ttl_ms: int,
+    bound: int | None = None,
+    written: Callable[[RemoteSegment], int] = attrgetter("max_timestamp"),
+) -> int:
     """How many of the oldest remote segments are too old; nothing beyond `bound` is."""
     if ttl_ms == FOREVER_MS:
         return 0
     expired = 0
     for segment in manifest.segments:
-        if now_ms - segment.max_timestamp <= ttl_ms or (bound is not None and segment.end_offset > bound):
+        if now_ms - written(segment) <= ttl_ms or (bound is not None and segment.end_offset > bound):
             break
         expired += 1
     return expired

@@ -10,6 +10,8 @@ import pytest
 
 from fluss.errors import FlussError
 from fluss.server.catalog import Catalog, CatalogStore, records
+from fluss.server.catalog.database_file import COMMITS_COUNTER
+from fluss.server.catalog.mark import MARKED_COUNTERS
 from fluss.server.catalog.records import Acl
 
 ACL = Acl(4, "fluss.t", "User", "alice", "*", 3, 2)
@@ -84,3 +86,24 @@ def test_a_catalog_from_before_snapshots_gets_their_table(tmp_path: Path) -> Non
     store = CatalogStore(path)
     assert store.kv_snapshots.latest(0, None) == {}
     store.close()
+
+
+def test_every_commit_is_counted_outside_of_what_it_changes(store: CatalogStore) -> None:
+    """The mark has this counter: a catalog that lost a cursor, a lease or a lake snapshot is seen to be an old one."""
+
+    def commits() -> int:
+        return store.file.counter(COMMITS_COUNTER)
+
+    assert COMMITS_COUNTER in MARKED_COUNTERS
+    for write in (
+        lambda: store.producer_offsets.put("cursor", "{}", 10, 1),
+        lambda: store.kv_snapshot_leases.put("lease", "{}", 10, 1),
+        lambda: store.kv_snapshot_leases.delete("lease"),
+        lambda: store.acls.add([ACL]),
+    ):
+        before = commits()
+        write()
+        assert commits() == before + 1
+    before = commits()
+    store.lake.forget_prepared([])
+    assert commits() == before, "nothing was written"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from fluss.server.catalog.wal_check import find_damage
 
 FRAME_BYTES = 24 + 4096
 COMMITS = 12
+HEADER = -1
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def commit_frames(log: bytes) -> list[int]:
 def damage_of(tmp_path: Path, content: bytes) -> int | None:
     (tmp_path / "wal").write_bytes(content)
     found = find_damage(tmp_path / "wal")
-    return None if found is None else found.frame
+    return None if found is None else HEADER if found.frame is None else found.frame
 
 
 def test_a_sound_log(tmp_path: Path, log: bytes) -> None:
@@ -73,3 +76,51 @@ def test_a_torn_end(tmp_path: Path, log: bytes) -> None:
             content[first:end] = bytes(end - first)
             assert damage_of(tmp_path, bytes(content)) is None
         assert damage_of(tmp_path, log[: start + 100]) is None
+
+
+@pytest.mark.parametrize("place", range(0, 32, 3), ids=str)
+def test_one_bit_anywhere_in_the_header(tmp_path: Path, log: bytes, place: int) -> None:
+    """SQLite takes a log with such a header for one that was never used, and drops it."""
+    content = bytearray(log)
+    content[place] ^= 4
+    assert damage_of(tmp_path, bytes(content)) == HEADER
+    assert "header" in str(find_damage(tmp_path / "wal"))
+
+
+def test_zeros(tmp_path: Path, log: bytes) -> None:
+    """Where power fails before the first header is on disk, there are zeros. Changes come behind a header only."""
+    assert damage_of(tmp_path, bytes(32)) is None
+    assert damage_of(tmp_path, bytes(len(log))) is None
+    assert damage_of(tmp_path, bytes(4096) + log[4096:]) == HEADER
+
+
+def test_what_two_torn_transactions_left(tmp_path: Path) -> None:
+    """Both were begun at the same frame with the same salts, and the first frame of neither arrived."""
+    with opened(tmp_path / "first", b"", b"") as (connection, files):
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT)")
+        main, sound = files()
+    content = sound
+    for rows in (12, 6):  # the shorter one lies over the beginning of the longer one
+        with opened(tmp_path / str(rows), main, content) as (connection, files):
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("INSERT INTO t (text) VALUES (?)", [(f"{rows}" * 1500,)] * rows)
+            connection.execute("COMMIT")
+            _, written = files()
+        content = written[: len(sound)] + bytes(FRAME_BYTES) + written[len(sound) + FRAME_BYTES :]
+        assert damage_of(tmp_path, content) is None
+    commits = [frame for frame in commit_frames(content) if 32 + frame * FRAME_BYTES > len(sound)]
+    assert len(commits) == 2  # of which neither was acknowledged
+
+
+@contextmanager
+def opened(folder: Path, main: bytes, log: bytes) -> Iterator[tuple[sqlite3.Connection, Callable[[], list[bytes]]]]:
+    """A database of these two files, and what they are now."""
+    folder.mkdir()
+    path = folder / "a.sqlite"
+    paths = (path, path.with_name("a.sqlite-wal"))
+    for each, content in zip(paths, (main, log), strict=True):
+        if content:
+            each.write_bytes(content)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection, lambda: [each.read_bytes() for each in paths]

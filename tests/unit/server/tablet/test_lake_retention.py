@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
 from fluss.server.network.service import ProduceRequest
+from fluss.server.tablet.remote_manifest import record_from_json, record_to_json
 from tests.support.coordinator import alter_properties, create_partition, table_document, text_column
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
 from tests.support.tablet import HeldFiles, TabletHarness
@@ -84,6 +88,47 @@ def test_a_clock_that_was_ahead_does_not_stop_retention(tmp_path: Path) -> None:
             await eventually(lambda: start_offset(tablet, table) == 3, "old files go")
             await tablet.service.maintenance.retention_round()
             assert start_offset(tablet, table) == 3
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["noted", "of an earlier version"])
+def test_a_clock_that_was_ahead_does_not_stop_remote_retention(
+    tmp_path: Path, is_noted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A segment keeps its times in remote storage; what earlier versions uploaded is as old as its upload."""
+    values = {"remote.data.dir": str(tmp_path / "remote")}
+
+    async def run() -> None:
+        async with TabletHarness(tmp_path, log_segment_file_size=1, values=values) as tablet:
+            table = tablet.create_table("t", properties={"table.log.ttl": "1 min"})
+            now_ms = tablet.coordinator.now_ms
+            tablet.coordinator.now_ms += 10 * 365 * 24 * 60 * MINUTE_MS
+            await write(tablet, table, 4)
+            tablet.coordinator.now_ms = now_ms
+            log, remote = tablet.service.registry.find(TableBucket(table, None, 0)).opened()
+            await eventually(lambda: all(segment.is_indexed for segment in log.sealed_segments()), "complete indexes")
+            times = [segment.max_timestamp for segment in log.sealed_segments()]
+            for segment in log.sealed_segments():
+                written = now_ms - 2 * MINUTE_MS if segment.base_offset < 2 else now_ms
+                os.utime(segment.path, (written / 1000, written / 1000))
+            await tablet.service.maintenance.remote_round()
+            before = remote.record
+            assert [segment.start_offset for segment in before.manifest.segments] == [2]
+            assert [segment.max_timestamp for segment in before.manifest.segments] == times[2:]
+            assert record_from_json(record_to_json(before)) == before
+            assert "the clock was ahead" in caplog.text
+            if not is_noted:
+                bare = [replace(segment, written_ms=None) for segment in before.manifest.segments]
+                remote.record = replace(before, manifest=replace(before.manifest, segments=tuple(bare)))
+                for copy in (tmp_path / "data").rglob("remote-log/*.index"):
+                    os.utime(copy, (now_ms / 1000, now_ms / 1000))
+            tablet.coordinator.now_ms += MINUTE_MS // 2
+            await tablet.service.maintenance.remote_round()
+            assert len(remote.manifest.segments) == 1
+            tablet.coordinator.now_ms += MINUTE_MS
+            await tablet.service.maintenance.remote_round()
+            assert len(remote.manifest.segments) == 0
 
     asyncio.run(run())
 

@@ -22,6 +22,8 @@ from fluss.server.tablet.remote_store import RemoteStore
 PATH = TablePath("db", "t")
 BUCKET = TableBucket(7, None, 3)
 
+NOW_MS = 10**15
+
 
 class CrashError(Exception):
     """The process died here."""
@@ -111,12 +113,12 @@ def expected_files(log: RemoteLog) -> set[str]:
 def round_of(log: RemoteLog, segments: list[SegmentInfo]) -> None:
     """What the background does for a bucket."""
     log.collect_garbage()
-    log.upload([item for item in segments if item.base_offset >= max(0, log.manifest.end_offset)])
+    log.upload([item for item in segments if item.base_offset >= max(0, log.manifest.end_offset)], NOW_MS)
 
 
 def test_layout_and_manifest_are_as_clients_expect(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    assert log.upload([segment(tmp_path, 0, 10, 100), segment(tmp_path, 10, 20, 200)]) == 2
+    assert log.upload([segment(tmp_path, 0, 10, 100), segment(tmp_path, 10, 20, 200)], NOW_MS) == 2
     directory = tmp_path / "remote" / "log" / "db" / "t-7" / "3"
     assert log.record.tablet_directory == str(directory)
     assert remote_files(tmp_path) == expected_files(log)
@@ -130,7 +132,7 @@ def test_layout_and_manifest_are_as_clients_expect(tmp_path: Path) -> None:
 
 def test_index_copies_answer_without_the_local_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    log.upload([segment(tmp_path, 0, 10, 100), segment(tmp_path, 10, 20, 200)])
+    log.upload([segment(tmp_path, 0, 10, 100), segment(tmp_path, 10, 20, 200)], NOW_MS)
     for path in tmp_path.glob("0*"):
         path.unlink()
     log = open_log(tmp_path)
@@ -150,7 +152,7 @@ def test_index_copies_answer_without_the_local_segment(tmp_path: Path) -> None:
 
 def test_expired_segments_leave_the_manifest_first_and_the_store_one_round_later(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    log.upload([segment(tmp_path, 0, 10), segment(tmp_path, 10, 20)])
+    log.upload([segment(tmp_path, 0, 10), segment(tmp_path, 10, 20)], NOW_MS)
     before = remote_files(tmp_path)
     log.expire(1)
     assert segments_from(log.manifest, 5) == ()
@@ -192,13 +194,13 @@ def test_a_crash_at_any_point_of_an_upload(tmp_path: Path, operations: int) -> N
 def test_a_closed_log_uploads_nothing_more(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.close()
-    assert log.upload([segment(tmp_path, 0, 10)]) == 0
+    assert log.upload([segment(tmp_path, 0, 10)], NOW_MS) == 0
     assert remote_files(tmp_path) == set()
 
 
 def test_destroy_removes_everything_remote(tmp_path: Path) -> None:
     log = open_log(tmp_path)
-    log.upload([segment(tmp_path, 0, 10)])
+    log.upload([segment(tmp_path, 0, 10)], NOW_MS)
     log.destroy()
     assert remote_files(tmp_path) == set()
     assert not (tmp_path / "remote" / "log").exists()
@@ -207,7 +209,7 @@ def test_destroy_removes_everything_remote(tmp_path: Path) -> None:
 def test_directories_of_dropped_tables_go_with_their_remote_objects(tmp_path: Path) -> None:
     """Only those: what nobody knows to be dropped stays, whatever the catalog lacks, and so does what it has."""
     log = open_log(tmp_path)
-    log.upload([segment(tmp_path, 0, 10)])
+    log.upload([segment(tmp_path, 0, 10)], NOW_MS)
     data = tmp_path / "data"
     for name in ("kept-8/p1-p5", "kept-8/p2-p6", "kept-8/p3-p7", "unknown-9/p4-p8", "marked-10", "there-11"):
         (data / "db" / name / "log-0").mkdir(parents=True)
