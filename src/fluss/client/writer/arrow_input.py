@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -25,6 +25,13 @@ from fluss.model.schema import Schema
 MAX_KEPT_COPIES_BYTES = 256 * 1024 * 1024
 
 _PLAIN_RULES = FitRules()
+
+
+class BatchCheck(Protocol):
+    """Raises for a conforming batch; `is_all` if the call has no other one."""
+
+    def __call__(self, batch: Any, *, is_all: bool) -> None:
+        """Look at it."""
 
 
 class ArrowInput:
@@ -73,13 +80,19 @@ class ArrowInput:
                 self.refuse(f"{text}{source.place(column.name, row)}")
         return batch
 
-    def batches(self, table: Any, call: str = "write_arrow", first_row: int = 0) -> Iterator[Any]:
+    def batches(
+        self, table: Any, call: str = "write_arrow", first_row: int = 0, check: BatchCheck | None = None
+    ) -> Iterator[Any]:
         """Conforming record batches of an Arrow table or batch. All rows are looked at before the first is given out.
 
-        `call` is what the user called and `first_row` where a batch begins in its stream, both for errors.
+        `call` is what the user called and `first_row` where a batch begins in its stream, both for errors. `check` may
+        refuse a batch for what comes after this.
         """
         if isinstance(table, pa.RecordBatch):
-            return iter([self.conform(table, Source(table, first_row))])
+            made = self.conform(table, Source(table, first_row))
+            if check is not None:
+                check(made, is_all=True)
+            return iter([made])
         if not isinstance(table, pa.Table):
             raise FlussError(f"{call} takes a pyarrow.Table, got {type(table).__name__}")
         if not table.num_rows:
@@ -87,6 +100,8 @@ class ArrowInput:
         given, kept, copied_bytes = table.to_batches(), [], 0
         for batch in given:
             made = self.conform(batch, Source(table, first_row))
+            if check is not None:
+                check(made, is_all=len(given) == 1)
             first_row += batch.num_rows
             copied_bytes += self._copied_bytes(batch, made)
             kept.append(made if copied_bytes <= MAX_KEPT_COPIES_BYTES else None)
