@@ -92,7 +92,7 @@ class StagedAppender(EndsWithBlock):
         self._session.add_close_hook(self._sender.close)
         self._buffer = RowBuffer(self._session.io, self._sender, self._table)
         assert isinstance(self._buffer.form, LogRows)
-        self._arrow_input = self._buffer.form.arrow_input
+        self._form = self._buffer.form
         self._row_count = 0
         self._is_over = False
         self._failure: FlussError | None = None
@@ -103,11 +103,11 @@ class StagedAppender(EndsWithBlock):
         Returns at once unless `writer.buffer.memory-size` bytes are under way; then it waits for room. Raises the
         error of earlier rows that could not be staged: the attempt has failed then.
         """
-        self._stage(lambda: [self._arrow_input.conform(batch)])
+        self._stage(lambda: [self._form.batch(batch)])
 
     def write_arrow(self, table: pa.Table) -> None:
         """Stage all rows of a pyarrow Table."""
-        self._stage(lambda: self._arrow_input.batches(table))
+        self._stage(lambda: self._form.batches(table, "write_arrow"))
 
     def _stage(self, make: Callable[[], Iterable[pa.RecordBatch]]) -> None:
         self._check_going_on()

@@ -17,6 +17,11 @@ from fluss.model.types import DataType
 ExtraDigits = Literal["error", "truncate"]
 
 
+# Extension types whose values are what is stored, a text or 16 bytes. A period of pandas is no number of months, and
+# numbers that stand for true and false are none either.
+_NAMES_OF_STORAGE = frozenset({"arrow.json", "arrow.uuid"})
+
+
 class UnfitValueError(ValueError):
     """The value does not fit; the text is the reason, without column and type."""
 
@@ -106,6 +111,9 @@ def plain(array: Any) -> Any:
     """The values themselves of an array that has them behind a dictionary, in runs, or under another name."""
     while True:
         if isinstance(array.type, pa.BaseExtensionType):
+            if array.type.extension_name not in _NAMES_OF_STORAGE:
+                text = f"values of the Arrow type {array.type} mean something else than what they are stored as"
+                raise UnfitTypeError(f"{text}: cast them first")
             array = array.storage
         elif pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()

@@ -28,6 +28,8 @@ _UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _UNITS_IN_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 # Rows have milliseconds where a TIMESTAMP(0) of Arrow has seconds.
 _MAX_ROW_SECONDS = (2**63 - 1) // 1000
+_MAX_DAYS = 2**31 - 1
+_DAY_SECONDS = 86_400
 
 
 class DateFit(Fit):
@@ -53,6 +55,8 @@ class DateFit(Fit):
     def _converted(self, array: Any) -> Any:
         source = array.type
         if pa.types.is_timestamp(source) and source.tz is None:
+            if any_true(_is_beyond(array, _MAX_DAYS * _DAY_SECONDS * 1_000_000_000 // _UNIT_NANOS[source.unit])):
+                raise UnfitValueError("it is too far away for a date")
             days = array.cast(pa.date32())
             if not days.cast(source).equals(array):
                 raise UnfitValueError("it has a time of day: cast the column to date32 first")
@@ -161,7 +165,7 @@ class TimestampFit(_DigitsFit):
         if source.tz is not None and not self._has_zone:
             self._refuse_type(source)
         array = self._in_unit(relabelled(array, self.arrow_type.tz) if self._has_zone else array)
-        if self.looks_closer and any_true(pc.greater(pc.abs(array.cast(pa.int64())), _MAX_ROW_SECONDS)):
+        if self.looks_closer and any_true(_is_beyond(array, _MAX_ROW_SECONDS)):
             raise UnfitValueError("it is out of reach for milliseconds, which rows hold")
         return array
 
@@ -169,6 +173,12 @@ class TimestampFit(_DigitsFit):
         if pa.types.is_timestamp(source):
             raise _zone_error(f"the Arrow type is {source}")
         return super()._refuse_type(source)
+
+
+def _is_beyond(array: Any, limit: int) -> Any:
+    """Where numbers of a unit since 1970 are further from it than that. `pc.abs` would leave -2**63 as it is."""
+    numbers, limit = array.cast(pa.int64()), min(limit, 2**63 - 1)
+    return pc.or_(pc.greater(numbers, limit), pc.less(numbers, -limit))
 
 
 def _zone_error(what: str) -> UnfitValueError:

@@ -9,7 +9,6 @@ import pyarrow as pa
 from fluss.client.fitting import ExtraDigits
 from fluss.client.metadata import ClientTable
 from fluss.client.session import Session
-from fluss.client.writer.arrow_input import Source
 from fluss.client.writer.base_writer import BaseWriter, sender_of
 from fluss.client.writer.frame_input import table_of_frame
 from fluss.client.writer.handles import WriteResultHandle
@@ -29,7 +28,7 @@ class AppendWriter(BaseWriter):
         self._session = session
         self._buffer = RowBuffer(session.io, sender_of(session), table, digits=on_extra_digits)
         assert isinstance(self._buffer.form, LogRows)
-        self._arrow_input = self._buffer.form.arrow_input
+        self._form = self._buffer.form
         # The generated function itself, one call less for every row.
         self.__dict__["append"] = self._buffer.append
 
@@ -58,16 +57,16 @@ class AppendWriter(BaseWriter):
         if isinstance(table, pa.RecordBatchReader):
             write_stream(table, self._write_streamed)
             return
-        for batch in self._arrow_input.batches(table):
+        for batch in self._form.batches(table, "write_arrow"):
             self._buffer.write_batch(batch)
 
     def _write_streamed(self, batch: Any, first_row: int) -> WriteResultHandle:
-        return self._buffer.write_batch(self._arrow_input.conform(batch, Source(batch, first_row)))
+        return self._buffer.write_batch(self._form.batch(batch, first_row))
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Append all rows of a pyarrow RecordBatch, whatever partitions and buckets they belong to."""
-        return self._buffer.write_batch(self._arrow_input.conform(batch))
+        return self._buffer.write_batch(self._form.batch(batch))
 
     def write_pandas(self, df: Any) -> None:
         """Append all rows of a pandas DataFrame. An index with the name of a column is one, others are left out."""
-        self.write_arrow(table_of_frame(self._arrow_input, df, "write_pandas"))
+        self.write_arrow(table_of_frame(self._form.arrow_input, df, "write_pandas"))

@@ -10,20 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
 from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_of
 from fluss.client.writer.bad_values import first_bad_row, shown, shown_scalar
+from fluss.client.writer.validity import nested_columns, validate_array, validate_batch
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.errors import FlussError
 from fluss.model.schema import Schema
 
-# Converted copies of a whole call are kept up to this size; what is larger is converted a second time when it leaves.
-MAX_KEPT_COPIES_BYTES = 64 * 1024 * 1024
+# Converted columns of a whole call are kept up to this size; batches beyond it are converted again when they leave.
+MAX_KEPT_COPIES_BYTES = 256 * 1024 * 1024
 
 _PLAIN_RULES = FitRules()
+
+
+class BatchCheck(Protocol):
+    """Raises for a conforming batch; `is_all` if the call has no other one."""
+
+    def __call__(self, batch: Any, *, is_all: bool) -> None:
+        """Look at it."""
 
 
 class ArrowInput:
@@ -42,6 +50,7 @@ class ArrowInput:
         self._table = table
         self._names = list(schema.column_names)
         self._types = self.arrow_schema.types
+        self._nested = nested_columns(self._types)
         self.fits = column_fits(schema, rules, exact)
         self._looks_closer = [index for index, fit in enumerate(self.fits) if fit.looks_closer]
         self._required = [
@@ -55,9 +64,10 @@ class ArrowInput:
         if not isinstance(batch, pa.RecordBatch):
             raise FlussError(f"write_arrow_batch takes a pyarrow.RecordBatch, got {type(batch).__name__}")
         source = source or Source(batch)
-        is_same = batch.schema.names == self._names and batch.schema.types == self._types
+        types = batch.schema.types
+        is_same = types == self._types and batch.schema.names == self._names
         try:
-            batch.validate(full=True)
+            validate_batch(batch, self._nested if is_same else nested_columns(types))
         except pa.ArrowException as error:
             self._refuse_invalid(batch, source, error)
         if not is_same or self._looks_closer:
@@ -70,13 +80,19 @@ class ArrowInput:
                 self.refuse(f"{text}{source.place(column.name, row)}")
         return batch
 
-    def batches(self, table: Any, call: str = "write_arrow", first_row: int = 0) -> Iterator[Any]:
+    def batches(
+        self, table: Any, call: str = "write_arrow", first_row: int = 0, check: BatchCheck | None = None
+    ) -> Iterator[Any]:
         """Conforming record batches of an Arrow table or batch. All rows are looked at before the first is given out.
 
-        `call` is what the user called and `first_row` where a batch begins in its stream, both for errors.
+        `call` is what the user called and `first_row` where a batch begins in its stream, both for errors. `check` may
+        refuse a batch for what comes after this.
         """
         if isinstance(table, pa.RecordBatch):
-            return iter([self.conform(table, Source(table, first_row))])
+            made = self.conform(table, Source(table, first_row))
+            if check is not None:
+                check(made, is_all=True)
+            return iter([made])
         if not isinstance(table, pa.Table):
             raise FlussError(f"{call} takes a pyarrow.Table, got {type(table).__name__}")
         if not table.num_rows:
@@ -84,11 +100,26 @@ class ArrowInput:
         given, kept, copied_bytes = table.to_batches(), [], 0
         for batch in given:
             made = self.conform(batch, Source(table, first_row))
+            if check is not None:
+                check(made, is_all=len(given) == 1)
             first_row += batch.num_rows
-            if made is not batch:
-                copied_bytes += made.nbytes
+            copied_bytes += self._copied_bytes(batch, made)
             kept.append(made if copied_bytes <= MAX_KEPT_COPIES_BYTES else None)
-        return (self.conform(batch) if made is None else made for batch, made in zip(given, kept, strict=True))
+        return (
+            self._converted(batch, Source(batch)) if made is None else made
+            for batch, made in zip(given, kept, strict=True)
+        )
+
+    def _copied_bytes(self, given: Any, made: Any) -> int:
+        """The memory of the columns that have another form than what was given."""
+        if made is given:
+            return 0
+        types = dict(zip(given.schema.names, given.schema.types, strict=True))
+        return sum(
+            made.column(number).nbytes
+            for number, name in enumerate(self._names)
+            if types.get(name) != self._types[number] or self.fits[number].looks_closer
+        )
 
     def _converted(self, batch: Any, source: Source) -> Any:
         self.check_names(batch.schema.names)
@@ -120,9 +151,9 @@ class ArrowInput:
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             number = self._names.index(name)
             try:
-                array.validate(full=True)
+                validate_array(array)
             except pa.ArrowException as caught:
-                row = first_bad_row(array, lambda part: part.validate(full=True))
+                row = first_bad_row(array, validate_array)
                 if row is not None:
                     self.refuse_value(number, array, row, source, f"{_in_words(caught)}: repair it first")
                 expected = self.schema.columns[number].data_type

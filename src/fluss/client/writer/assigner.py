@@ -137,6 +137,25 @@ class Router:
         except RowValueError as error:
             raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
 
+    def check(self, batch: Any) -> None:
+        """Raise for rows that `route` would refuse, without dividing any."""
+        if not batch.num_rows:
+            return
+        try:
+            for position, data_type in zip(self._partition_positions, self._partition_types, strict=True):
+                texts: list[str] = partition_names([pc.unique(batch.column(position))], [data_type]).to_pylist()
+                for text in texts:
+                    self._check_value(text, text)
+            if self._can_fail_to_hash and self._table.bucket_count > 1:
+                self._hash(batch)
+        except RowValueError as error:
+            raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
+
+    @property
+    def _can_fail_to_hash(self) -> bool:
+        """Whether there are values that cannot be bucket keys."""
+        return self._plan is not None and self._plan.bucket_encoding is not KeyEncoding.COMPACTED
+
     def _by_partition(self, batch: Any) -> list[tuple[str, Any]]:
         columns = [batch.column(position) for position in self._partition_positions]
         names = partition_names(columns, self._partition_types).dictionary_encode()
@@ -152,11 +171,21 @@ class Router:
     def check_name(self, name: str) -> None:
         """A value that no partition can have would be asked for in vain."""
         try:
-            for text in split_partition_name(name, self._table.descriptor.partition_keys).values():
-                check_partition_value(text, creating=False)
+            texts = split_partition_name(name, self._table.descriptor.partition_keys).values()
         except ValueError as error:
-            text = f"partition {name!r} of table {self._table.path} cannot exist: {error}"
-            raise FlussError(text, ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION) from None
+            raise self._no_partition(name, error) from None
+        for text in texts:
+            self._check_value(text, name)
+
+    def _check_value(self, text: str, name: str) -> None:
+        try:
+            check_partition_value(text, creating=False)
+        except ValueError as error:
+            raise self._no_partition(name, error) from None
+
+    def _no_partition(self, name: str, error: ValueError) -> FlussError:
+        text = f"partition {name!r} of table {self._table.path} cannot exist: {error}"
+        return FlussError(text, ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION)
 
     def _route_partition(self, name: str | None, batch: Any) -> list[Routed]:
         bucket_count = self._table.bucket_count

@@ -43,7 +43,7 @@ class BatchEncoder(ABC):
 
     def __init__(self, table: ClientTable, max_batch_bytes: int) -> None:
         self.table = table
-        self._max_batch_bytes = max_batch_bytes
+        self.max_batch_bytes = max_batch_bytes
 
     @abstractmethod
     def encode(self, rows: Any) -> bytes:
@@ -56,13 +56,13 @@ class BatchEncoder(ABC):
     def encode_parts(self, rows: Any) -> Iterator[bytes]:
         """Batches that fit a request: usually one, halves of it if it is too large."""
         data = self.encode(rows)
-        if len(data) <= self._max_batch_bytes:
+        if len(data) <= self.max_batch_bytes:
             yield data
             return
         if rows.num_rows == 1:
             raise FlussError(
                 f"a row for table {self.table.path} takes {len(data)} bytes; writer.request-max-size allows "
-                f"{self._max_batch_bytes}",
+                f"{self.max_batch_bytes}",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
             )
         half = rows.num_rows // 2

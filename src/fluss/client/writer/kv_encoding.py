@@ -26,7 +26,7 @@ from fluss.client.writer.assigner import (
 from fluss.client.writer.encoding import BatchEncoder
 from fluss.codec.arrow_values import column_to_values
 from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
-from fluss.codec.keys import encode_key, encode_keys
+from fluss.codec.keys import KeyEncoding, encode_key, encode_keys
 from fluss.codec.kv_batch import encode_kv_batch, numbered_kv_batch
 from fluss.codec.partition_names import partition_names
 from fluss.codec.row_columns import COLUMN_WISE_MIN_ROWS, RowFormat, encode_rows
@@ -92,6 +92,15 @@ class KvRouter(Router):
             return self._route_partitions(batch, encoded, buckets)
         except RowValueError as error:
             raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
+
+    def check(self, batch: Any) -> None:
+        """The same, and values that cannot be keys in the encoding of the table's lake."""
+        super().check(batch)
+        if self._encoding is not KeyEncoding.COMPACTED and batch.num_rows:
+            try:
+                self._keys(batch)
+            except RowValueError as error:
+                raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
 
     def _keys(self, batch: Any) -> Any:
         columns = [batch.column(position) for position in self._primary_positions]

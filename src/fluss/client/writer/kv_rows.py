@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 
 from fluss.client.fitting import ExtraDigits, FitRules
 from fluss.client.metadata import ClientTable
-from fluss.client.writer.arrow_input import ArrowInput
+from fluss.client.writer.arrow_input import ArrowInput, Source
 from fluss.client.writer.assigner import Routed
 from fluss.client.writer.columns import ColumnMaker
 from fluss.client.writer.encoding import BatchEncoder
 from fluss.client.writer.frame_input import table_of_frame
 from fluss.client.writer.kv_encoding import KvEncoder, KvRouter, kv_row_format
 from fluss.client.writer.row_function import RowRules, RowSink, make_append
+from fluss.client.writer.whole_calls import WholeCheck
 from fluss.config import Config
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
@@ -117,6 +118,7 @@ class KvRows:
         ]
         self._router = KvRouter(table, types, config.bucket_hash)
         self.spread = self._router.spread
+        self._check = WholeCheck(self._router, self.encoder, self._encoded, config.writer_batch_size)
 
     def _part(self, positions: Sequence[int], *, keys_only_not_null: bool = False) -> Schema:
         """The schema of rows with only these columns; key columns are NOT NULL, whatever the table says."""
@@ -186,7 +188,9 @@ class KvRows:
             if column.null_count and not data_type.nullable and pc.any(pc.and_(column.is_null(), upserts)).as_py():
                 text = f"column {name!r} ({data_type}) must not be null, but a row of it that is no delete is"
                 raise FlussError(f"the rows do not fit table {self._table.path}: {text}")
-        return [self._wide(batch, self._targets, deletes)]
+        wide = self._wide(batch, self._targets, deletes)
+        self._check(wide, is_all=True)
+        return [wide]
 
     def upserts_of_frame(self, frame: Any, call: str) -> Iterator[Any]:
         """The same for a pandas data frame."""
@@ -199,8 +203,21 @@ class KvRows:
     def _widened(
         self, rules: ArrowInput, positions: Sequence[int], rows: Any, call: str, first_row: int, *, is_delete: bool
     ) -> Iterator[Any]:
-        batches = rules.batches(rows, call, first_row)  # all of them are checked here, before the first one is used
-        return (self._wide(batch, positions, pa.array(np.full(batch.num_rows, is_delete))) for batch in batches)
+        def wide(batch: Any) -> Any:
+            return self._wide(batch, positions, pa.array(np.full(batch.num_rows, is_delete)))
+
+        def check(batch: Any, *, is_all: bool) -> None:
+            self._check(wide(batch), is_all=is_all)
+
+        if isinstance(rows, pa.RecordBatch):
+            made = wide(rules.conform(rows, Source(rows, first_row)))
+            self._check(made, is_all=True)
+            return iter([made])
+        # All of them are checked here, before the first one is used.
+        return map(wide, rules.batches(rows, call, first_row, check))
+
+    def _encoded(self, batch: Any) -> Iterator[Any]:
+        return (routed.rows for routed in self._router.route(batch))
 
     def _wide(self, batch: Any, positions: Sequence[int], deletes: Any) -> Any:
         """All columns of the table, null where the batch has none, and which rows are deletes."""

@@ -6,17 +6,18 @@ that of primary-key tables. Forms may be used by several threads at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from fluss.client.fitting import FitRules
 from fluss.client.fitting.base import checked_extra_digits
 from fluss.client.metadata import ClientTable
-from fluss.client.writer.arrow_input import ArrowInput
+from fluss.client.writer.arrow_input import ArrowInput, Source
 from fluss.client.writer.assigner import Buckets, Routed, Router, required_columns
 from fluss.client.writer.columns import ColumnMaker
 from fluss.client.writer.encoding import BatchEncoder, TableEncoder, log_row_format
 from fluss.client.writer.row_function import RowRules, RowSink, make_append
+from fluss.client.writer.whole_calls import WholeCheck
 from fluss.config import Config
 
 
@@ -57,10 +58,21 @@ class LogRows:
             table, config.writer_bucket_no_key_assigner, config.writer_batch_size, available, config.bucket_hash
         )
         self.spread = self._router.spread
+        self._check = WholeCheck(self._router, self.encoder, lambda row: [row], config.writer_batch_size)
 
     def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
         """`append(row)`."""
         return make_append(self._rules, sink)
+
+    def batches(self, rows: Any, call: str, first_row: int = 0) -> Iterator[Any]:
+        """Record batches of all rows of an Arrow table or record batch, all looked at before the first is given out."""
+        return self.arrow_input.batches(rows, call, first_row, self._check)
+
+    def batch(self, rows: Any, first_row: int = 0) -> Any:
+        """The same of one record batch."""
+        made = self.arrow_input.conform(rows, Source(rows, first_row))
+        self._check(made, is_all=True)
+        return made
 
     def record_batch(self, flat: list[Any]) -> Any:
         """The rows of a flat list, in the table's Arrow schema."""

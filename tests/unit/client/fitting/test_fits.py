@@ -7,6 +7,7 @@ import decimal
 import math
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
@@ -193,6 +194,54 @@ def test_what_cannot_be_seen_does_not_count() -> None:
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3]), values, mask=pa.array([True, False, True]))
     assert fit_of(t.ArrayType(t.CharType(1))).array(lists).to_pylist() == [None, ["a"], None]
     assert fit_of(t.ArrayType(t.CharType(1))).array(pa.array([["ab"], ["a"]]).slice(1)).to_pylist() == [["a"]]
+
+
+def test_other_meanings_of_storage_are_no_values_of_the_column() -> None:
+    """A period of pandas is stored as the number of months since 1970, which is no BIGINT."""
+    months = pa.array(pd.Series(pd.period_range("2026-01", periods=2, freq="M")))
+    between = pa.array(pd.Series(pd.interval_range(0, 2)))
+    fields = t.RowType((t.RowField("left", t.BigIntType()), t.RowField("right", t.BigIntType())))
+    lists = pa.ListArray.from_arrays([0, 2], months)
+    for data_type, array in [
+        (t.BigIntType(), months),
+        (t.BigIntType(), pa.DictionaryArray.from_arrays([1, 0], months)),
+        (t.ArrayType(t.BigIntType()), lists),
+        (fields, between),
+    ]:
+        for part in (array, array.slice(0, 0)):
+            with pytest.raises(UnfitTypeError, match="mean something else than what they are stored as"):
+                fit_of(data_type).array(part)
+
+
+def test_extension_types_that_only_name_what_is_stored_are_taken() -> None:
+    ids = pa.array([b"0123456789abcdef"], pa.binary(16))
+    if not hasattr(pa, "uuid"):
+        pytest.skip("this pyarrow has no uuid and json types")
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), ids)
+    assert fit_of(t.BinaryType(16)).array(uuids).to_pylist() == ids.to_pylist()
+    with pytest.raises(UnfitTypeError):
+        fit_of(t.StringType()).array(uuids)
+    documents = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}"]))
+    assert fit_of(t.StringType()).array(documents).to_pylist() == ["{}"]
+    flags = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8()))
+    with pytest.raises(UnfitTypeError):
+        fit_of(t.TinyIntType()).array(flags)
+
+
+def test_seconds_out_of_reach_of_milliseconds_are_refused_on_both_sides() -> None:
+    reach = (2**63 - 1) // 1000
+    for far in (-(2**63), 2**63 - 1, reach + 1, -reach - 1):
+        with pytest.raises(UnfitValueError, match="out of reach"):
+            fit_of(t.TimestampType(0), IN_ROWS).array(pa.array([far], pa.timestamp("s")))
+    assert fit_of(t.TimestampType(0), IN_ROWS).array(pa.array([-reach, reach], pa.timestamp("s")))
+
+
+def test_a_far_midnight_is_too_far_and_has_no_time_of_day() -> None:
+    for far in (2**31 * 86_400, (-(2**31) - 1) * 86_400, 2**62 // 86_400 * 86_400):
+        with pytest.raises(UnfitValueError, match="too far"):
+            fit_of(t.DateType()).array(pa.array([far], pa.timestamp("s")))
+    with pytest.raises(UnfitValueError, match="time of day"):
+        fit_of(t.DateType()).array(pa.array([1], pa.timestamp("s")))
 
 
 def test_char_in_indexed_rows_has_bytes() -> None:

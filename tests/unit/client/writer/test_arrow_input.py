@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fluss.client.writer import arrow_input, validity
 from fluss.client.writer.arrow_input import ArrowInput
 from fluss.client.writer.frame_input import table_of_frame
+from fluss.client.writer.validity import SMALL_BYTES, validate_array
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
 from fluss.model.types import (
@@ -97,6 +99,61 @@ def test_what_does_not_fit_is_refused_with_column_and_type(columns: Any, reason:
     with pytest.raises(FlussError) as caught:
         conform(**columns)
     assert reason in caught.value.message
+
+
+BAD_TEXT = pa.array([b"caf\xe9"]).view(pa.string())
+TEXTS = pa.concat_arrays([pa.array(["a", "b"]), BAD_TEXT, pa.array(["c"])])
+NESTED = [
+    pa.ListArray.from_arrays(range(5), TEXTS),
+    pa.LargeListArray.from_arrays(range(5), TEXTS),
+    pa.FixedSizeListArray.from_arrays(TEXTS, 1),
+    pa.MapArray.from_arrays(range(5), pa.array([0, 1, 2, 3]), TEXTS),
+    pa.MapArray.from_arrays(range(5), TEXTS, pa.array([0, 1, 2, 3])),
+    pa.StructArray.from_arrays([TEXTS], ["s"]),
+    pa.ListArray.from_arrays(range(5), pa.StructArray.from_arrays([TEXTS], ["s"])),
+    pa.StructArray.from_arrays([pa.ListArray.from_arrays(range(5), TEXTS)], ["l"]),
+    pa.ListArray.from_arrays(range(5), pa.ListArray.from_arrays(range(5), TEXTS)),
+    TEXTS,
+]
+
+
+@pytest.mark.parametrize("small_bytes", [0, SMALL_BYTES])
+@pytest.mark.parametrize("array", NESTED, ids=lambda each: str(each.type))
+def test_of_a_slice_only_what_can_be_seen_is_validated(
+    array: Any, small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a table in a hundred slices is looked at once, and not a hundred times."""
+    monkeypatch.setattr(validity, "SMALL_BYTES", small_bytes)
+    for start, count in ((0, 2), (3, 1), (1, 1), (4, 0), (2, 0)):
+        validate_array(array.slice(start, count))
+    validate_array(array[1:].slice(2, 1))
+    for start, count in ((0, 4), (2, 1), (2, 2), (1, 2)):
+        with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+            validate_array(array.slice(start, count))
+
+
+def test_broken_offsets_of_lists_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validity, "SMALL_BYTES", 0)
+    for offsets in ([0, 3, 1], [0, -5, 1]):
+        buffers = [None, pa.array(offsets, pa.int32()).buffers()[1]]
+        lists = pa.Array.from_buffers(pa.list_(pa.string()), 2, buffers, children=[pa.array(["a", "b", "c"])])
+        with pytest.raises(pa.ArrowInvalid):
+            validate_array(lists)
+
+
+def test_columns_in_the_tables_form_do_not_count_as_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was converted is not converted again because of the texts next to it."""
+    monkeypatch.setattr(arrow_input, "MAX_KEPT_COPIES_BYTES", 1000)
+    rules = ArrowInput("db.t", SCHEMA)
+    looked = []
+    id_array = rules.fits[0].array
+    monkeypatch.setattr(rules.fits[0], "array", lambda array: looked.append(len(array)) or id_array(array))
+    table = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["x" * 4000] * 3})
+    assert [batch.num_rows for batch in rules.batches(pa.concat_tables([table, table]))] == [3, 3]
+    assert looked == [3, 3]
+    many = pa.table({"id": pa.array(range(500), pa.int64())})
+    found = pa.Table.from_batches(rules.batches(pa.concat_tables([many, many])))
+    assert found["id"].to_pylist() == [*range(500)] * 2
 
 
 def test_other_things_than_arrow_are_refused() -> None:

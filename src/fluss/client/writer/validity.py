@@ -1,0 +1,79 @@
+"""Whether Arrow data is valid down to the last byte, at the price of what can be seen of it.
+
+`validate(full=True)` of a list, map or struct looks at its whole child, also when the array is a small slice of it: a
+column in a hundred slices is looked at a hundred times, and a slice is refused for values outside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+SMALL_BYTES = 64 * 1024
+"""Of arrays with no more memory than this, a look at all of it costs less than finding out what can be seen."""
+
+
+def validate_batch(batch: Any, nested: Sequence[int]) -> None:
+    """Raise Arrow's error for a batch that is not valid; `nested` are the positions of its nested columns."""
+    if not nested:
+        batch.validate(full=True)
+        return
+    batch.validate()
+    for column in batch.columns:
+        validate_array(column)
+
+
+def nested_columns(types: Sequence[Any]) -> list[int]:
+    """The positions of the columns whose values have others inside."""
+    return [index for index, each in enumerate(types) if pa.types.is_nested(each)]
+
+
+def validate_array(array: Any) -> None:
+    """Raise Arrow's error for an array that is not valid."""
+    kind = array.type
+    if not pa.types.is_nested(kind):
+        array.validate(full=True)
+        return
+    if array.get_total_buffer_size() <= SMALL_BYTES and _is_all_valid(array):
+        return
+    array.validate()
+    if pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            validate_array(array.field(index))
+    elif pa.types.is_map(kind):
+        first, count = _seen(array, np.int32, len(array.keys))
+        validate_array(array.keys.slice(first, count))
+        validate_array(array.items.slice(first, count))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        first, count = _seen(array, np.int32 if pa.types.is_list(kind) else np.int64, len(array.values))
+        validate_array(array.values.slice(first, count))
+    elif pa.types.is_fixed_size_list(kind):
+        validate_array(array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size))
+    else:
+        array.validate(full=True)
+
+
+def _is_all_valid(array: Any) -> bool:
+    """Also what cannot be seen of it."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _seen(array: Any, offset_type: Any, child_length: int) -> tuple[int, int]:
+    """Which values of the child the lists have: the first, and how many; after a look at all offsets."""
+    buffers = array.buffers()[:2]
+    if not len(array) or buffers[1] is None or not buffers[1].size:
+        return 0, 0
+    kind = pa.list_ if offset_type is np.int32 else pa.large_list
+    children = [pa.nulls(child_length)]
+    pa.Array.from_buffers(kind(pa.null()), len(array), buffers, offset=array.offset, children=children).validate(
+        full=True
+    )
+    offsets = np.frombuffer(buffers[1], offset_type, len(array) + 1, array.offset * np.dtype(offset_type).itemsize)
+    return int(offsets[0]), int(offsets[-1] - offsets[0])

@@ -1,0 +1,77 @@
+"""A refused bulk write has written nothing, also when what is wrong shows only where rows become requests."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import fluss
+from fluss import FlussError
+from tests.support.targets import Target
+
+TYPES = fluss.DataTypes
+ICEBERG = {"table.datalake.format": "iceberg"}
+FAR = pa.array([2_000_000_000], pa.date32())
+
+
+@pytest.fixture
+def db(target: Target) -> Iterator[fluss.Database]:
+    # Chunks of one kilobyte, and rows that are too large at 20.
+    options = {"writer.batch-size": "1kb", "writer.request-max-size": "20kb"}
+    with fluss.connect(target.config(**options)) as db:
+        yield db
+
+
+def ids(count: int, start: int = 0) -> Any:
+    return pa.array(range(start, start + count), pa.int32())
+
+
+# Keys, partition keys and buckets, properties, good and bad values of column `v`, what is said.
+CASES: dict[str, tuple[list[str], list[str], int, dict[str, str], Any, Any, str]] = {
+    "partition": (["id", "v"], ["v"], 1, {}, ["eu"], pa.array(["a b"]), "'a b' .* cannot exist"),
+    "date": (["id", "v"], ["v"], 1, {}, [datetime.date(2026, 1, 1)], FAR, "outside the years 1 to 9999"),
+    "key": (["v"], [], 2, ICEBERG, ["x"], pa.array([""]), "key of no bytes"),
+    "size": (["id"], [], 1, {}, ["x"], pa.array([b"\0\xff\7".hex() * 5000]), "writer.request-max-size allows"),
+}
+
+
+@pytest.mark.parametrize("is_keyed", [False, True], ids=["log", "keys"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_last_chunk_is_refused_before_the_first_one_leaves(
+    db: fluss.Database, table_name: str, case: str, is_keyed: bool
+) -> None:
+    key, partitions, buckets, properties, good_value, bad_values, words = CASES[case]
+    schema = fluss.Schema.builder().column("id", TYPES.int())
+    schema = schema.column("v", TYPES.date() if case == "date" else TYPES.string())
+    descriptor = fluss.TableDescriptor(
+        (schema.primary_key(*key) if is_keyed else schema).build(),
+        bucket_count=buckets,
+        bucket_keys=["v"] if properties else None,
+        partition_keys=partitions,
+        properties={**properties, "table.log.arrow.compression.type": "NONE"},
+    )
+    db.create_table(table_name, descriptor)
+    if partitions:
+        db.create_partition(table_name, {"v": str(good_value[0])})
+    good = pa.table({"id": ids(1000), "v": pa.array(good_value * 1000)})
+    bad = pa.table({"id": ids(1, 1000), "v": bad_values})
+    rows = pa.concat_tables([good, bad])
+    whole = rows.combine_chunks()
+    table = db._open(table_name)
+    with table.new_upsert().create_writer() if is_keyed else table.new_append().create_writer() as writer:
+        for call in (
+            lambda: writer.write_arrow(rows),
+            lambda: writer.write_arrow(whole),
+            lambda: writer.write_arrow_batch(whole.to_batches()[0]),
+            lambda: writer.write_pandas(rows.to_pandas()) if case != "date" else writer.write_arrow(rows),
+        ):
+            with pytest.raises(FlussError, match=words):
+                call()
+    assert db.to_arrow(table_name).num_rows == 0
+    with table.new_upsert().create_writer() if is_keyed else table.new_append().create_writer() as writer:
+        writer.write_arrow(good)
+    assert db.to_arrow(table_name).num_rows == (1 if key == ["v"] and is_keyed else 1000)
