@@ -10,11 +10,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType, TimeType
 
 import fluss
+from fluss.codec.arrow_types import from_arrow_schema
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
@@ -22,9 +26,10 @@ from fluss.spark.connecting import close_all, open_table
 from fluss.spark.options import FlussOptions, parse_options
 from fluss.spark.write import claim, spooled
 from fluss.spark.write.append import append
+from fluss.spark.write.delivery import Way
 from fluss.spark.write.markers import BATCH_MS, Markers
 from fluss.spark.write.messages import TaskDone, TaskIdentity
-from fluss.spark.write.plan import WritePlan
+from fluss.spark.write.plan import WritePlan, plan_write
 from fluss.spark.write.task import abort, commit, run_task
 from tests.support.targets import running_target
 from tests.support.waiting import patience, wait_until
@@ -48,7 +53,7 @@ def options(request: pytest.FixtureRequest) -> Iterator[FlussOptions]:
 @pytest.fixture
 def plan(options: FlussOptions) -> WritePlan:
     with open_table(options) as opened:
-        return WritePlan(options, opened.info.table_id, "append", "spooled", SCHEMA, (0, 1))
+        return WritePlan(options, opened.info.table_id, "append", "spooled", from_arrow_schema(SCHEMA), (0, 1))
 
 
 def task(batch_id: int = 0, transaction: str | None = None, *, may_be_replay: bool = True) -> TaskIdentity:
@@ -96,6 +101,55 @@ def test_a_finished_task_of_an_unfinished_batch_is_not_repeated(plan: WritePlan,
         commit(plan, [done])
         assert markers.is_committed()
         assert not markers.is_there(done.notes[0])
+
+
+@pytest.fixture
+def narrow() -> Iterator[Callable[..., WritePlan]]:
+    """Plans for a table of rows that hold less than Spark does."""
+    name = f"narrow_{uuid.uuid4().hex[:8]}"
+    target = running_target("embedded")
+    columns = {"name": fluss.DataTypes.char(3), "at": fluss.DataTypes.time(6)}
+    builder = fluss.Schema.builder()
+    for column, data_type in columns.items():
+        builder = builder.column(column, data_type)
+    with fluss.connect(target.config()) as db:
+        db.create_database(name)
+        db.create_table(f"{name}.t", builder.build(), properties={"table.log.format": "INDEXED"})
+
+    def plan(way: Way, **more: str) -> WritePlan:
+        given = {"bootstrap.servers": target.bootstrap_servers, "table": f"{name}.t", "client.writer.batch-size": "1kb"}
+        made = plan_write(
+            parse_options({**given, **more}),
+            StructType([StructField("name", StringType()), StructField("at", TimeType(6))]),
+            overwrite=False,
+            is_stream=False,
+        )
+        return replace(made, way=way)
+
+    yield plan
+    close_all()
+
+
+def narrow_rows(name: str, micros: int = 0) -> pa.RecordBatch:
+    return pa.record_batch({"name": ["abc"] * 999 + [name], "at": pa.array([micros] * 1000, pa.time64("us"))})
+
+
+@pytest.mark.parametrize("way", ["spooled", "staged"])
+def test_a_value_that_rows_cannot_hold_is_refused_before_any_row_is_there(narrow: Any, way: Way) -> None:
+    plan = narrow(way)
+    with pytest.raises(FlussError, match=r"'name' expects CHAR\(3\), got .* in row 1999: it has more bytes than 3"):
+        run_task(plan, task(may_be_replay=False), [narrow_rows("abc"), narrow_rows("äöü")])
+    assert count_of(plan) == 0
+
+
+@pytest.mark.parametrize("way", ["spooled", "staged", "plain"])
+def test_digits_that_rows_cannot_hold_are_cut_if_asked_for(narrow: Any, way: Way) -> None:
+    with pytest.raises(FlussError, match=r"finer than the milliseconds .* the option onExtraDigits=truncate"):
+        run_task(narrow(way), task(may_be_replay=False), [narrow_rows("abc", 1_234)])
+    plan = narrow(way, onExtraDigits="truncate")
+    commit(plan, [run_task(plan, task(may_be_replay=False), [narrow_rows("abc", 1_234)])])
+    with fluss.connect(plan.options.client.config()) as db:
+        assert db.scan(plan.options.table)["at"].cast(pa.int64()).unique().to_pylist() == [1_000]
 
 
 def test_batch_jobs_leave_nothing_behind(plan: WritePlan) -> None:

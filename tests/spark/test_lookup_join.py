@@ -104,6 +104,12 @@ def test_keys_of_several_types_and_partitions(spark: SparkSession, tables: Table
     assert (found["b"].value, found["b"].tags) == (None, None)
 
 
+def test_a_key_is_never_cut(spark: SparkSession, tables: Tables) -> None:
+    tables.create("prices", fluss.Schema(pa.schema([("id", pa.decimal128(10, 2)), ("name", pa.string())]), ["id"]))
+    with pytest.raises(Exception, match=r"'id' expects DECIMAL.*got .*1\.0149.* in row 0: .*a key is not cut off"):
+        joined(tables, spark.sql("SELECT 1.0149BD AS id"), "prices").collect()
+
+
 def test_a_stream_sees_the_rows_of_each_moment(tables: Tables, tmp_path: Path) -> None:
     tables.create("customers", CUSTOMERS)
     tables.create("orders", pa.schema([("number", pa.int32()), ("id", pa.int64())]))

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import fluss
+from fluss.codec.arrow_types import from_arrow_schema
 from fluss.errors import FlussError
 from fluss.spark.connecting import close_all
 from fluss.spark.options import FlussOptions, parse_options
@@ -195,4 +196,4 @@ def writer_plan(options: FlussOptions, done: list[TaskDone]) -> WritePlan:
     """A plan that was made while the table was there."""
     attempt = done[0].attempt
     assert attempt is not None
-    return WritePlan(options, attempt.table_id, "append", "staged", ARROW_SCHEMA, (0, 1))
+    return WritePlan(options, attempt.table_id, "append", "staged", from_arrow_schema(ARROW_SCHEMA), (0, 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,7 +34,8 @@ def converted(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
 
 
 def _list(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
-    """The child is taken whole and the offsets are kept, so a slice stays a slice of the same buffers."""
+    """Where all of the child can be seen, it is taken whole and the offsets are kept."""
+    array = _seen(array)
     inner = f"{where}, element"
     check_nulls(array.values, target.value_field, inner)
     values = converted(array.values, target.value_type, inner, leaf)
@@ -41,11 +43,31 @@ def _list(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
 
 
 def _map(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+    array = _seen(array)
     check_nulls(array.items, target.item_field, f"{where}, value")
     keys = converted(array.keys, target.key_type, f"{where}, key", leaf)
     values = converted(array.items, target.item_type, f"{where}, value", leaf)
     entries = pa.StructArray.from_arrays([keys, values], fields=[target.key_field, target.item_field])
     return _with_children(array, target, [entries])
+
+
+def _seen(array: Any) -> Any:
+    """The same lists or maps without what nobody sees, which may be bad: outside of a slice, under nulls."""
+    children = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
+    offsets = np.asarray(array.offsets)
+    first, last = (offsets[0], offsets[-1]) if len(offsets) else (0, 0)
+    if last - first == len(children[0]) and not array.null_count:
+        return array
+    lengths = np.diff(offsets)
+    if array.null_count and lengths[np.asarray(array.is_null())].any():
+        return array.take(pa.array(np.arange(len(array))))
+    children = [child.slice(first, last - first) for child in children]
+    if len(children) == 2:
+        fields = [array.type.key_field, array.type.item_field]
+        children = [pa.StructArray.from_arrays(children, fields=fields)]
+    validity = array.is_valid().buffers()[1] if array.null_count else None
+    buffers = [validity, pa.py_buffer((offsets - first).astype(np.int32))]
+    return pa.Array.from_buffers(array.type, len(array), buffers, children=children)
 
 
 def _with_children(array: Any, target: pa.DataType, children: list[Any]) -> Any:
@@ -61,8 +83,9 @@ def _struct(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
         raise FlussError(f"{where} has the fields {', '.join(given)}, but the table has {wanted}, in this order")
     valid = None if array.null_count == 0 else array.is_valid()
     children = []
+    seen = array.flatten()  # what is left under null structs is null
     for index, field in enumerate(fields):
-        child, inner = array.field(index), f"{where}, field {field.name!r}"
+        child, inner = seen[index], f"{where}, field {field.name!r}"
         check_nulls(child if valid is None else child.filter(valid), field, inner)
         children.append(converted(child, field.type, inner, leaf))
     return pa.StructArray.from_arrays(children, fields=fields, mask=None if valid is None else pc.invert(valid))

@@ -1,24 +1,29 @@
 """Arrow data on its way between tables and Spark.
 
 Spark takes a batch only if its schema is exactly `spark_arrow_schema` of the Spark schema: type, order, names and the
-nullability of every nested field. Tables are as exact, with types of their own. `for_spark` and `from_spark` go through
-the columns by name; equal types cost nothing, nested ones with equal leaves are relabelled without a copy.
+nullability of every nested field; `for_spark` brings columns into that form, found by name. Equal types cost nothing,
+nested ones with equal leaves are relabelled without a copy. What comes from Spark goes into the fits of its columns, as
+what comes from anybody else does; `SparkInput` only says which types of Spark are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from fluss.client.fitting import ExtraDigits, Fit, FitRules, UnfitValueError, fit_of
-from fluss.client.writer.bad_values import first_bad_row, shown_scalar
+from fluss.client.fitting import FitRules
+from fluss.client.writer.arrow_input import ArrowInput, Source
 from fluss.codec.arrow_convert import check_nulls, converted, cut
-from fluss.codec.arrow_types import from_arrow_type
+from fluss.codec.arrow_types import to_arrow_type
 from fluss.errors import FlussError
+from fluss.model.schema import Schema
+from fluss.model.types import ArrayType, DataType, MapType, RowType
+
+if TYPE_CHECKING:
+    from fluss.spark.options import NanosAs
 
 
 def spark_arrow_schema(schema: StructType) -> pa.Schema:
@@ -46,25 +51,36 @@ def for_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def from_spark(
-    batch: pa.RecordBatch, target: pa.Schema, extra_digits: ExtraDigits = "error", exact: Collection[str] = ()
-) -> pa.RecordBatch:
-    """A batch of a Spark writer as the table wants it: `target` is the Arrow schema of the columns to write.
+class SparkInput:
+    """Rows of a Spark task on their way into `columns`: what does not fit is refused by column, type, row and value.
 
-    Columns are matched by name. Numbers may have another type as long as the values fit; everything else must have the
-    type of the column. Digits that a column lacks are refused or cut off, those of columns in `exact` always refused.
+    Every value goes through the fit of its column, before anything is kept or sent. Columns in `keys` keep all digits.
     """
-    if batch.schema.equals(target):
-        return batch
-    check_names(batch.schema.names, target.names)
-    arrays = []
-    for field in target:
-        where = f"column {field.name!r}"
-        array = batch.column(batch.schema.get_field_index(field.name))
-        check_nulls(array, field, where)
-        leaf = partial(_leaf_from_spark, FitRules(extra_digits, is_key=field.name in exact))
-        arrays.append(converted(array, field.type, where, leaf))
-    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+    def __init__(
+        self,
+        table: str,
+        columns: Schema,
+        nanos_as: NanosAs,
+        rules: FitRules,
+        keys: Sequence[str] = (),
+        required: Sequence[str] = (),
+    ) -> None:
+        self._columns = columns
+        self._nanos_as = nanos_as
+        self._input = ArrowInput(table, columns, required, rules, keys)
+        self._rows_before = 0
+
+    def rows(self, columns: Sequence[Any]) -> pa.RecordBatch:
+        """A batch of the table from arrays in the order of its columns. Rows are counted over all batches."""
+        arrays = []
+        for array, column in zip(columns, self._columns.columns, strict=True):
+            taken = taken_type(array.type, column.data_type, f"column {column.name!r}", self._nanos_as)
+            arrays.append(array if array.type == taken else array.cast(taken))
+        batch = pa.RecordBatch.from_arrays(arrays, list(self._columns.column_names))
+        fitting = self._input.conform(batch, Source(batch, self._rows_before))
+        self._rows_before += batch.num_rows
+        return fitting
 
 
 def check_names(given: Sequence[str], wanted: Sequence[str]) -> None:
@@ -83,14 +99,11 @@ def check_names(given: Sequence[str], wanted: Sequence[str]) -> None:
         )
 
 
-def check_types(given: pa.Schema, target: pa.Schema) -> None:
-    """Raise for columns that `from_spark` would refuse, before any row is there."""
-    check_names(given.names, target.names)
-    from_spark(_empty(given), target)
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+def check_types(given: pa.Schema, columns: Schema, nanos_as: NanosAs = "microseconds") -> None:
+    """Raise for columns that `SparkInput` would refuse, before any row is there."""
+    check_names(given.names, columns.column_names)
+    for column in columns.columns:
+        taken_type(given.field(column.name).type, column.data_type, f"column {column.name!r}", nanos_as)
 
 
 def _leaf_for_spark(array: Any, target: pa.DataType, where: str) -> Any:
@@ -119,26 +132,51 @@ _TAKEN = (
 )
 
 
-def _leaf_from_spark(rules: FitRules, array: Any, target: pa.DataType, where: str) -> Any:
-    source = array.type
+def taken_type(source: pa.DataType, data_type: DataType, where: str, nanos_as: NanosAs) -> pa.DataType:
+    """As what values of an Arrow type of Spark count in a column: the same type, but for nanoseconds as numbers.
+
+    Spark casts in the query, so less is taken than of other Arrow data; nested types go by their leaves.
+    """
+    target = to_arrow_type(data_type)
+    if source.equals(target) or pa.types.is_null(source):
+        return source
+    if isinstance(data_type, ArrayType) and pa.types.is_list(source):
+        element = taken_type(source.value_type, data_type.element, f"{where}, element", nanos_as)
+        return pa.list_(source.value_field.with_type(element))
+    if isinstance(data_type, MapType) and pa.types.is_map(source):
+        key = taken_type(source.key_type, data_type.key, f"{where}, key", nanos_as)
+        value = taken_type(source.item_type, data_type.value, f"{where}, value", nanos_as)
+        return pa.map_(source.key_field.with_type(key), source.item_field.with_type(value))
+    if isinstance(data_type, RowType) and pa.types.is_struct(source):
+        return _taken_struct(source, data_type, where, nanos_as)
+    return _taken_leaf(source, target, data_type, where, nanos_as)
+
+
+def _taken_struct(source: pa.DataType, data_type: RowType, where: str, nanos_as: NanosAs) -> pa.DataType:
+    given = [source.field(index) for index in range(source.num_fields)]
+    if [field.name for field in given] != [field.name for field in data_type.fields]:
+        names, wanted = (", ".join(field.name for field in fields) for fields in (given, data_type.fields))
+        raise FlussError(f"{where} has the fields {names}, but the table has {wanted}, in this order")
+    return pa.struct(
+        field.with_type(taken_type(field.type, own.data_type, f"{where}, field {field.name!r}", nanos_as))
+        for field, own in zip(given, data_type.fields, strict=True)
+    )
+
+
+def _taken_leaf(
+    source: pa.DataType, target: pa.DataType, data_type: DataType, where: str, nanos_as: NanosAs
+) -> pa.DataType:
+    hint = ""
     if pa.types.is_int64(source) and pa.types.is_temporal(target) and getattr(target, "unit", "") == "ns":
-        return array.cast(target)  # what reads with nanosAs=bigint give
+        if nanos_as == "bigint":
+            return target
+        hint = " (numbers of nanoseconds, as reads with nanosAs=bigint give them, need that option here too)"
     # Without a zone, a time of Spark is no point in time, whereas rows without one mean UTC.
     same_kind = pa.types.is_timestamp(source) and pa.types.is_timestamp(target)
     if (same_kind and (source.tz is None) == (target.tz is None)) or any(
         is_source(source) and is_target(target) for is_source, is_target in _TAKEN
     ):
-        return _fitted(fit_of(from_arrow_type(target), rules), array, where)
-    hint = " (timestamp is a point in time, timestamp_ntz is not)" if pa.types.is_timestamp(source) else ""
-    raise FlussError(f"{where} is {target} in the table, but the rows have {source}{hint}: cast it first")
-
-
-def _fitted(fit: Fit, array: Any, where: str) -> Any:
-    try:
-        return fit.array(array)
-    except UnfitValueError as error:
-        row = first_bad_row(array, fit.array)
-        value = "" if row is None else f" {shown_scalar(array, row)}"
-        raise FlussError(
-            f"{where} is {fit.arrow_type} in the table, and a value does not fit{value}: {error}"
-        ) from None
+        return source
+    if pa.types.is_timestamp(source):
+        hint = " (timestamp is a point in time, timestamp_ntz is not)"
+    raise FlussError(f"{where} is {data_type} in the table, but the rows have {source}{hint}: cast it first")

@@ -31,7 +31,7 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
     "columns": _ALL,
     "limit": _BATCH_READS,
     "mode": _READS,
-    "nanosAs": _ALL,  # writes take both forms, whatever it says
+    "nanosAs": _ALL,
     "timeZone": _READS,
     "start": _READS,
     "starting": _READS,

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.fitting import FitRules
+from fluss.client.writer.kv_encoding import kv_row_format
+from fluss.codec.row_columns import RowFormat
 from fluss.errors import FlussError
-from fluss.spark.arrow import check_types, for_spark, from_spark, spark_arrow_schema
+from fluss.model.schema import Column, Schema
+from fluss.spark.arrow import SparkInput, check_types, for_spark, spark_arrow_schema
 from fluss.spark.cluster import table_options
 from fluss.spark.column_names import chosen_columns, find_column
 from fluss.spark.connecting import OpenTable, open_table
@@ -86,12 +90,13 @@ def _planned(
                 "choose others with columns=[...]"
             )
     places = _places(key, on, rows.names)
-    arrow = opened.table.arrow_schema
-    key_schema = pa.schema([arrow.field(name).with_nullable(True) for name in key])
+    table = opened.table._table
+    keys = Schema(tuple(Column(name, table.schema.columns[table.schema.position(name)].data_type) for name in key))
     asked = StructType([StructField(name, rows[place].dataType) for name, place in zip(key, places, strict=True)])
-    check_types(spark_arrow_schema(asked), key_schema)
+    check_types(spark_arrow_schema(asked), keys, settings.nanos_as)
     added = StructType([StructField(name, found[name].dataType, True, found[name].metadata) for name in names])
-    return _LookupJoin(settings, StructType([*rows.fields, *added.fields]), added, tuple(places), key_schema, is_inner)
+    schema = StructType([*rows.fields, *added.fields])
+    return _LookupJoin(settings, schema, added, tuple(places), keys, kv_row_format(table), is_inner)
 
 
 def _places(key: Sequence[str], on: Mapping[str, str] | Sequence[str] | None, names: Sequence[str]) -> list[int]:
@@ -124,27 +129,28 @@ class _LookupJoin:
     schema: StructType
     added: StructType
     places: tuple[int, ...]
-    key_schema: Any
+    keys: Schema
+    row_format: RowFormat
     is_inner: bool
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         patience_seconds = self.options.read.poll_timeout_ms / 1000
         target = spark_arrow_schema(self.added)
+        rules = FitRules(row_format=self.row_format, is_key=True)
+        given = SparkInput(f"{self.options.table} (lookup)", self.keys, self.options.nanos_as, rules)
         with open_table(self.options) as opened:
             lookuper = opened.table.new_lookup().create_lookuper()
             for batch in batches:
                 keys = [batch.column(place) for place in self.places]
                 has_key = np.all([np.asarray(column.is_valid()) for column in keys], axis=0)
-                asked = from_spark(
-                    pa.RecordBatch.from_arrays(keys, self.key_schema.names).filter(pa.array(has_key)), self.key_schema
-                )
+                asked = given.rows([column.filter(pa.array(has_key)) for column in keys])
                 found = patiently(partial(_look_up, lookuper, asked), patience_seconds)
                 yield self._joined(batch, has_key, found.combine_chunks(), target)
 
     def _joined(self, batch: Any, has_key: Any, found: Any, target: Any) -> Any:
         """`found` has a row for every key that was asked for, of nulls where there is none."""
         (rows,) = found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
-        is_found = np.asarray(rows.column(self.key_schema.names[0]).is_valid())
+        is_found = np.asarray(rows.column(self.keys.column_names[0]).is_valid())
         place = np.cumsum(has_key) - 1
         if self.is_inner:
             kept = has_key.copy()

@@ -26,7 +26,7 @@ from fluss.lazy_imports import import_lock
 from fluss.model import types as fluss
 from fluss.model.properties import CHANGELOG_IMAGE, MERGE_ENGINE, property_value
 from fluss.model.schema import Column
-from fluss.spark.arrow import check_types, for_spark, from_spark, spark_arrow_schema
+from fluss.spark.arrow import check_types, for_spark, spark_arrow_schema
 from fluss.spark.column_names import chosen_columns
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ __all__ = [
     "LOG_OFFSET_COLUMN",
     "check_types",
     "for_spark",
-    "from_spark",
     "from_spark_schema",
     "from_spark_type",
     "source_schema",

@@ -41,6 +41,8 @@ class FitRules:
     extra_digits: ExtraDigits = "error"
     row_format: RowFormat | None = None
     is_key: bool = False
+    cutting_option: str = "on_extra_digits='truncate'"
+    """How to have digits cut, in the words of those who write."""
 
     @property
     def truncates(self) -> bool:
@@ -52,7 +54,7 @@ class FitRules:
         """What to do about digits that the column lacks. Those of keys are never cut off: two rows could become one."""
         if self.is_key:
             return "round it first, a key is not cut off"
-        return "round it first, or write with on_extra_digits='truncate'"
+        return f"round it first, or write with {self.cutting_option}"
 
 
 def checked_extra_digits(wanted: Any) -> ExtraDigits:

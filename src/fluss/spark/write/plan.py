@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NoReturn
 
 import pyarrow as pa
@@ -19,7 +20,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import NullType, StringType, StructField, StructType
 
 from fluss.client.table_info import TableInfo
+from fluss.client.writer.assigner import required_columns
+from fluss.client.writer.encoding import log_row_format
+from fluss.client.writer.kv_encoding import kv_row_format
+from fluss.codec.arrow_types import to_arrow_schema
+from fluss.codec.row_columns import RowFormat
 from fluss.errors import FlussError
+from fluss.model.schema import Column, Schema
 from fluss.spark.arrow import check_types, spark_arrow_schema
 from fluss.spark.column_names import chosen_columns, find_column
 from fluss.spark.connecting import OpenTable, open_table
@@ -35,21 +42,31 @@ Kind = Literal["append", "upsert", "changes", "deletes"]
 
 @dataclass(frozen=True)
 class WritePlan:
-    """One write. `positions` are the columns of the DataFrame in the order of the fields of `target`."""
+    """One write. `positions` are the places of `columns`, those to write, in the DataFrame.
+
+    Their types, `row_format` (None for logs of Arrow batches), `keys` and `required` decide which values fit.
+    """
 
     options: FlussOptions
     table_id: int
     kind: Kind
     way: Way
-    target: pa.Schema
+    columns: Schema
     positions: tuple[int, ...]
     row_kind_position: int | None = None
     keys: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    row_format: RowFormat | None = None
 
     @property
     def table(self) -> str:
         """The table's name, for messages."""
         return str(self.options.table)
+
+    @cached_property
+    def target(self) -> pa.Schema:
+        """The Arrow schema of what is written."""
+        return to_arrow_schema(self.columns)
 
 
 def plan_write(options: FlussOptions, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan:
@@ -117,22 +134,32 @@ class _Planner:
     def plan(self) -> WritePlan:
         found = self._found()
         kind, written = self._kind_and_columns(found)
-        fields = [self._opened.table.arrow_schema.field(name) for name in written]
-        if kind == "changes":  # rows that delete have only their key
-            fields = [field if field.name in self._keys else field.with_nullable(True) for field in fields]
-        target = pa.schema(fields)
+        columns = self._columns(kind, written)
         positions = tuple(found[name] for name in written)
-        self._check_types(target, positions)
+        self._check_types(columns, positions)
+        table = self._opened.table._table
         return WritePlan(
             options=self._options,
             table_id=self._info.table_id,
             kind=kind,
             way=choose_way(self._opened, self._options.write),
-            target=target,
+            columns=columns,
             positions=positions,
             row_kind_position=self._row_kind_position,
             keys=tuple(self._keys),
+            required=tuple(self._keys) or required_columns(table),
+            row_format=kv_row_format(table) if self._keys else log_row_format(table),
         )
+
+    def _columns(self, kind: Kind, written: Sequence[str]) -> Schema:
+        schema = self._opened.table._table.schema
+        columns = []
+        for name in written:
+            data_type = schema.columns[schema.position(name)].data_type
+            # Rows that delete have only their key.
+            may_be_null = kind == "changes" and name not in self._keys
+            columns.append(Column(name, data_type.copy(True) if may_be_null else data_type))
+        return Schema(tuple(columns))
 
     # ---- columns ----
 
@@ -222,15 +249,15 @@ class _Planner:
 
     # ---- types ----
 
-    def _check_types(self, target: pa.Schema, positions: Sequence[int]) -> None:
+    def _check_types(self, columns: Schema, positions: Sequence[int]) -> None:
         fields = []
-        for field, position in zip(target, positions, strict=True):
+        for column, position in zip(columns.columns, positions, strict=True):
             given = self._schema.fields[position]
-            if isinstance(given.dataType, NullType) and not field.nullable:
-                self._refuse(f"column {field.name!r} is NOT NULL, but it is null in all rows")
-            fields.append(StructField(field.name, given.dataType, given.nullable))
+            if isinstance(given.dataType, NullType) and not column.data_type.nullable:
+                self._refuse(f"column {column.name!r} is NOT NULL, but it is null in all rows")
+            fields.append(StructField(column.name, given.dataType, given.nullable))
         try:
-            check_types(spark_arrow_schema(StructType(fields)), target)
+            check_types(spark_arrow_schema(StructType(fields)), columns, self._options.nanos_as)
         except FlussError as error:
             self._refuse(error.message)
         except PySparkException as error:

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.fitting import FitRules
 from fluss.client.table_info import TableInfo
 from fluss.errors import FlussError
-from fluss.spark.arrow import from_spark
+from fluss.spark.arrow import SparkInput
 from fluss.spark.write.plan import WritePlan
 
 MAX_GATHERED_BYTES = 16 * 1024 * 1024
@@ -74,17 +75,15 @@ class RowConverter:
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
-        self._names = plan.target.names
+        rules = FitRules(
+            plan.options.write.on_extra_digits, plan.row_format, cutting_option="the option onExtraDigits=truncate"
+        )
+        nanos_as = plan.options.nanos_as
+        self._input = SparkInput(plan.table, plan.columns, nanos_as, rules, plan.keys, plan.required)
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns to write, with the types of the table."""
-        columns = [batch.column(position) for position in self._plan.positions]
-        try:
-            given = pa.RecordBatch.from_arrays(columns, self._names)
-            return from_spark(given, self._plan.target, self._plan.options.write.on_extra_digits, self._plan.keys)
-        except FlussError as error:
-            text = f"the rows cannot be written to table {self._plan.table}: {error.message}"
-            raise FlussError(text, error.error_code) from None
+        """The columns to write, with the types of the table; `FlussError` for the first value that does not fit."""
+        return self._input.rows([batch.column(position) for position in self._plan.positions])
 
     def changes(self, batch: pa.RecordBatch) -> Changes:
         """The same with the row kinds; rows before an update are left out."""

@@ -53,8 +53,8 @@ def test_more_is_gathered_where_rows_are_divided() -> None:
 
 
 def plan(kind: Kind, positions: tuple[int, ...], row_kind_position: int | None = None) -> WritePlan:
-    target = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
-    return WritePlan(OPTIONS, 1, kind, "upsert", target, positions, row_kind_position)
+    columns = Schema((Column("id", BigIntType(nullable=False)), Column("name", StringType())))
+    return WritePlan(OPTIONS, 1, kind, "upsert", columns, positions, row_kind_position)
 
 
 def test_columns_by_position_with_the_names_and_types_of_the_table() -> None:
@@ -63,7 +63,7 @@ def test_columns_by_position_with_the_names_and_types_of_the_table() -> None:
     assert rows.to_pylist() == [{"id": 7, "name": "x"}]
     assert rows.schema.types == [pa.int64(), pa.string()]
     nulls = pa.record_batch({"name": ["x"], "id": pa.array([None], pa.int64())})
-    with pytest.raises(FlussError, match=r"written to table shop.orders: column 'id' is NOT NULL, but 1 of 1"):
+    with pytest.raises(FlussError, match=r"fit table shop.orders: column 'id' .BIGINT NOT NULL. must not be null"):
         RowConverter(plan("upsert", (1, 0))).rows(nulls)
 
 
