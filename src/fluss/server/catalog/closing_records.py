@@ -42,11 +42,11 @@ class ClosingRecords:
     def of_table(self, table_id: int) -> dict[int, int]:
         """Partition id -> since when it is closing."""
         statement = "SELECT partition_id, since_time FROM closing_partitions WHERE table_id = ?"
-        return dict(self._file.connection.execute(statement, (table_id,)))
+        return dict(self._file.rows(statement, (table_id,)))
 
     def all(self) -> dict[int, int]:
         """Partition id -> table id of every closing partition."""
-        return dict(self._file.connection.execute("SELECT partition_id, table_id FROM closing_partitions"))
+        return dict(self._file.rows("SELECT partition_id, table_id FROM closing_partitions"))
 
     def note_end(self, bucket: TableBucket, end_offset: int) -> None:
         """The final end of a bucket, from the tablet that leads it."""
@@ -60,4 +60,4 @@ class ClosingRecords:
     def ends(self, partition_id: int) -> dict[int, int]:
         """Bucket id -> final end, of the buckets whose end is known."""
         statement = "SELECT bucket_id, end_offset FROM closing_ends WHERE partition_id = ?"
-        return dict(self._file.connection.execute(statement, (partition_id,)))
+        return dict(self._file.rows(statement, (partition_id,)))

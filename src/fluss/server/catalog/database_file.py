@@ -20,9 +20,10 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.formats import refuse_newer
@@ -256,6 +257,19 @@ class DatabaseFile:
             _logger.warning("%s", failure.message)
             raise failure from None
 
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """All rows of a query. Whatever is wrong with the file, a damaged value included, the error names it."""
+        try:
+            return self.connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            failure = self._read_failure(error)
+            _logger.warning("%s", failure.message)
+            raise failure from None
+
+    def row(self, statement: str, values: Sequence[object] = ()) -> Any:
+        """The first row of a query; None if there is none."""
+        return next(iter(self.rows(statement, values)), None)
+
     def _write_failure(self, error: sqlite3.Error) -> FlussError:
         text = str(error)
         if "full" in text:
@@ -272,12 +286,7 @@ class DatabaseFile:
 
     def data_version(self) -> tuple[int, int]:
         """A value that changes whenever this process or another one has committed; costs microseconds."""
-        try:
-            (version,) = self.connection.execute("PRAGMA data_version").fetchone()
-        except sqlite3.Error as error:
-            failure = self._read_failure(error)
-            _logger.warning("%s", failure.message)
-            raise failure from None
+        (version,) = self.row("PRAGMA data_version")
         return version, self.own_commits
 
     def _read_failure(self, error: sqlite3.Error) -> FlussError:
@@ -287,7 +296,7 @@ class DatabaseFile:
 
     def counter(self, name: str) -> int:
         """Current value of a counter, 0 when it was never used."""
-        row = self.connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
+        row = self.row("SELECT value FROM counters WHERE name = ?", (name,))
         return int(row[0]) if row else 0
 
     def add_to_counter(self, name: str, amount: int) -> int:

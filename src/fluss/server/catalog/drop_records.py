@@ -38,11 +38,11 @@ class DropRecords:
 
     def contains(self, table_id: int, partition_id: int | None) -> bool:
         """Whether this version has dropped the table, or the partition of it, and files may be left."""
-        found = self._file.connection.execute(
+        found = self._file.row(
             "SELECT 1 FROM drops WHERE (kind = 'table' AND id = ?) OR (kind = 'partition' AND id = ?)",
             (table_id, partition_id),
         )
-        return found.fetchone() is not None
+        return found is not None
 
     def all(self) -> Dropped:
         """Everything that is known to be dropped and may have files."""
@@ -55,7 +55,7 @@ class DropRecords:
 
     def noted(self) -> set[tuple[str, int]]:
         """The notes themselves: kind and id."""
-        return set(self._file.connection.execute("SELECT kind, id FROM drops"))
+        return set(self._file.rows("SELECT kind, id FROM drops"))
 
 
 def dropped_in(connection: sqlite3.Connection) -> Dropped:

@@ -41,15 +41,14 @@ class KvSnapshotRecords:
 
     def retire(self, bucket: TableBucket, retained: int, now_ms: int) -> None:
         """Let snapshots go that nobody needs any more; writes only if there are any."""
-        if self._superseded(self._file.connection, bucket, retained, now_ms):
+        if self._superseded(bucket, retained, now_ms):
             with self._file.transaction() as connection:
                 self._retire(connection, bucket, retained, now_ms)
 
     def remove_beyond(self, bucket: TableBucket, offset: int) -> int:
         """Remove snapshots that contain more than a changelog which ends at `offset`; returns how many."""
         condition = f"{_OF_BUCKET} AND log_offset > ?"
-        found = self._file.connection.execute(f"SELECT 1 FROM kv_snapshots WHERE {condition}", (*bucket, offset))
-        if found.fetchone() is None:
+        if self._file.row(f"SELECT 1 FROM kv_snapshots WHERE {condition}", (*bucket, offset)) is None:
             return 0
         with self._file.transaction() as connection:
             return connection.execute(f"DELETE FROM kv_snapshots WHERE {condition}", (*bucket, offset)).rowcount
@@ -57,12 +56,12 @@ class KvSnapshotRecords:
     def of_bucket(self, bucket: TableBucket) -> list[CompletedSnapshot]:
         """All snapshots of a bucket, newest first."""
         statement = f"SELECT document FROM kv_snapshots WHERE {_OF_BUCKET} ORDER BY snapshot_id DESC"
-        return [snapshot_from_json(document) for (document,) in self._file.connection.execute(statement, bucket)]
+        return [snapshot_from_json(document) for (document,) in self._file.rows(statement, bucket)]
 
     def find(self, bucket: TableBucket, snapshot_id: int) -> CompletedSnapshot | None:
         """One snapshot."""
         statement = f"SELECT document FROM kv_snapshots WHERE {_OF_BUCKET} AND snapshot_id = ?"
-        row = self._file.connection.execute(statement, (*bucket, snapshot_id)).fetchone()
+        row = self._file.row(statement, (*bucket, snapshot_id))
         return None if row is None else snapshot_from_json(row[0])
 
     def latest(self, table_id: int, partition_id: int | None) -> dict[int, tuple[int, int]]:
@@ -71,49 +70,49 @@ class KvSnapshotRecords:
             "SELECT bucket_id, max(snapshot_id), log_offset FROM kv_snapshots "  # SQLite: of the row with the maximum
             "WHERE table_id = ? AND partition_id IS ? GROUP BY bucket_id"
         )
-        rows = self._file.connection.execute(statement, (table_id, partition_id))
+        rows = self._file.rows(statement, (table_id, partition_id))
         return {bucket_id: (snapshot_id, log_offset) for bucket_id, snapshot_id, log_offset in rows}
 
     def newest_offset(self, bucket: TableBucket) -> int | None:
         """The log offset of the newest snapshot."""
         statement = f"SELECT log_offset FROM kv_snapshots WHERE {_OF_BUCKET} ORDER BY snapshot_id DESC LIMIT 1"
-        row = self._file.connection.execute(statement, bucket).fetchone()
+        row = self._file.row(statement, bucket)
         return None if row is None else int(row[0])
 
     def oldest_offset(self, bucket: TableBucket) -> int | None:
         """The changelog from here on is needed by somebody: a restore, or a reader of an older snapshot."""
         statement = f"SELECT min(log_offset) FROM kv_snapshots WHERE {_OF_BUCKET}"
-        (offset,) = self._file.connection.execute(statement, bucket).fetchone()
+        (offset,) = self._file.row(statement, bucket)
         return None if offset is None else int(offset)
 
     def offered(self, table_id: int, partition_id: int | None, retained: int, now_ms: int) -> list[tuple[int, int]]:
         """(bucket id, snapshot id) of every snapshot that is kept."""
         statement = "SELECT DISTINCT bucket_id FROM kv_snapshots WHERE table_id = ? AND partition_id IS ?"
-        bucket_ids = [row[0] for row in self._file.connection.execute(statement, (table_id, partition_id))]
+        bucket_ids = [row[0] for row in self._file.rows(statement, (table_id, partition_id))]
         found: list[tuple[int, int]] = []
         for bucket_id in sorted(bucket_ids):
             bucket = TableBucket(table_id, partition_id, bucket_id)
-            gone = set(self._superseded(self._file.connection, bucket, retained, now_ms))
-            found += [(bucket_id, item) for item in sorted(_ids(self._file.connection, bucket)) if item not in gone]
+            gone = set(self._superseded(bucket, retained, now_ms))
+            found += [(bucket_id, item) for item in sorted(_ids(self._file, bucket)) if item not in gone]
         return found
 
     def _retire(self, connection: sqlite3.Connection, bucket: TableBucket, retained: int, now_ms: int) -> None:
-        for snapshot_id in self._superseded(connection, bucket, retained, now_ms):
+        for snapshot_id in self._superseded(bucket, retained, now_ms):
             connection.execute(
                 f"DELETE FROM kv_snapshots WHERE {_OF_BUCKET} AND snapshot_id = ?", (*bucket, snapshot_id)
             )
 
-    def _superseded(self, connection: sqlite3.Connection, bucket: TableBucket, retained: int, now_ms: int) -> list[int]:
-        older = _ids(connection, bucket)[max(1, retained) :]
+    def _superseded(self, bucket: TableBucket, retained: int, now_ms: int) -> list[int]:
+        older = _ids(self._file, bucket)[max(1, retained) :]
         if not older:
             return []
         leased = {lease_from_json(document).get(bucket) for document in self._leases.all(now_ms).values()}
         return [snapshot_id for snapshot_id in older if snapshot_id not in leased]
 
 
-def _ids(connection: sqlite3.Connection, bucket: TableBucket) -> list[int]:
+def _ids(file: DatabaseFile, bucket: TableBucket) -> list[int]:
     statement = f"SELECT snapshot_id FROM kv_snapshots WHERE {_OF_BUCKET} ORDER BY snapshot_id DESC"
-    return [row[0] for row in connection.execute(statement, bucket)]
+    return [row[0] for row in file.rows(statement, bucket)]
 
 
 def _exists(connection: sqlite3.Connection, bucket: TableBucket) -> bool:

@@ -72,9 +72,9 @@ class LakeRecords:
             if connection.execute("SELECT 1 FROM tables WHERE table_id = ?", (table_id,)).fetchone() is None:
                 return None
             _forget_dropped_partitions(connection, table_id)
-            entries = self._snapshots(connection, table_id)
+            entries = self.snapshots(table_id)
             is_known = any(each.snapshot_id == entry.snapshot_id for each in entries)
-            if _goes_back(self._offsets(connection, table_id), offsets):
+            if _goes_back(self.offsets(table_id), offsets):
                 if is_known:
                     return set()  # the late repetition of a call that had succeeded
                 raise FlussError(
@@ -103,13 +103,10 @@ class LakeRecords:
                 _insert(connection, table_id, entry)
                 _put_offsets(connection, load_offsets(entry.tiered_offsets)[1])
 
-    def _snapshots(self, connection: sqlite3.Connection, table_id: int) -> list[LakeSnapshotEntry]:
-        statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? ORDER BY entry_id"
-        return [LakeSnapshotEntry(*row) for row in connection.execute(statement, (table_id,))]
-
     def snapshots(self, table_id: int) -> list[LakeSnapshotEntry]:
         """All registered snapshots, the newest last."""
-        return self._snapshots(self._file.connection, table_id)
+        statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? ORDER BY entry_id"
+        return [LakeSnapshotEntry(*row) for row in self._file.rows(statement, (table_id,))]
 
     def latest(self, table_id: int, *, readable: bool = False) -> LakeSnapshotEntry | None:
         """The newest snapshot, or the newest that has readable offsets."""
@@ -118,13 +115,13 @@ class LakeRecords:
             f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? {condition} "
             "ORDER BY entry_id DESC LIMIT 1"
         )
-        row = self._file.connection.execute(statement, (table_id,)).fetchone()
+        row = self._file.row(statement, (table_id,))
         return None if row is None else LakeSnapshotEntry(*row)
 
     def find(self, table_id: int, snapshot_id: int) -> LakeSnapshotEntry | None:
         """One snapshot."""
         statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? AND snapshot_id = ?"
-        row = self._file.connection.execute(statement, (table_id, snapshot_id)).fetchone()
+        row = self._file.row(statement, (table_id, snapshot_id))
         return None if row is None else LakeSnapshotEntry(*row)
 
     # Offsets files that are not registered yet
@@ -140,7 +137,7 @@ class LakeRecords:
     def prepared_before(self, table_id: int, before_ms: int) -> list[str]:
         """Files that were announced before a moment and never registered."""
         statement = "SELECT path FROM lake_prepared WHERE table_id = ? AND prepared_time < ?"
-        return [path for (path,) in self._file.connection.execute(statement, (table_id, before_ms))]
+        return [path for (path,) in self._file.rows(statement, (table_id, before_ms))]
 
     def forget_prepared(self, paths: Iterable[str]) -> None:
         """These files are gone."""
@@ -151,17 +148,14 @@ class LakeRecords:
 
     def offsets(self, table_id: int) -> dict[TableBucket, int]:
         """Up to where each bucket is in the lake."""
-        return self._offsets(self._file.connection, table_id)
-
-    def _offsets(self, connection: sqlite3.Connection, table_id: int) -> dict[TableBucket, int]:
         statement = "SELECT partition_id, bucket_id, end_offset FROM lake_offsets WHERE table_id = ?"
-        rows = connection.execute(statement, (table_id,))
+        rows = self._file.rows(statement, (table_id,))
         return {TableBucket(table_id, partition_id, bucket_id): offset for partition_id, bucket_id, offset in rows}
 
     def end_offset(self, bucket: TableBucket) -> int:
         """Up to where one bucket is in the lake, 0 for one of which nothing is."""
         statement = "SELECT end_offset FROM lake_offsets WHERE table_id = ? AND partition_id IS ? AND bucket_id = ?"
-        row = self._file.connection.execute(statement, bucket).fetchone()
+        row = self._file.row(statement, bucket)
         return 0 if row is None else int(row[0])
 
     def note_times(self, table_id: int, times: Mapping[TableBucket, int]) -> None:
@@ -176,7 +170,7 @@ class LakeRecords:
     def newest_time(self, table_id: int) -> int | None:
         """The time of the newest row of a table in the lake, as far as it is known."""
         statement = "SELECT max(max_timestamp) FROM lake_offsets WHERE table_id = ?"
-        (newest,) = self._file.connection.execute(statement, (table_id,)).fetchone()
+        (newest,) = self._file.row(statement, (table_id,))
         return None if newest is None else int(newest)
 
     # Tiering
@@ -186,7 +180,7 @@ class LakeRecords:
         statement = (
             "SELECT tiering_epoch, last_tiered_time, file_size, record_count FROM lake_tiering WHERE table_id = ?"
         )
-        row = self._file.connection.execute(statement, (table_id,)).fetchone()
+        row = self._file.row(statement, (table_id,))
         return TieringEntry(0, None, None, None) if row is None else TieringEntry(*row)
 
     def hand_out(self, table_id: int, tiering_epoch: int) -> None:

@@ -79,7 +79,7 @@ class AclRecords:
 
     def all(self) -> list[Acl]:
         """Every permission."""
-        return [Acl(*row) for row in self._file.connection.execute("SELECT * FROM acls")]
+        return [Acl(*row) for row in self._file.rows("SELECT * FROM acls")]
 
 
 class SettingRecords:
@@ -100,7 +100,7 @@ class SettingRecords:
 
     def config(self) -> dict[str, str]:
         """The options that were set at run time."""
-        return dict(self._file.connection.execute("SELECT key, value FROM cluster_config ORDER BY key"))
+        return dict(self._file.rows("SELECT key, value FROM cluster_config ORDER BY key"))
 
     def change_tags(self, changes: Mapping[int, int | None]) -> None:
         """Tag servers; None takes the tag away."""
@@ -114,7 +114,7 @@ class SettingRecords:
 
     def tags(self) -> dict[int, int]:
         """Tag by server id."""
-        return dict(self._file.connection.execute("SELECT server_id, tag FROM server_tags"))
+        return dict(self._file.rows("SELECT server_id, tag FROM server_tags"))
 
 
 class ExpiringRecords:
@@ -128,9 +128,7 @@ class ExpiringRecords:
 
     def get(self, key: str, now_ms: int) -> tuple[str, int] | None:
         """Document and expiration time, or None when absent or expired."""
-        row = self._file.connection.execute(
-            f"SELECT {self._value}, expiration_time FROM {self._table} WHERE {self._key} = ?", (key,)
-        ).fetchone()
+        row = self._file.row(f"SELECT {self._value}, expiration_time FROM {self._table} WHERE {self._key} = ?", (key,))
         return None if row is None or row[1] <= now_ms else (row[0], row[1])
 
     def put(self, key: str, document: str, expiration_time: int, now_ms: int) -> None:
@@ -152,7 +150,7 @@ class ExpiringRecords:
     def total_bytes(self) -> int:
         """The size of all documents, expired ones that are not purged yet included."""
         statement = f"SELECT ifnull(sum(length({self._value})), 0) FROM {self._table}"
-        return int(self._file.connection.execute(statement).fetchone()[0])
+        return int(self._file.row(statement)[0])
 
     def delete(self, key: str) -> None:
         """Remove a document; absent is no error."""
@@ -162,7 +160,7 @@ class ExpiringRecords:
     def purge(self, now_ms: int) -> None:
         """Remove what has expired."""
         statement = f"SELECT 1 FROM {self._table} WHERE expiration_time <= ? LIMIT 1"
-        if self._file.connection.execute(statement, (now_ms,)).fetchone() is None:
+        if self._file.row(statement, (now_ms,)) is None:
             return
         with self._file.transaction() as connection:
             connection.execute(f"DELETE FROM {self._table} WHERE expiration_time <= ?", (now_ms,))
@@ -170,4 +168,4 @@ class ExpiringRecords:
     def all(self, now_ms: int) -> dict[str, str]:
         """Documents that have not expired, by key."""
         statement = f"SELECT {self._key}, {self._value} FROM {self._table} WHERE expiration_time > ?"
-        return dict(self._file.connection.execute(statement, (now_ms,)))
+        return dict(self._file.rows(statement, (now_ms,)))

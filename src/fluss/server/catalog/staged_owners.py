@@ -40,9 +40,7 @@ class StagedOwners:
 
     def check(self, table_id: int, transaction: str, user: str | None) -> bool:
         """FlussError 48 if the transaction is another user's; returns whether it is this user's or needs no owner."""
-        row = self._file.connection.execute(
-            "SELECT owner FROM staged_owners WHERE table_id = ? AND name = ?", (table_id, transaction)
-        ).fetchone()
+        row = self._file.row("SELECT owner FROM staged_owners WHERE table_id = ? AND name = ?", (table_id, transaction))
         if row is None or user is None:
             return row is not None or user in (None, ANONYMOUS_USER)
         if row[0] != user:

@@ -134,16 +134,16 @@ class StagedRecords:
 
     def last_batch_id(self, table_id: int, transaction: str) -> int | None:
         """The last decided batch of a transaction, None if none is known."""
-        row = self._file.connection.execute(
+        row = self._file.row(
             "SELECT last_batch_id FROM staged_transactions WHERE table_id = ? AND name = ?", (table_id, transaction)
-        ).fetchone()
+        )
         return None if row is None else int(row[0])
 
     def unapplied_buckets(self, table_id: int, transaction: str) -> int:
         """How many buckets still have something decided of this transaction to append."""
-        (count,) = self._file.connection.execute(
+        (count,) = self._file.row(
             "SELECT count(*) FROM staged_work WHERE table_id = ? AND name = ?", (table_id, transaction)
-        ).fetchone()
+        )
         return int(count)
 
     def work_counter(self) -> int:
@@ -152,7 +152,7 @@ class StagedRecords:
 
     def work(self) -> list[StagedWork]:
         """Everything decided and not applied, in the order of the decisions."""
-        rows = self._file.connection.execute("SELECT * FROM staged_work ORDER BY work_id")
+        rows = self._file.rows("SELECT * FROM staged_work ORDER BY work_id")
         return [
             StagedWork(
                 work_id,

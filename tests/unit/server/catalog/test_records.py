@@ -107,3 +107,10 @@ def test_every_commit_is_counted_outside_of_what_it_changes(store: CatalogStore)
     before = commits()
     store.lake.forget_prepared([])
     assert commits() == before, "nothing was written"
+
+
+def test_a_damaged_value_is_an_error_that_names_the_file(store: CatalogStore) -> None:
+    store.producer_offsets.put("p", "[1]", 100, 0)
+    store.file.connection.execute("UPDATE producer_offsets SET offsets = CAST(x'5bff5d' AS TEXT)")
+    with pytest.raises(FlussError, match=f"reading the catalog {store.file.path} failed: .*UTF-8.*; check the disk"):
+        store.producer_offsets.get("p", 0)
