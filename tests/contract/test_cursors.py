@@ -100,17 +100,17 @@ def test_many_that_move_one_cursor_at_once(connection: FlussConnection, table_na
         path = f"fluss.{table_name}"
         await admin.create_table(path, fluss.TableDescriptor(SCHEMA, bucket_count=1))
         bucket = TableBucket((await admin.get_table_info(path)).table_id, 0)
-        for first in range(10, 50, 8):
+        for first in range(10, 170, 8):
             moves = [admin.move_cursor(path, "mailer", {bucket: first + number}) for number in range(8)]
             outcomes = await asyncio.gather(*moves, return_exceptions=True)
             for outcome in outcomes:
                 if outcome is not None:
                     assert isinstance(outcome, FlussError)
-                    assert outcome.error_code == ErrorCode.INVALID_PRODUCER_ID_EXCEPTION
+                    assert outcome.error_code == ErrorCode.INVALID_PRODUCER_ID_EXCEPTION, outcome.message
             assert None in outcomes
         found = await admin.get_cursor(path, "mailer")
         assert found is not None
-        assert 10 <= found[bucket] < 50
+        assert 10 <= found[bucket] < 170
 
     asyncio.run(body())
 
