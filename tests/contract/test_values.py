@@ -222,6 +222,16 @@ def test_digits_are_cut_for_those_who_say_so(db: fluss.Database, table_name: str
         table.new_upsert().create_writer(on_extra_digits="round")  # type: ignore[arg-type]
 
 
+def test_rows_and_arrow_leave_together_where_null_is_not_allowed(db: fluss.Database, table_name: str) -> None:
+    """Arrow says of most columns that they may be null. Joined with rows such a batch stopped the writer for good."""
+    new_table(db, table_name, {"id": fluss.DataTypes.int().not_null()})
+    with db._open(table_name).new_append().create_writer() as writer:
+        for number in range(0, 200, 2):
+            writer.append((number,))
+            writer.write_arrow(pa.table({"id": pa.array([number + 1], pa.int32())}))
+    assert db.to_arrow(table_name)["id"].to_pylist() == list(range(200))
+
+
 def test_errors_of_rows_name_the_row(db: fluss.Database, table_name: str) -> None:
     new_table(db, table_name, {"id": fluss.DataTypes.int()})
     with pytest.raises(FlussError, match=r"^row 2: .*column 'id' expects INT, got 'x' \(str\)"):

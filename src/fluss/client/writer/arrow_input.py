@@ -72,6 +72,9 @@ class ArrowInput:
             self._refuse_invalid(batch, source, error)
         if not is_same or self._looks_closer:
             batch = self._converted(batch, source)
+        elif not batch.schema.equals(self.arrow_schema):
+            # Only what may be null is said in another way. Batches that differ there cannot be joined when they leave.
+            batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
         for index in self._required:
             if batch.column(index).null_count:
                 column = self.schema.columns[index]

@@ -50,6 +50,13 @@ def test_a_batch_in_the_tables_form_is_not_copied() -> None:
     assert INPUT.conform(batch) is batch
 
 
+def test_a_batch_that_allows_null_elsewhere_gets_the_tables_schema() -> None:
+    """Batches are joined before they leave; with another schema than its neighbours one stopped the writer for good."""
+    given = pa.schema([field.with_nullable(True) for field in INPUT.arrow_schema])
+    batch = pa.RecordBatch.from_pylist([{"id": 1}], schema=given)
+    assert INPUT.conform(batch).schema == INPUT.arrow_schema
+
+
 def test_columns_are_found_by_name_and_cast() -> None:
     batch = conform(
         name=pa.array(["a", "b"], pa.large_string()).dictionary_encode(),
