@@ -195,7 +195,7 @@ class Source:
         if not isinstance(self._given, pa.Table):
             return f" in row {row}"
         before, index = 0, self._given.schema.get_field_index(column)
-        if index < 0:
+        if index < 0 or self._given.column(index).num_chunks < 2:
             return f" in row {row}"
         for number, chunk in enumerate(self._given.column(index).chunks):
             if row < before + len(chunk):
