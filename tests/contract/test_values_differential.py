@@ -40,7 +40,7 @@ def column_of(way: str, values: list[Any], data_type: t.DataType) -> Any:
     if "MAP<" in str(data_type):  # pairs are lists elsewhere
         return pa.array(values, plain_arrow_type(data_type))
     if way == "polars" and pa.types.is_nested(plain_arrow_type(data_type)):  # what it makes of lists may panic
-        return pl.from_arrow(pa.table({"c": pa.array(values, plain_arrow_type(data_type))}))["c"].to_arrow()
+        return pl.Series(pa.array(values, plain_arrow_type(data_type))).to_arrow()
     if way == "polars":
         try:
             return pl.Series(values, strict=True).to_arrow()

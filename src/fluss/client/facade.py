@@ -334,7 +334,10 @@ class Database:
 
         def make(opened: FlussTable) -> AppendWriter | UpsertWriter:
             made = builder(opened)
-            return made.create_writer(on_extra_digits=digits) if verb is APPEND else made._lenient_writer(digits)
+            writer: AppendWriter | UpsertWriter = (
+                made.create_writer(on_extra_digits=digits) if verb is APPEND else made._lenient_writer(digits)
+            )
+            return writer
 
         def new_writer(anew: bool) -> Any:
             if anew:
