@@ -267,6 +267,31 @@ def test_errors_name_a_chunk_where_there_are_several(db: fluss.Database, table_n
             call(table_name, keys.to_pandas())
 
 
+def test_partial_updates_and_prefix_lookups_refuse_what_does_not_fit(db: fluss.Database, table_name: str) -> None:
+    types = fluss.DataTypes
+    builder = fluss.Schema.builder().column("a", types.char(2)).column("b", types.int()).column("v", types.tinyint())
+    schema = builder.column("w", types.int()).primary_key("a", "b").build()
+    db.create_table(table_name, schema, bucket_count=2, bucket_keys=["a"])
+    rows = pa.table({"a": ["x"], "b": [1], "v": [1000]})
+    for given in (rows, rows.to_pandas(), pl.from_arrow(rows), [("x", 1, 1000)]):
+        with pytest.raises(FlussError, match="column 'v' expects TINYINT"):
+            db.upsert(table_name, given, columns=["a", "b", "v"])
+    db.upsert(table_name, [("x", 1, 100)], columns=["a", "b", "v"])
+    with pytest.raises(FlussError, match="column 'a' expects CHAR"):
+        db.lookup(table_name, {"a": "long"}, by=["a"])
+    assert db.lookup(table_name, {"a": "x"}, by=["a"]) == [{"a": "x", "b": 1, "v": 100, "w": None}]
+
+
+def test_a_named_multi_index_and_a_frame_whose_digits_are_cut(db: fluss.Database, table_name: str) -> None:
+    types = fluss.DataTypes
+    new_table(db, table_name, {"a": types.string(), "b": types.int(), "d": types.decimal(4, 1)})
+    index = pd.MultiIndex.from_tuples([("x", 1), ("y", 2)], names=["a", "b"])
+    frame = pd.DataFrame({"d": [D("1.99"), D("-1.99")]}, index=index)
+    with db._open(table_name).new_append().create_writer(on_extra_digits="truncate") as writer:
+        writer.write_pandas(frame)
+    assert rows_of(db, table_name) == [{"a": "x", "b": 1, "d": D("1.9")}, {"a": "y", "b": 2, "d": D("-2.0")}]
+
+
 def test_errors_of_rows_name_the_row(db: fluss.Database, table_name: str) -> None:
     new_table(db, table_name, {"id": fluss.DataTypes.int()})
     with pytest.raises(FlussError, match=r"^row 2: .*column 'id' expects INT, got 'x' \(str\)"):
