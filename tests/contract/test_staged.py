@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import decimal
 import pickle
 import threading
 from collections import Counter
@@ -109,6 +110,21 @@ def test_partitions_are_created_on_the_way(creating: FlussConnection, table_name
     assert {bucket.partition_id is None for attempt in attempts for bucket in attempt.buckets} == {False}
     assert commit_staged(table, QUERY, 0, attempts)
     assert ids_in(table) == Counter([1, 2, 3, 4])
+
+
+def test_extra_digits_are_cut_when_asked_for(staging: FlussConnection, table_name: str) -> None:
+    schema = fluss.Schema.builder().column("d", fluss.DataTypes.decimal(4, 1)).build()
+    with fluss.connect(staging.config) as db:
+        db.create_table(table_name, schema, bucket_count=1)
+        table = db._open(table_name)
+        batch = pa.record_batch({"d": [decimal.Decimal("1.99")]})
+        with StagedAppender(table, QUERY, 0) as appender, pytest.raises(FlussError, match="on_extra_digits"):
+            appender.write_arrow_batch(batch)
+        with StagedAppender(table, QUERY, 0, on_extra_digits="truncate") as appender:
+            appender.write_arrow_batch(batch)
+            attempt = appender.finish()
+        assert commit_staged(table, QUERY, 0, [attempt])
+        assert db.to_arrow(table_name)["d"].to_pylist() == [decimal.Decimal("1.9")]
 
 
 def test_an_aborted_attempt_is_gone(staging: FlussConnection, table_name: str) -> None:

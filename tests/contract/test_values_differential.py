@@ -1,18 +1,15 @@
-"""Random values by every way in and out of both kinds of tables: equal or refused, never changed.
+"""Random schemas and values by every way in and out of both kinds of tables: equal or refused, never changed.
 
-A table has a column of every type, and a row for every case: a value, drawn as a Python value, in one of the columns.
-For the ways of Arrow, pandas and polars it gets the form that those have for it. What comes out must be equal by
-Python's comparison, which is exact between integers, floats and decimals; and whether a value is taken does not depend
-on the way.
+Each round draws a schema and rows for it. All rows go in by every way at once, and rows with one value of any kind
+alone; `tests.support.values_oracle` says what must come out of each, or that every way refuses it. A case is a row of a
+schema.
 """
 
 from __future__ import annotations
 
-import datetime
-import decimal
-import math
 import random
 import uuid
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -21,150 +18,210 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss import FlussError, TablePath
+from fluss import FlussError
+from fluss.model import types as t
+from tests.support.drawn_values import DrawnSchema, drawn, drawn_schema, drawn_value
 from tests.support.lanes import rounds, seed
-from tests.support.log_reader import read_rows
-from tests.support.targets import running_target
+from tests.support.scan_tables import WAIT_MS
+from tests.support.targets import Target
+from tests.support.values_oracle import RefusedError, expected, plain_arrow_type, shown
 
-D = decimal.Decimal
-UTC = datetime.timezone.utc
-TYPES = {
-    "boolean": fluss.DataTypes.boolean(),
-    "tiny": fluss.DataTypes.tinyint(),
-    "int": fluss.DataTypes.int(),
-    "big": fluss.DataTypes.bigint(),
-    "double": fluss.DataTypes.double(),
-    "char": fluss.DataTypes.char(3),
-    "string": fluss.DataTypes.string(),
-    "binary": fluss.DataTypes.binary(2),
-    "bytes": fluss.DataTypes.bytes(),
-    "money": fluss.DataTypes.decimal(10, 2),
-    "wide": fluss.DataTypes.decimal(38, 18),
-    "date": fluss.DataTypes.date(),
-    "time3": fluss.DataTypes.time(3),
-    "time6": fluss.DataTypes.time(6),
-    "ts0": fluss.DataTypes.timestamp(0),
-    "ts3": fluss.DataTypes.timestamp(3),
-    "ts6": fluss.DataTypes.timestamp(6),
-    "ts9": fluss.DataTypes.timestamp(9),
-    "ltz3": fluss.DataTypes.timestamp_ltz(3),
-    "list": fluss.DataTypes.array(fluss.DataTypes.tinyint()),
-    "row": fluss.DataTypes.row([fluss.DataTypes.field("x", fluss.DataTypes.decimal(4, 1))]),
-}
-# Times 21 columns and four ways: about 1,000 cases for each kind of table.
-VALUES_OF_A_COLUMN = 12
 WAYS = ("rows", "arrow", "pandas", "polars")
+GATE_ROUNDS = 12
+ROWS_TOGETHER, ROWS_ALONE = 28, 12
+SOAK_CASES = 1_000_000
+Row = dict[str, Any]
 
 
-def drawn(rng: random.Random) -> Any:
-    """A value, with edges more often than not."""
-    kind = rng.randrange(11)
-    if kind == 0:
-        return rng.choice([0, 1, -1, 127, 128, -129, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 2**62, 2**63 - 1, -(2**63)])
-    if kind == 1:
-        return rng.choice([0.0, -0.0, 0.1, 1.5, 1.999, 5.0, 1e16, 1e39, 5e-324, math.inf, -math.inf])
-    if kind == 2:
-        return D(rng.randrange(-(10**6), 10**6)).scaleb(-rng.randrange(5))
-    if kind == 3:
-        return rng.choice(["", "a", "abc", "abcd", "äöü", "😀😀😀", "a\0", "5", "x" * 2000])
-    if kind == 4:
-        return rng.choice([b"", b"a", b"ab", b"\0\0", b"abc", b"\xff\xfe"])
-    if kind == 5:
-        return rng.random() < 0.5
-    if kind == 6:
-        return datetime.date(1, 1, 1) + datetime.timedelta(rng.randrange(3_652_059))
-    micros = rng.choice([0, 1, 999, 1000, 123_000, 123_456, 999_999])
-    if kind == 7:
-        return datetime.time(rng.randrange(24), rng.randrange(60), rng.randrange(60), micros)
-    moment = datetime.datetime(rng.choice([1, 1677, 1900, 1969, 1970, 2026, 2262, 9998]), 3, 1, rng.choice([0, 23]), 5)
-    if kind == 8:
-        return rng.choice([moment.replace(microsecond=micros), datetime.datetime(2026, 1, 1)])
-    if kind == 9:
-        return moment.replace(year=2026, microsecond=micros, tzinfo=UTC)
-    return rng.choice([[1, -128, 5], [128], [], {"x": D("1.5")}, {"x": D("1.55")}, {"X": D("1.5")}, {"x": 7}])
+def column_of(way: str, values: list[Any], data_type: t.DataType) -> Any:
+    """The values in the form that a way has for them; by the type of the column where there are several."""
+    if way == "pandas":
+        return pd.Series(values, dtype=object if any(value is None for value in values) else None)
+    if "MAP<" in str(data_type):  # pairs are lists elsewhere
+        return pa.array(values, plain_arrow_type(data_type))
+    if way == "polars" and pa.types.is_nested(plain_arrow_type(data_type)):  # what it makes of lists may panic
+        return pl.Series(pa.array(values, plain_arrow_type(data_type))).to_arrow()
+    if way == "polars":
+        try:
+            return pl.Series(values, strict=True).to_arrow()
+        except (pl.exceptions.PolarsError, pa.ArrowException, TypeError, OverflowError):
+            pass
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return pa.array(values, plain_arrow_type(data_type))
 
 
-def same(given: Any, found: Any) -> bool:
-    """Python compares numbers of different types exactly; the rest are forms of one value that it does not know."""
-    if isinstance(given, list) and isinstance(found, list):
-        return len(given) == len(found) and all(map(same, given, found))
-    if isinstance(given, dict) and isinstance(found, dict):
-        return given.keys() == found.keys() and all(same(given[name], found[name]) for name in given)
-    if isinstance(given, bool) != isinstance(found, bool):
-        return False
-    if isinstance(given, float) and isinstance(found, D):
-        return D(str(given)) == found
-    if isinstance(given, datetime.datetime):
-        if isinstance(found, datetime.datetime):
-            return given.replace(tzinfo=UTC) == found.replace(tzinfo=UTC)
-        return given == datetime.datetime.combine(found, datetime.time())
-    return bool(given == found)
-
-
-def frame_of(way: str, name: str, number: int, value: Any) -> Any:
-    """The value in the form of a way in; None where that way has none for it."""
-    columns = {"id": [number], name: [value]}
+def alone(way: str, value: Any) -> Any:
+    """The column of one value, whatever type the way gives it; None where it has none."""
     try:
         if way == "arrow":
-            return pa.table(columns)
-        return pd.DataFrame(columns) if way == "pandas" else pl.DataFrame(columns).to_arrow()
+            return pa.array([value])
+        return pd.Series([value]) if way == "pandas" else pl.Series([value]).to_arrow()
     except (pa.ArrowException, ValueError, TypeError, OverflowError, pl.exceptions.PolarsError):
         return None
 
 
-def write(writer: Any, row_call: str, way: str, name: str, number: int, value: Any) -> bool | None:
-    """Whether the writer took the value; None where the way has no form for it."""
-    try:
+class Table:
+    """A table of a drawn schema, and what must be in it."""
+
+    def __init__(self, db: fluss.Database, schema: DrawnSchema, is_keyed: bool) -> None:
+        self.db, self.is_keyed = db, is_keyed
+        self.columns, self.key = schema
+        self.name = f"t_{uuid.uuid4().hex[:12]}"
+        builder = fluss.Schema.builder()
+        for name, data_type in self.columns.items():
+            builder = builder.column(name, data_type)
+        self.has_prefix = is_keyed and len(self.key) > 1
+        db.create_table(
+            self.name,
+            (builder.primary_key(*self.key) if is_keyed else builder).build(),
+            bucket_count=2 if is_keyed else 1,
+            bucket_keys=self.key[:1] if self.has_prefix else None,
+        )
+        self.opened = db._open(self.name)
+        self.writer: Any = (self.opened.new_upsert() if is_keyed else self.opened.new_append()).create_writer()
+        self.appended: list[Row] = []
+
+    def expected(self, row: Row) -> Row:
+        return {name: expected(row[name], each, self.is_keyed) for name, each in self.columns.items()}
+
+    def write(self, way: str, frame: Any, rows: Iterable[Row]) -> None:
+        if way == "pandas":
+            self.writer.write_pandas(frame)
+        elif way != "rows":
+            self.writer.write_arrow(frame)
+        else:
+            for row in rows:
+                self.writer.upsert(row) if self.is_keyed else self.writer.append(row)
+
+    def frame(self, way: str, rows: list[Row], names: Iterable[str], strange: tuple[str, Any] | None = None) -> Any:
+        columns = {name: column_of(way, [row[name] for row in rows], self.columns[name]) for name in names}
+        if strange is not None:
+            columns[strange[0]] = strange[1]
+        return pd.DataFrame(columns) if way == "pandas" else pa.table(columns)
+
+    def write_together(self, way: str, rows: list[Row]) -> None:
+        """Many rows in one call; they all come out."""
+        self.write(way, None if way == "rows" else self.frame(way, rows, self.columns), rows)
+        wanted = [self.expected(row) for row in rows]
+        self.appended += wanted
+        if self.is_keyed:
+            self.writer.flush().result()
+            self.check_and_delete(way, rows, wanted)
+
+    def check_and_delete(self, way: str, rows: list[Row], wanted: list[Row]) -> None:
+        by_key = {shown([row[name] for name in self.key]): row for row in wanted}  # the last one of a key
+        same_rows(self.db.to_arrow(self.name).to_pylist(), by_key.values(), in_order=False)
+        keys = [{name: row[name] for name in self.key} for row in rows]
+        found = self.db.lookup_many(self.name, keys if way == "rows" else self.frame(way, keys, self.key))
+        if isinstance(found, pa.Table):
+            found = found.to_pylist()
+        same_rows(found, [by_key[shown([row[name] for name in self.key])] for row in wanted])
+        if self.has_prefix:
+            first = self.key[0]
+            found = self.db.lookup(self.name, {first: rows[0][first]}, by=[first])
+            begin_so = [row for row in by_key.values() if shown(row[first]) == shown(wanted[0][first])]
+            same_rows(found, begin_so, in_order=False)
         if way == "rows":
-            getattr(writer, row_call)({"id": number, name: value})
-            return True
-        frame = frame_of(way, name, number, value)
-        if frame is None:
-            return None
-        (writer.write_pandas if way == "pandas" else writer.write_arrow)(frame)
-    except FlussError as error:
-        if f"column {name!r} expects" not in error.message:
-            raise
-        return False
-    return True
+            for key in keys:
+                self.writer.delete(key)
+        else:
+            frame = self.frame(way, keys, self.key)
+            (self.writer.delete_pandas if way == "pandas" else self.writer.delete_arrow)(frame)
+        self.writer.flush().result()
+        assert self.db.to_arrow(self.name).num_rows == 0
+
+    def write_alone(self, way: str, row: Row, name: str) -> None:
+        """One row with a value of any kind in a column: what the oracle says is what happens."""
+        try:
+            wanted = self.expected(row)
+        except RefusedError:
+            wanted = None
+        column = alone(way, row[name]) if way != "rows" else None
+        if way != "rows" and column is None:
+            return
+        frame = None if way == "rows" else self.frame(way, [row], set(self.columns) - {name}, (name, column))
+        try:
+            self.write(way, frame, [row])
+        except FlussError as error:
+            if wanted is not None or f"column {name!r} expects" not in error.message:
+                raise AssertionError(f"{way}: {row[name]!r} into {self.columns[name]}: {error.message}") from error
+            if self.is_keyed and name in self.key:
+                self.refuses_key(row)
+            return
+        assert wanted is not None, (way, self.columns[name], row[name])
+        self.appended.append(wanted)
+        if self.is_keyed:
+            self.writer.flush().result()
+            self.check_and_delete(way if name not in self.key else "rows", [row], [wanted])
+
+    def refuses_key(self, row: Row) -> None:
+        key = {name: row[name] for name in self.key}
+        for call in (self.writer.delete, lambda key: self.db.lookup(self.name, key)):
+            with pytest.raises(FlussError, match="expects"):
+                call(key)
+
+    def check_log(self) -> None:
+        """By Arrow and by records, in the order of the writes."""
+        self.writer.flush().result()
+        same_rows(self.db.to_arrow(self.name).to_pylist(), self.appended)
+        found: list[Row] = []
+        with self.opened.new_scan()._log_scanner(records=True) as scanner:
+            scanner.subscribe_all()
+            while len(found) < len(self.appended):
+                found += [record.row for record in scanner.poll(WAIT_MS)]
+        same_rows(found, self.appended)
+
+
+def same_rows(found: Iterable[Row], wanted: Iterable[Row], *, in_order: bool = True) -> None:
+    both = [[shown(row) for row in rows] for rows in (found, wanted)]
+    if not in_order:
+        both = [sorted(rows) for rows in both]
+    wrong = next((pair for pair in zip(*both, strict=False) if pair[0] != pair[1]), None)
+    assert wrong is None, wrong
+    assert len(both[0]) == len(both[1])
+
+
+def one_round(db: fluss.Database, rng: random.Random, is_keyed: bool, together: int = ROWS_TOGETHER) -> int:
+    """The number of cases."""
+    table = Table(db, drawn_schema(rng), is_keyed)
+    rows = [{name: drawn_value(rng, each) for name, each in table.columns.items()} for _ in range(together)]
+    strange = []
+    for _ in range(ROWS_ALONE):
+        name = rng.choice(list(table.columns))
+        value = drawn(rng)
+        if isinstance(table.columns[name], t.RowType | t.MapType) and isinstance(value, list | dict):
+            value = 5  # what these mean there depends on the way
+        strange.append((name, {**rng.choice(rows), name: value}))
+    for way in WAYS:
+        table.write_together(way, rows)
+        for name, row in strange:
+            table.write_alone(way, row, name)
+    if not is_keyed:
+        table.check_log()
+    db.drop_table(table.name)
+    return together + ROWS_ALONE
+
+
+@pytest.fixture
+def db(target: Target) -> Iterator[fluss.Database]:
+    with fluss.connect(target.bootstrap_servers) as db:
+        yield db
 
 
 @pytest.mark.parametrize("is_keyed", [False, True], ids=["log", "keys"])
-def test_equal_or_refused(is_keyed: bool) -> None:
-    """On our own server; the rule is the client's, so another server sees the same."""
-    rng = random.Random(seed())
-    with fluss.connect(running_target("embedded").bootstrap_servers) as db:
-        for _ in range(rounds(gate=1, all_lanes=4)):
-            one_round(db, rng, is_keyed)
+def test_equal_or_refused(db: fluss.Database, is_keyed: bool) -> None:
+    rng = random.Random(f"{seed()} {is_keyed}")
+    cases = sum(one_round(db, rng, is_keyed) for _ in range(rounds(gate=GATE_ROUNDS, all_lanes=4 * GATE_ROUNDS)))
+    assert cases >= 450
 
 
-def one_round(db: fluss.Database, rng: random.Random, is_keyed: bool) -> None:
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    builder = fluss.Schema.builder().column("id", fluss.DataTypes.int())
-    for column, data_type in TYPES.items():
-        builder = builder.column(column, data_type)
-    db.create_table(name, (builder.primary_key("id") if is_keyed else builder).build(), bucket_count=1)
-    table = db._open(name)
-    writer: Any = table.new_upsert().create_writer() if is_keyed else table.new_append().create_writer()
-    taken: dict[int, tuple[str, Any]] = {}
-    for column in TYPES:
-        for _ in range(VALUES_OF_A_COLUMN):
-            value = drawn(rng)
-            answers = set()
-            for way in WAYS:
-                number = len(taken)
-                took = write(writer, "upsert" if is_keyed else "append", way, column, number, value)
-                if took:
-                    taken[number] = column, value
-                answers.add(took)
-            assert len(answers - {None}) == 1, (column, value, answers)
-    writer.flush().result()
-    outs = [db.to_arrow(name).sort_by("id").to_pylist()]
-    if is_keyed:
-        outs.append(db.lookup_many(name, list(range(len(taken)))))
-    else:
-        outs.append(sorted(read_rows(db._connection, TablePath("fluss", name)), key=lambda row: row["id"]))
-    for rows in outs:
-        assert [row["id"] for row in rows] == list(range(len(taken)))
-        for row, (column, value) in zip(rows, taken.values(), strict=True):
-            assert same(value, row[column]), (column, value, row[column])
+@pytest.mark.soak
+@pytest.mark.parametrize("is_keyed", [False, True], ids=["log", "keys"])
+def test_a_million_cases(db: fluss.Database, is_keyed: bool) -> None:
+    rng = random.Random(f"{seed()} {is_keyed} soak")
+    cases = 0
+    while cases < SOAK_CASES // 2:
+        cases += one_round(db, rng, is_keyed, together=rng.choice([10, 400, 2000]))
+    assert cases >= SOAK_CASES // 2

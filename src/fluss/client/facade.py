@@ -36,6 +36,7 @@ from fluss.lazy_imports import import_lock
 from fluss.model import paths
 
 if TYPE_CHECKING:
+    from fluss.client.fitting import ExtraDigits
     from fluss.client.scanner import Predicate, RecordBatch
     from fluss.client.writer import AppendWriter, UpsertWriter
 
@@ -155,34 +156,36 @@ class Database:
 
     # ---- rows ----
 
-    def append(self, table: Table, rows: Rows) -> None:
+    def append(self, table: Table, rows: Rows, *, on_extra_digits: ExtraDigits = "error") -> None:
         """Append rows and wait until they are durable.
 
         `rows` is a dict for one row, an iterable of rows (dicts, or lists or tuples in column order), a pyarrow Table,
         RecordBatch or RecordBatchReader, or a pandas or polars DataFrame. A value that its column cannot hold is
         refused; then nothing of a table or frame is written. Of iterables and readers the rows before it are, and the
-        error says which.
+        error says which. `on_extra_digits="truncate"` has digits cut that a column cannot hold.
 
         >>> db.append("events", [{"id": 1, "name": "Alice"}, (2, "Bob")])
         """
-        self._write(APPEND, table, rows, None, lambda opened: opened.new_append().create_writer())
+        self._write(APPEND, table, rows, None, on_extra_digits, lambda opened: opened.new_append())
 
-    def upsert(self, table: Table, rows: Rows, columns: Sequence[str] | None = None) -> None:
+    def upsert(
+        self, table: Table, rows: Rows, columns: Sequence[str] | None = None, *, on_extra_digits: ExtraDigits = "error"
+    ) -> None:
         """Insert rows of a primary-key table or replace those with the same key, and wait until they are durable.
 
-        `rows` as for `append`. With `columns`, the key among them, only those are written and the others stay.
+        `rows` and digits as for `append`. With `columns`, the key among them, only those are written; the others stay.
 
         >>> db.upsert("users", {"id": 1, "name": "Alice", "age": 30})
         >>> db.upsert("users", [(1, 31), (2, 20)], columns=["id", "age"])
         """
-        self._write(UPSERT, table, rows, columns, lambda opened: opened.new_upsert(columns=columns))
+        self._write(UPSERT, table, rows, columns, on_extra_digits, lambda opened: opened.new_upsert(columns=columns))
 
     def delete(self, table: Table, keys: Rows) -> None:
         """Delete rows of a primary-key table by their keys, in the forms of `append`, and wait until it is durable.
 
         >>> db.delete("users", [(2,), {"id": 3}])
         """
-        self._write(DELETE, table, keys, None, lambda opened: opened.new_upsert())
+        self._write(DELETE, table, keys, None, "error", lambda opened: opened.new_upsert())
 
     def lookup(self, table: Table, key: Any, *, by: Sequence[str] | None = None) -> Any:
         """The row of a primary-key table with this key as a dict, or None.
@@ -324,12 +327,22 @@ class Database:
         table: Table,
         rows: Rows,
         columns: Sequence[str] | None,
-        make: Callable[[FlussTable], AppendWriter | UpsertWriter],
+        digits: ExtraDigits,
+        builder: Callable[[FlussTable], Any],
     ) -> None:
+        kind = ("upsert" if verb is DELETE else verb.name) + ("" if digits == "error" else f" {digits}")
+
+        def make(opened: FlussTable) -> AppendWriter | UpsertWriter:
+            made = builder(opened)
+            writer: AppendWriter | UpsertWriter = (
+                made.create_writer(on_extra_digits=digits) if verb is APPEND else made._lenient_writer(digits)
+            )
+            return writer
+
         def new_writer(anew: bool) -> Any:
             if anew:
                 self._forget(table)
-            return self._keep(table, "upsert" if verb is DELETE else verb.name, columns, make)
+            return self._keep(table, kind, columns, make)
 
         with self._keeping(table):
             verb.write(rows, columns, new_writer)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluss.client import staged_commit
 from fluss.client.blocks import EndsWithBlock
+from fluss.client.fitting import ExtraDigits
 from fluss.client.session import Session
 from fluss.client.table import BaseTable
 from fluss.client.writer.handles import PendingResult
@@ -78,10 +79,13 @@ class StagedAppender(EndsWithBlock):
     ...     appender.write_arrow_batch(batch)
     ...     attempt = appender.finish()
 
-    Leaving the block without `finish` removes what was staged.
+    Leaving the block without `finish` removes what was staged. `on_extra_digits="truncate"` has digits cut that a
+    column cannot hold, as for other writers.
     """
 
-    def __init__(self, table: BaseTable, transaction: str, batch_id: int) -> None:
+    def __init__(
+        self, table: BaseTable, transaction: str, batch_id: int, *, on_extra_digits: ExtraDigits = "error"
+    ) -> None:
         _check_identity(table, transaction, batch_id)
         self._session = table._session
         self._table = table._table
@@ -90,7 +94,7 @@ class StagedAppender(EndsWithBlock):
         self._session.check_open()
         self._sender = StagingSender(self._session.cluster, transaction, batch_id)
         self._session.add_close_hook(self._sender.close)
-        self._buffer = RowBuffer(self._session.io, self._sender, self._table)
+        self._buffer = RowBuffer(self._session.io, self._sender, self._table, digits=on_extra_digits)
         assert isinstance(self._buffer.form, LogRows)
         self._form = self._buffer.form
         self._row_count = 0

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from fluss.client.fitting import FitRules, UnfitValueError, fit_of
 from fluss.client.metadata import ClientTable
-from fluss.client.writer.arrow_input import ArrowInput
+from fluss.client.writer.arrow_input import ArrowInput, Source
 from fluss.client.writer.columns import ColumnMaker
 from fluss.client.writer.frame_input import table_of_frame
 from fluss.client.writer.kv_encoding import kv_row_format
@@ -204,11 +204,12 @@ class KeyReader:
         surplus = [name for name in keys.schema.names if name not in self.names]
         if surplus:
             raise self._refusal(f"not part of the key: {_quoted(surplus)}")
+        source = Source(keys)
         if isinstance(keys, pa.Table):
             keys = keys.combine_chunks()
             batches = keys.to_batches()
             keys = batches[0] if batches else pa.RecordBatch.from_pylist([], keys.schema)
-        return self._input.conform(keys)
+        return self._input.conform(keys, source)
 
     def groups(self, batch: Any) -> list[KeyGroup]:
         """The keys of a batch by place, without those that no partition can hold."""

@@ -72,6 +72,9 @@ class ArrowInput:
             self._refuse_invalid(batch, source, error)
         if not is_same or self._looks_closer:
             batch = self._converted(batch, source)
+        elif not batch.schema.equals(self.arrow_schema):
+            # Only what may be null is said in another way. Batches that differ there cannot be joined when they leave.
+            batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
         for index in self._required:
             if batch.column(index).null_count:
                 column = self.schema.columns[index]
@@ -192,7 +195,7 @@ class Source:
         if not isinstance(self._given, pa.Table):
             return f" in row {row}"
         before, index = 0, self._given.schema.get_field_index(column)
-        if index < 0:
+        if index < 0 or self._given.column(index).num_chunks < 2:
             return f" in row {row}"
         for number, chunk in enumerate(self._given.column(index).chunks):
             if row < before + len(chunk):

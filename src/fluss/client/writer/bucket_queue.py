@@ -190,6 +190,8 @@ class BucketQueue:
                 parts = list(first.encoder.encode_parts(rows))
             except FlussError as error:
                 raise EncodingFailedError(error, pieces) from None
+            except Exception as error:  # these rows fail, and not the thread that sends those of everybody
+                raise EncodingFailedError(FlussError(f"rows could not be encoded: {error!r}"), pieces) from error
         for piece in pieces:
             piece.rows = piece.data = None
             piece.batches = len(parts)

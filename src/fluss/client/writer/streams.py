@@ -58,14 +58,17 @@ class _StreamedRows:
         for end, handle in self._waiting:
             failure = self._failure(handle)
             if failure is not None:
-                doubts = f"; rows {first} to {end - 1} failed: {failure.message}"
+                # Its rows went to several buckets, perhaps, and those of some are there.
+                doubts += f"; rows {first} to {end - 1} were written in part, or not at all: {failure.message}"
             elif ranges and ranges[-1][1] == first:
                 ranges[-1][1] = end
             else:
                 ranges.append([first, end])
             first = end
         said = " and ".join(f"{low} to {high - 1}" for low, high in ranges if high > low)
-        return f"Of the stream the rows {said} were written{doubts}" if said else f"Nothing of it was written{doubts}"
+        if said:
+            return f"Of the stream the rows {said} were written{doubts}"
+        return f"Nothing of it is known to be written{doubts}" if doubts else "Nothing of it was written"
 
     @staticmethod
     def _failure(handle: WriteResultHandle) -> FlussError | None:
