@@ -79,6 +79,8 @@ class ReadOptions:
     start_is_for_streams: bool = False
     """The start came from scan.startup.*, which batch reads do not look at (nor do they in Apache Fluss)."""
     poll_timeout_ms: int = DEFAULT_POLL_TIMEOUT_MS
+    skips_bad_batches: bool = False
+    """Batches of a log that cannot be read are left out with a warning, in streams as well."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +271,7 @@ def _read(given: _Given) -> ReadOptions:
         as_of_ms=given.take(moment, "as_of"),
         start_is_for_streams="scan.startup.mode" in given.values,
         poll_timeout_ms=given.take(_whole(1), "scan.poll.timeout") or DEFAULT_POLL_TIMEOUT_MS,
+        skips_bad_batches=given.take(_one_of("error", "skip"), "onBadBatch", "on_bad_batch") == "skip",
     )
     _check_ranges(read)
     _check_lake(read)
