@@ -73,7 +73,7 @@ def test_skipped_batches_are_warnings(target: Any, caplog: pytest.LogCaptureFixt
 
 
 def test_what_java_would_decode_is_looked_at_in_python(target: Any) -> None:
-    end = {"end": f'{{"0": {ROWS + 5}}}'}
+    end: dict[str, Any] = {"end": f'{{"0": {ROWS + 5}}}'}
     with pytest.raises(FlussError, match=r"the batch of offsets .* cannot be read: .*the option onBadBatch=skip"):
         plan_stored(target, "fluss.bad", **end).table()
     assert plan_stored(target, "fluss.bad").table().num_rows == 3, "Java gets three messages"

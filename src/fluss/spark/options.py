@@ -76,11 +76,9 @@ class ReadOptions:
     """False: nothing of the lake. None: lake and log of a table that has a lake."""
     snapshot_id: int | None = None
     as_of_ms: int | None = None
-    start_is_for_streams: bool = False
-    """The start came from scan.startup.*, which batch reads do not look at (nor do they in Apache Fluss)."""
+    start_is_for_streams: bool = False  # it came from scan.startup.*, which batch reads do not look at
     poll_timeout_ms: int = DEFAULT_POLL_TIMEOUT_MS
-    skips_bad_batches: bool = False
-    """Batches of a log that cannot be read are left out with a warning, in streams as well."""
+    skips_bad_batches: bool = False  # in streams too
 
 
 @dataclass(frozen=True)
