@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
+import threading
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -19,6 +20,12 @@ from tests.support.waiting import patience
 
 TIMEOUT_MS = int(patience(60) * 1000)
 BEHIND_THE_CALENDAR_MS = 10**15
+PROPERTIES_OF = {
+    kind: {"table.log.arrow.compression.type": kind}
+    if kind in ("NONE", "ZSTD", "LZ4_FRAME")
+    else {"table.log.format": kind}
+    for kind in ("NONE", "ZSTD", "LZ4_FRAME", "INDEXED", "COMPACTED")
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +40,12 @@ def db(cluster: LogCluster) -> Iterator[fluss.Database]:
         yield db
 
 
-def stored(cluster: LogCluster, db: fluss.Database, name: str, bad: str, schema: pa.Schema = bad_values.SCHEMA) -> str:
+def stored(cluster: LogCluster, db: fluss.Database, name: str, bad: str, stored_as: str = "NONE") -> str:
     """A table with offsets 0 to 2, then 3 to 5 of which the last has a bad value, then 6 to 8."""
-    db.create_table(name, schema, properties={"table.log.arrow.compression.type": "NONE"}, bucket_count=1)
+    db.create_table(name, bad_values.SCHEMA, properties=PROPERTIES_OF[stored_as], bucket_count=1)
     for start, column in ((0, None), (3, bad), (6, None)):
-        answer = cluster.tablet.produce(
-            cluster.table_id(name), 0, bad_values.batch(list(range(start, start + 3)), column)
-        )
+        batch = bad_values.batch_stored_as(stored_as, list(range(start, start + 3)), column)
+        answer = cluster.tablet.produce(cluster.table_id(name), 0, batch)
         assert not answer.HasField("error_code"), answer.error_message
     return name
 
@@ -126,6 +132,63 @@ def test_aio_skips_too(cluster: LogCluster, db: fluss.Database) -> None:
             return found
 
     assert asyncio.run(body()) == [0, 1, 2, 6, 7, 8]
+
+
+@pytest.mark.parametrize("stored_as", PROPERTIES_OF)
+def test_every_form_of_a_log_is_skipped(cluster: LogCluster, db: fluss.Database, stored_as: str) -> None:
+    name = stored(cluster, db, f"form_{stored_as}", "name", stored_as)
+    with pytest.raises(FlussError, match="offsets 3 to 5"):
+        db.scan(name)
+    for columns, where, ids in (
+        (None, None, [0, 1, 2, 6, 7, 8]),
+        (["name", "id"], None, [0, 1, 2, 6, 7, 8]),
+        (None, fluss.col("id") > 1, [2, 6, 7, 8]),
+        (["id"], fluss.col("name") == "name 7", [7]),
+    ):
+        found = db.scan(name, columns, where=where, on_bad_batch="skip")
+        assert found["id"].to_pylist() == ids, (columns, where)
+
+
+def test_a_limit_scan_skips_and_tells_in_the_callers_thread(cluster: LogCluster, db: fluss.Database) -> None:
+    name = stored(cluster, db, "limited", "price")
+    scan, bucket = db._open(name).new_scan().limit(5), fluss.TableBucket(cluster.table_id(name), 0)
+    with pytest.raises(FlussError, match="offsets 3 to 5"):
+        scan.create_bucket_batch_scanner(bucket).to_arrow()
+    told: list[tuple[int, int, threading.Thread]] = []
+
+    def note(batch: fluss.BadBatch) -> None:
+        assert db.info(name), "the client may be called from here"
+        told.append((batch.first_offset, batch.last_offset, threading.current_thread()))
+
+    found = scan.on_bad_batch("skip", note).create_bucket_batch_scanner(bucket).to_arrow()
+    assert found["id"].to_pylist() == [6, 7, 8]
+    assert told == [(3, 5, threading.current_thread())]
+
+    def refuse(batch: fluss.BadBatch) -> None:
+        raise RuntimeError("stop")
+
+    source = scan.on_bad_batch("skip", refuse).create_bucket_batch_scanner(bucket)
+    with pytest.raises(RuntimeError, match="stop"):
+        source.next_batch()
+    assert source.to_arrow()["id"].to_pylist() == [6, 7, 8]
+    assert source.next_batch() is None
+
+
+def test_a_limit_scan_of_aio_tells_in_the_loop(cluster: LogCluster, db: fluss.Database) -> None:
+    name = stored(cluster, db, "aio_limited", "at")
+    told: list[threading.Thread] = []
+
+    async def body() -> list[int]:
+        config = fluss.Config({"bootstrap.servers": cluster.cluster.bootstrap_servers})
+        async with await fluss.aio.FlussConnection.create(config) as connection:
+            table = await connection.get_table(f"fluss.{name}")
+            scan = table.new_scan().limit(9).on_bad_batch("skip", lambda _: told.append(threading.current_thread()))
+            source = scan.create_bucket_batch_scanner(fluss.TableBucket(cluster.table_id(name), 0))
+            found: list[int] = (await source.to_arrow())["id"].to_pylist()
+            return found
+
+    assert asyncio.run(body()) == [0, 1, 2, 6, 7, 8]
+    assert told == [threading.current_thread()]
 
 
 def test_wrong_rules_are_refused(db: fluss.Database) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.codec.arrow_batch import encode_arrow_batch
-from fluss.codec.compression import NO_COMPRESSION
+from fluss.codec.arrow_types import from_arrow_schema
+from fluss.codec.compression import NO_COMPRESSION, Compression, CompressionKind
+from fluss.codec.row_columns import RowFormat
+from fluss.codec.row_log_batch import encode_row_batch
 
 SCHEMA = pa.schema(
     [("id", pa.int32()), ("at", pa.time32("ms")), ("name", pa.string()), ("price", pa.decimal128(10, 2))]
@@ -48,3 +51,16 @@ def rows(ids: list[int], bad: str | None = None) -> pa.RecordBatch:
 def batch(ids: list[int], bad: str | None = None, **options: Any) -> bytes:
     """The same as a batch of a log."""
     return encode_arrow_batch(rows(ids, bad), 1, options.pop("compression", NO_COMPRESSION), **options)
+
+
+def batch_stored_as(form: str, ids: list[int], bad: str | None = None) -> bytes:
+    """A batch of a log with this compression of Arrow batches, or with these rows (of them only `name` can be bad)."""
+    if form not in RowFormat.__members__:
+        return batch(ids, bad, compression=Compression(CompressionKind[form]))
+    # Bytes are stored as texts are, and nobody asks whether they are UTF-8.
+    schema = SCHEMA.set(2, pa.field("name", pa.binary()))
+    columns = rows(ids).columns
+    names = [f"name {number}".encode() for number in ids]
+    columns[2] = pa.array(names if bad is None else [*names[:-1], b"\xff\xfe"])
+    batch_of_bytes = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return encode_row_batch(batch_of_bytes, from_arrow_schema(schema), RowFormat[form], 1)

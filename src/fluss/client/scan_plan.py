@@ -11,7 +11,8 @@ class ScanPlan:
     """`projection` is the list of column positions in the order the user wants them; None means all columns.
 
     With `keep_stored`, large Arrow batches that need neither filter nor other columns come as `StoredBatch`. With
-    `on_skipped`, batches that cannot be read are left out, and it is told of each (`scanner.bad_batches`).
+    `on_skipped`, batches that cannot be read are left out, and it is told of each (`scanner.bad_batches`);
+    `skipping_advice` is how users ask for that.
     """
 
     projection: tuple[int, ...] | None = None
@@ -20,6 +21,7 @@ class ScanPlan:
     fixed_schema: bool = True
     keep_stored: bool = False
     on_skipped: Any = None
+    skipping_advice: str = "on_bad_batch('skip') of a scan leaves such batches out"
 
 
 class Everything(NamedTuple):

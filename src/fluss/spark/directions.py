@@ -43,6 +43,8 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
     "scan.maxRecordsPerPartition": _READS,
     "scan.maxBytesPerPartition": _BATCH_READS,
     "scan.poll.timeout": _ALL,
+    "onBadBatch": _READS,
+    "on_bad_batch": _READS,
     "read.optimized": _BATCH_READS,
     "read_optimized": _BATCH_READS,
     "union": _READS,

@@ -76,9 +76,9 @@ class ReadOptions:
     """False: nothing of the lake. None: lake and log of a table that has a lake."""
     snapshot_id: int | None = None
     as_of_ms: int | None = None
-    start_is_for_streams: bool = False
-    """The start came from scan.startup.*, which batch reads do not look at (nor do they in Apache Fluss)."""
+    start_is_for_streams: bool = False  # it came from scan.startup.*, which batch reads do not look at
     poll_timeout_ms: int = DEFAULT_POLL_TIMEOUT_MS
+    skips_bad_batches: bool = False  # in streams too
 
 
 @dataclass(frozen=True)
@@ -269,6 +269,7 @@ def _read(given: _Given) -> ReadOptions:
         as_of_ms=given.take(moment, "as_of"),
         start_is_for_streams="scan.startup.mode" in given.values,
         poll_timeout_ms=given.take(_whole(1), "scan.poll.timeout") or DEFAULT_POLL_TIMEOUT_MS,
+        skips_bad_batches=given.take(_one_of("error", "skip"), "onBadBatch", "on_bad_batch") == "skip",
     )
     _check_ranges(read)
     _check_lake(read)

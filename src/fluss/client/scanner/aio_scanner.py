@@ -84,7 +84,9 @@ class AioBatchScanner(BaseBatchScanner):
 
     async def next_batch(self) -> RecordBatch | None:
         """The rows on the first call, then None."""
-        return None if self._is_spent() else await self._session.awaitable(self._scan())
+        if not self._is_spent():
+            await self._session.awaitable(self._scan())
+        return self._told()
 
     async def collect_all_batches(self) -> list[RecordBatch]:
         """All that is left: one batch or none."""

@@ -121,6 +121,7 @@ class BatchDecoder:
         self.row_filter = None if plan.predicate is None else RowFilter(plan.predicate, table.schema)
         self._keeps_stored = plan.keep_stored and self.row_filter is None
         self.skips_bad_batches = plan.on_skipped is not None
+        self._skipping_advice = plan.skipping_advice
         self.wire_positions = self._wire_positions()
         self.output_schema = _arrow_schema_of(self._target)
         self._schemas: dict[int, Schema] = {table.schema_id: table.schema}
@@ -210,7 +211,7 @@ class BatchDecoder:
         first, last = max(header.base_offset, position), header.next_offset - 1
         text = (
             f"{bucket} of {self.table.path}: the batch of offsets {header.base_offset} to {last} cannot be read: "
-            f"{error}; on_bad_batch('skip') of a scan leaves such batches out, or begin to read at offset {last + 1}"
+            f"{error}; {self._skipping_advice}, or begin to read at offset {last + 1}"
         )
         failure = FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
         return BadBatch(as_table_path(self.table.path), bucket, first, last, failure)

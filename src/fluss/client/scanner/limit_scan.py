@@ -8,12 +8,14 @@ Creating a scanner asks nothing; the first read does, once. An error leaves the 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 import pyarrow as pa
 
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.bad_batches import BadBatch
 from fluss.client.scanner.base_scanner import pandas_of
 from fluss.client.scanner.decoder import BatchDecoder, walk
 from fluss.client.scanner.fetch_rules import Reaction, bucket_reaction
@@ -48,6 +50,8 @@ class BaseBatchScanner:
         self._decoder = BatchDecoder(table, plan)
         self._plan = plan
         self._spent = False
+        self._found: RecordBatch | None = None
+        self._skipped: deque[BadBatch] = deque()
 
     @property
     def bucket(self) -> TableBucket:
@@ -57,6 +61,13 @@ class BaseBatchScanner:
     def _is_spent(self) -> bool:
         spent, self._spent = self._spent, True
         return spent
+
+    def _told(self) -> RecordBatch | None:
+        """What was found, once the user's own thread knows of all batches that were left out."""
+        while self._skipped:
+            self._plan.on_skipped(self._skipped.popleft())
+        found, self._found = self._found, None
+        return found
 
     async def _answer(self) -> Any:
         """Ask the leader; ask again when it has moved, as it does right after a table was created."""
@@ -82,12 +93,13 @@ class BaseBatchScanner:
             cluster.invalidate(self._bucket)
             await asyncio.sleep(pause)
 
-    async def _scan(self) -> RecordBatch | None:
+    async def _scan(self) -> None:
         """On the I/O thread."""
         cluster, path = self._session.cluster, self._table.path
         answer = await self._answer()
         if self._table.has_primary_key:
-            return await self._current_rows(answer.records)
+            self._found = await self._current_rows(answer.records)
+            return
         records = memoryview(answer.records)
         try:
             walked = walk(records)
@@ -96,7 +108,7 @@ class BaseBatchScanner:
         for schema_id in walked.schema_ids:
             if not self._decoder.knows(schema_id):
                 self._decoder.learn(schema_id, await fetch_schema(cluster, path, schema_id))
-        return self._last_rows(records)
+        self._found = self._last_rows(records)
 
     async def _current_rows(self, records: bytes) -> RecordBatch | None:
         with import_lock:
@@ -113,7 +125,7 @@ class BaseBatchScanner:
             if step.error is not None:
                 raise step.error
             if step.skipped is not None:
-                self._plan.on_skipped(step.skipped)
+                self._skipped.append(step.skipped)
             if step.rows is not None:
                 found.append(step.rows)
         if not found:
@@ -143,7 +155,9 @@ class BatchScanner(BaseBatchScanner):
 
     def next_batch(self) -> RecordBatch | None:
         """The rows on the first call, then None."""
-        return None if self._is_spent() else self._session.run(self._scan())
+        if not self._is_spent():
+            self._session.run(self._scan())
+        return self._told()
 
     def collect_all_batches(self) -> list[RecordBatch]:
         """All that is left: one batch or none."""

@@ -166,7 +166,15 @@ class FlussBatchReader(DataSourceReader):
         if isinstance(split, LogSplit):
             takes_stored = self._stored_column is not None and self._options.limit is None
             stored_for = spark_arrow_schema(self._schema) if takes_stored else None
-            return read_log(opened, split.range, columns, self._predicate, patience_seconds, stored_for=stored_for)
+            return read_log(
+                opened,
+                split.range,
+                columns,
+                self._predicate,
+                patience_seconds,
+                stored_for=stored_for,
+                skips_bad_batches=self._options.read.skips_bad_batches,
+            )
         chosen = columns or [cheapest_column(opened.info.get_schema()._inner)]
         if isinstance(split, UnionTask):
             return read_lake_task(opened, split, chosen, self._pushed.predicate, patience_seconds)

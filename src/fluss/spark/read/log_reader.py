@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.client.scan_plan import ScanPlan
+from fluss.client.scanner.bad_batches import warn_of
 from fluss.client.scanner.log_rows import LogRows
 from fluss.client.scanner.predicates import Predicate
 from fluss.client.scanner.stored_batch import StoredBatch
@@ -29,6 +30,7 @@ from fluss.spark.read.stored import has_same_memory
 from fluss.spark.types import LOG_OFFSET_COLUMN
 
 OFFSET_BATCH_ROWS = 65_536
+SKIPPING_ADVICE = "the option onBadBatch=skip leaves such batches out"
 # Bytes that a value of a type takes in a batch, for choosing the cheapest column; texts and nested values are last.
 _WIDTHS = {
     "BOOLEAN": 1,
@@ -70,10 +72,12 @@ def read_log(
     patience_seconds: float,
     *,
     stored_for: pa.Schema | None = None,
+    skips_bad_batches: bool = False,
 ) -> Iterator[Any]:
     """Record batches with at least the wanted columns, in offset order.
 
-    With `stored_for`, whole batches whose memory is that of this schema come as the server stores them.
+    With `stored_for`, whole batches whose memory is that of this schema come as the server stores them, not looked at;
+    so if bad ones are to be skipped, none do.
     """
     schema: Schema = opened.info.get_schema()._inner
     own = [name for name in columns if name not in METADATA_COLUMNS]
@@ -84,10 +88,16 @@ def read_log(
         yield from _offsets_only(each)
         return
     projection = tuple(schema.position(name) for name in own or [cheapest_column(schema)])
-    plan = ScanPlan(projection=None if list(projection) == list(range(len(schema.columns))) else projection)
+    is_whole = list(projection) == list(range(len(schema.columns)))
+    plan = bad_batch_plan(ScanPlan(projection=None if is_whole else projection), skips=skips_bad_batches)
     if predicate is not None:
         plan = replace(plan, predicate=predicate)
-    elif stored_for is not None and not extra and has_same_memory(schema, projection, stored_for):
+    elif (
+        stored_for is not None
+        and not skips_bad_batches
+        and not extra
+        and has_same_memory(schema, projection, stored_for)
+    ):
         plan = replace(plan, keep_stored=True)
     bucket = TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id)
     ranges = {bucket: (each.start, each.stop)}
@@ -96,17 +106,26 @@ def read_log(
             if has_times and not is_within(rows, each):
                 continue
             if isinstance(rows.rows, StoredBatch) and not rows.rows.is_whole:
-                yield _decoded(rows.rows, f"{bucket} of {opened.info.table_path}")
+                yield _decoded(rows, rows.rows, str(opened.info.table_path))
             else:
                 yield with_change_columns(rows, extra) if extra else rows.rows
 
 
-def _decoded(stored: StoredBatch, where: str) -> pa.RecordBatch:
+def bad_batch_plan(plan: ScanPlan, *, skips: bool) -> ScanPlan:
+    """The plan with what becomes of batches that cannot be read, and what their errors advise."""
+    return replace(plan, on_skipped=warn_of if skips else None, skipping_advice=SKIPPING_ADVICE)
+
+
+def _decoded(rows: LogRows, stored: StoredBatch, table: str) -> pa.RecordBatch:
     """The rows at an end of the range, which are a part of a batch."""
     try:
         return stored.decoded()
     except CorruptBatch as error:
-        raise FlussError(f"{where}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from None
+        text = (
+            f"{rows.bucket} of {table}: the batch of offsets {rows.offset_of(0)} to {rows.last_offset} cannot be read: "
+            f"{error}; {SKIPPING_ADVICE}"
+        )
+        raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION) from None
 
 
 def is_within(rows: LogRows, each: BucketRange) -> bool:

@@ -37,7 +37,7 @@ from fluss.spark.connecting import OpenTable, open_table
 from fluss.spark.options import FlussOptions
 from fluss.spark.read.batches import METADATA_COLUMNS, with_change_columns
 from fluss.spark.read.binlog import BinlogColumns, Pairing, binlog_columns, look_back, state_images
-from fluss.spark.read.log_reader import cheapest_column
+from fluss.spark.read.log_reader import bad_batch_plan, cheapest_column
 from fluss.spark.stream.data_loss import Loss, LossPolicy
 from fluss.spark.stream.offsets import BucketKey
 from fluss.spark.stream.patience import patience_seconds, patiently
@@ -157,7 +157,8 @@ class _LogTask:
         own = [name for name in columns if name not in METADATA_COLUMNS] or [cheapest_column(schema)]
         positions = tuple(schema.position(name) for name in own)
         is_whole = positions == tuple(range(len(schema.columns)))  # servers need not touch the batches then
-        self._plan = ScanPlan(projection=None if is_whole else positions)
+        plan = ScanPlan(projection=None if is_whole else positions)
+        self._plan = bad_batch_plan(plan, skips=options.read.skips_bad_batches)
 
     def batches(self) -> Iterator[Any]:
         """Until everything is read, or known to be gone."""

@@ -1,64 +1,62 @@
-"""The table of docs/values.md, tried cell by cell: Python values and Arrow arrays."""
+"""The table of docs/values.md, tried cell by cell: fits, and all ways in but Spark's."""
 
 from __future__ import annotations
 
-import datetime
-import decimal
-from pathlib import Path
+import math
+from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
-from fluss.client.fitting import UnfitTypeError, UnfitValueError, fit_of
+from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_of
+from fluss.client.writer.arrow_input import ArrowInput
+from fluss.client.writer.columns import ColumnMaker
+from fluss.client.writer.frame_input import table_of_frame
+from fluss.client.writer.row_function import RowRules, make_append
+from fluss.codec.row_columns import RowFormat
+from fluss.errors import FlussError
 from fluss.model import types as t
+from fluss.model.schema import Column, Schema
+from tests.support.value_table import COLUMNS, SOURCES, WIDEST, cells, differences, tried
+from tests.unit.client.writer.test_row_function import Sink
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "values.md"
-D, UTC = decimal.Decimal, datetime.timezone.utc
-MIDNIGHT = datetime.datetime(2026, 1, 1)
-MOMENT = datetime.datetime(2026, 1, 1, 1, 2, 3, 456_789)
+PLAIN = FitRules()
+KEY = FitRules(row_format=RowFormat.COMPACTED, is_key=True)
 
-COLUMNS: dict[str, list[t.DataType]] = {
-    "BOOLEAN": [t.BooleanType()],
-    "integers": [t.TinyIntType(), t.SmallIntType(), t.IntType(), t.BigIntType()],
-    "FLOAT": [t.FloatType()],
-    "DOUBLE": [t.DoubleType()],
-    "DECIMAL": [t.DecimalType(6, 2)],
-    "CHAR, STRING": [t.CharType(2), t.StringType()],
-    "BINARY, BYTES": [t.BinaryType(2), t.BytesType()],
-    "DATE": [t.DateType()],
-    "TIME": [t.TimeType(3)],
-    "TIMESTAMP": [t.TimestampType(3)],
-    "TIMESTAMP_LTZ": [t.TimestampLtzType(3)],
+
+def schema_of(data_type: t.DataType) -> Schema:
+    return Schema((Column("c", data_type),))
+
+
+def by_rows(data_type: t.DataType, value: Any, rules: FitRules = PLAIN) -> Any:
+    """The function behind `append`, `upsert`, `delete` and lookups, and the batch that is made of its rows."""
+    checks, sink = RowRules("db.t", schema_of(data_type), rules=rules), Sink()
+    make_append(checks, sink)({"c": value})
+    return ColumnMaker(checks.schema).record_batch(sink.flat, checks.saw_null).column(0)[0].as_py()
+
+
+def by_table(data_type: t.DataType, table: pa.Table, rules: FitRules = PLAIN) -> Any:
+    (batch,) = ArrowInput("db.t", schema_of(data_type), rules=rules).batches(table)
+    return batch.column(0)[0].as_py()
+
+
+def by_pandas(data_type: t.DataType, series: pd.Series[Any]) -> Any:
+    rules = ArrowInput("db.t", schema_of(data_type))
+    return by_table(data_type, table_of_frame(rules, pd.DataFrame({"c": series}), "write_pandas"))
+
+
+WAYS: dict[str, Callable[[t.DataType, Any], Any]] = {
+    "rows": by_rows,
+    "rows of keys": lambda data_type, value: by_rows(data_type, value, KEY),
+    "Arrow": lambda data_type, value: by_table(data_type, pa.table({"c": [value]})),
+    "Arrow keys": lambda data_type, value: by_table(data_type, pa.table({"c": [value]}), KEY),
+    "pandas": lambda data_type, value: by_pandas(data_type, pd.Series([value])),
+    "pandas objects": lambda data_type, value: by_pandas(data_type, pd.Series([value], dtype=object)),
+    "polars": lambda data_type, value: by_table(data_type, pl.DataFrame({"c": [value]}).to_arrow()),
 }
-# A value that fits wherever the kind does, and one that fits nowhere exactly but in the widest columns.
-SOURCES: dict[str, tuple[Any, Any]] = {
-    "bool": (True, None),
-    "int": (5, 10**18 + 1),
-    "float": (5.0, 1.999),
-    "decimal": (D("5.00"), D("1.999")),
-    "text": ("ab", "abc"),
-    "bytes": (b"ab", b"abc"),
-    "date": (datetime.date(2026, 1, 1), None),
-    "time": (datetime.time(1, 2, 3), datetime.time(1, 2, 3, 456_789)),
-    "timestamp": (MIDNIGHT, MOMENT),
-    "zoned timestamp": (MIDNIGHT.replace(tzinfo=UTC), MOMENT.replace(tzinfo=UTC)),
-    "duration": (datetime.timedelta(1), None),
-}
-# Columns that hold whatever the kind has.
-WIDEST = {("int", t.BigIntType()), ("text", t.StringType()), ("bytes", t.BytesType())}
-
-
-def cells() -> list[tuple[str, str, str]]:
-    lines = DOCUMENT.read_text().splitlines()
-    start = next(index for index, line in enumerate(lines) if line.startswith("| source |"))
-    heads = _split(lines[start])[1:]
-    rows = [_split(line) for line in lines[start + 2 : lines.index("", start)]]
-    return [(row[0], head, word) for row in rows for head, word in zip(heads, row[1:], strict=True)]
-
-
-def _split(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def test_the_document_has_every_source_and_column() -> None:
@@ -89,3 +87,22 @@ def test_the_document_is_right(source: str, column: str, word: str) -> None:
                 fit.value(finer)
             with pytest.raises(UnfitValueError):
                 fit.array(pa.array([finer]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_does_what_the_table_says(way: str) -> None:
+    assert not differences(way)
+    for source, column, word in cells():
+        tried(WAYS[way], source, column, word)
+
+
+def test_nan_is_null_for_pandas_alone() -> None:
+    for data_type in (t.IntType(), t.StringType(), t.DecimalType(6, 2)):
+        if data_type != t.StringType():  # to which a column of floats is one, whatever is in it
+            assert by_pandas(data_type, pd.Series([float("nan")])) is None
+        assert by_pandas(data_type, pd.Series([float("nan")], dtype=object)) is None
+        for way in ("rows", "Arrow", "polars"):
+            with pytest.raises(FlussError):
+                WAYS[way](data_type, float("nan"))
+    for way in ("rows", "Arrow", "pandas", "polars"):
+        assert math.isnan(WAYS[way](t.DoubleType(), float("nan")))
