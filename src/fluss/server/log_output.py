@@ -142,8 +142,9 @@ class Repetitions(logging.Filter):
         now = self._clock()
         ended = []
         with self._lock:
-            for key, kind in list(self._kinds.items()):  # in the order of their beginnings
-                if now - kind.since < REPETITION_WINDOW_SECONDS:
+            while self._kinds:
+                key = next(iter(self._kinds))  # they are in the order of their beginnings
+                if now - self._kinds[key].since < REPETITION_WINDOW_SECONDS:
                     break
                 ended.append(self._kinds.pop(key))
         self._write(ended, REPETITION_WINDOW_SECONDS)

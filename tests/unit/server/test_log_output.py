@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import fluss
+from fluss.server import log_output
 from fluss.server.log_output import (
     BUSY_LOGGERS,
-    EVIDENCE_LIMIT_LINES,
     LINES_BURST,
     REPETITION_WINDOW_SECONDS,
     REPETITIONS_SHOWN,
@@ -93,7 +93,9 @@ def test_counting_ends_with_the_server_that_began_it(caplog: pytest.LogCaptureFi
 EVIDENCE = "fluss.server.storage.log.recovery"
 
 
-def test_every_file_that_is_cut_or_damaged_has_its_line(lines: Lines) -> None:
+def test_every_file_that_is_cut_or_damaged_has_its_line(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 3 * LINES_BURST
+    monkeypatch.setattr(log_output, "EVIDENCE_LIMIT_LINES", limit)
     logger = logging.getLogger(EVIDENCE)
     logger.addHandler(lines)
     lines.addFilter(LineBudget())
@@ -104,9 +106,9 @@ def test_every_file_that_is_cut_or_damaged_has_its_line(lines: Lines) -> None:
         for _ in range(2 * REPETITIONS_SHOWN):
             logger.error("cut the torn end of %s at byte %d", "file0", 0)
         assert lines.texts.count("cut the torn end of file0 at byte 0") == REPETITIONS_SHOWN
-        for number in range(2 * LINES_BURST, 2 * EVIDENCE_LIMIT_LINES):
+        for number in range(2 * LINES_BURST, 2 * limit):
             logger.error("cut the torn end of %s at byte %d", f"file{number}", number)
-        assert len(lines.texts) < EVIDENCE_LIMIT_LINES + 2 * REPETITIONS_SHOWN, "a disk is not filled by them"
+        assert len(lines.texts) < limit + 2 * REPETITIONS_SHOWN, "a disk is not filled by them"
     finally:
         logger.removeHandler(lines)
 
