@@ -56,7 +56,6 @@ FIRST_RUN = {
     **SMALL_SEGMENTS,
     "remote.log.task-interval-duration": "100ms",
     "kv.snapshot.interval": "300ms",
-    "log.flush": "interval",  # buckets note the offsets that they may have shown
 }
 SECOND_RUN = {
     **SMALL_SEGMENTS,
