@@ -9,9 +9,11 @@ with a directory, go to the role's own file. No lock is shared between processes
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import logging.handlers
 import os
+import signal
 import sys
 import threading
 import time
@@ -277,3 +279,16 @@ def set_up_logging(process_name: str, level: str, log_dir: Path | None) -> None:
             old.close()
     root.addHandler(handler)
     root.setLevel(level.upper())
+
+
+def write_stacks_on_signal(process_name: str, log_dir: Path | None) -> None:
+    """`kill -USR1`: where is every thread? To standard error, or to ``log_dir/<process name>.stacks.log``."""
+    if log_dir is None:
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        return
+    path = log_dir / f"{process_name}.stacks.log"
+    is_long = path.exists() and path.stat().st_size > LOG_FILE_LIMIT_BYTES
+    # The handler of the signal writes to the bare descriptor, so it stays open as long as the process lives.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    descriptor = os.open(path, flags | os.O_TRUNC if is_long else flags, 0o666)
+    faulthandler.register(signal.SIGUSR1, file=descriptor, all_threads=True)
