@@ -45,7 +45,7 @@ def is_killed_at(statement: int, data: Path) -> bool:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            connection = connect(*arguments, **options)
+            connection: sqlite3.Connection = connect(*arguments, **options)
             connection.set_trace_callback(look)
             return connection
 

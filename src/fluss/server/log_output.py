@@ -240,7 +240,7 @@ class _BoundedFormatter(logging.Formatter):
         return text
 
 
-class _ConsoleHandler(logging.StreamHandler):
+class _ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]  # no brackets before Python 3.11
     def close(self) -> None:
         _tell_all(self)
         super().close()
