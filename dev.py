@@ -44,7 +44,7 @@ from tools.environment import (
 
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
-SOAKED_FOLDERS = ["tests/recovery", "tests/fuzz", "tests/unit/codec"]
+SOAKED_FOLDERS = ["tests/recovery", "tests/history", "tests/fuzz", "tests/unit/codec"]
 SOAKED_FOLDERS += ["tests/spark/test_kill_rounds.py", "tests/spark/test_tier_kill.py"]
 SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py"]
 # What leans on Spark's inside most: our Java classes, planning, state between micro-batches, types, Connect.

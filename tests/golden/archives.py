@@ -21,7 +21,7 @@ from typing import Any
 HERE = Path(__file__).parent
 PLACE = Path("/tmp/fluss-golden")
 
-ARCHIVES = ("967b2f9",)
+ARCHIVES = ("967b2f9", "7e66458")
 """Commits whose data every later version must open. A change of any format adds one, and none is ever removed."""
 
 

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -80,7 +83,16 @@ def _finish(db: fluss.Database, clients: list[Client], tail: Tail, recorded: Rec
             raise error
 
 
-def _run(directory: Path, client_count: int, round_count: int, run_seed: int, flush: str) -> Recorded:
+def _rounds_for(seconds: float) -> Iterator[int]:
+    """As many rounds as begin within this time, at least one: a bound on the work, and nothing that is asserted."""
+    end = time.monotonic() + seconds
+    for number in itertools.count():
+        if number > 0 and time.monotonic() > end:
+            return
+        yield number
+
+
+def _run(directory: Path, client_count: int, numbers: Iterable[int], run_seed: int, flush: str) -> Recorded:
     recorded = Recorded()
     config = {"log.flush": flush}
     with ServerProcess(directory, tablets=1, config=config) as server, fluss.connect(server.address) as db:
@@ -89,11 +101,13 @@ def _run(directory: Path, client_count: int, round_count: int, run_seed: int, fl
         tail = Tail(server.address, recorded)
         for thread in (*clients, tail):
             thread.start()
-        for number in range(round_count):
+        done = 0
+        for number in numbers:
             _calls_in_round(clients, number)
             _kill(server, number)
-        _calls_in_round(clients, round_count)
-        _finish(db, clients, tail, recorded, round_count)
+            done += 1
+        _calls_in_round(clients, done)
+        _finish(db, clients, tail, recorded, done)
     return recorded
 
 
@@ -108,10 +122,19 @@ def _judge(recorded: Recorded) -> None:
 
 
 def test_nothing_impossible_is_seen_while_the_server_is_killed(tmp_path: Path) -> None:
-    _judge(_run(tmp_path / "data", 4, rounds(gate=1, all_lanes=14, share_of_soak=0.5), seed(), "always"))
+    numbers = range(rounds(gate=1, all_lanes=14, share_of_soak=0.5))
+    _judge(_run(tmp_path / "data", 4, numbers, seed(), "always"))
+
+
+@pytest.mark.all
+def test_sixteen_clients_for_a_minute(tmp_path: Path) -> None:
+    """Half an hour in soak."""
+    seconds = rounds(gate=60, all_lanes=60, share_of_soak=3.6)
+    _judge(_run(tmp_path / "data", 16, _rounds_for(seconds), seed(), "always"))
 
 
 @pytest.mark.all
 def test_nor_with_a_log_that_is_not_synced(tmp_path: Path) -> None:
     """Kills take nothing from the page cache."""
-    _judge(_run(tmp_path / "data", 8, rounds(gate=5, all_lanes=14, share_of_soak=0.5), seed(), "os"))
+    numbers = range(rounds(gate=5, all_lanes=14, share_of_soak=0.5))
+    _judge(_run(tmp_path / "data", 8, numbers, seed(), "os"))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import socket
+import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -252,8 +256,33 @@ def test_logs_go_to_files_of_each_process_if_wanted(tmp_path: Path) -> None:
         wait_until(
             lambda: "serves again" in (tmp_path / "logs" / "supervisor.log").read_text(), "the restart is logged"
         )
+        coordinator = server.process_of("coordinator")
+        assert coordinator is not None
+        coordinator.send_signal(signal.SIGUSR1)
+        stacks = tmp_path / "logs" / "coordinator.stacks.log"
+        wait_until(lambda: "in run_role" in stacks.read_text(), "its stacks are there, too")
         assert server.log_text() == ""
     assert {path.name for path in (tmp_path / "logs").iterdir()} >= {"supervisor.log", "tablet-0.log"}
+
+
+@pytest.mark.all
+def test_a_role_whose_loop_is_blocked_shows_where_and_is_replaced(tmp_path: Path) -> None:
+    """Another program holds the catalog's lock for longer than a role may be silent."""
+    arguments = ("--log-dir", str(tmp_path / "logs"), "--log-level", "info")
+    with ServerProcess(tmp_path / "data", *arguments, config={"server.hang-timeout": "6s"}) as server:
+        with fluss.connect(server.address, request_timeout=1000) as db:
+            with closing(sqlite3.connect(server.data / "catalog.sqlite", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                with contextlib.suppress(fluss.FlussError):
+                    db.create_table("t", pa.schema([("id", pa.int64())]))
+                logs = tmp_path / "logs"
+                log, stacks = logs / "supervisor.log", logs / "coordinator.stacks.log"
+                wait_until(lambda: "is killed; nothing acknowledged is lost" in log.read_text(), "it is killed")
+                assert re.search(r"coordinator \(process \d+\) is silent", log.read_text())
+                assert "database_file.py" in stacks.read_text(), "where it waited"
+            wait_until(lambda: "coordinator serves again" in log.read_text(), "another one takes its place")
+        with fluss.connect(server.address) as db:
+            db.create_table("t2", pa.schema([("id", pa.int64())]))
 
 
 def test_requests_in_flight_are_served_by_the_successor_of_a_killed_tablet(server: ServerProcess) -> None:

@@ -87,6 +87,13 @@ class FaultyFiles(FileSystem):
             self._open[descriptor] = (self._names[path], path)
             return descriptor
 
+    def open_read(self, path: str) -> int:
+        with self._lock:
+            descriptor = super().open_read(path)
+            if path in self._names:
+                self._open[descriptor] = (self._names[path], path)
+            return descriptor
+
     def close(self, descriptor: int) -> None:
         with self._lock:
             self._open.pop(descriptor, None)

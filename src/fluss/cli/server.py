@@ -61,13 +61,18 @@ def run(options: argparse.Namespace) -> int:
         raise FlussError("fluss server needs Linux or macOS; elsewhere use fluss.embedded", ErrorCode.CLIENT_ERROR)
     _keep_libraries_from_starting_threads()
     from fluss.server.config import ServerConfig
-    from fluss.server.log_output import set_up_logging
+    from fluss.server.log_output import set_up_logging, write_stacks_on_signal
 
     log_dir = Path(options.log_dir) if options.log_dir else None
     set_up_logging("supervisor", options.log_level, log_dir)
     config = ServerConfig.load(options.config, _overrides(options))
     _raise_open_files_limit()
-    return _supervise(config, lambda role: set_up_logging(role, options.log_level, log_dir))
+
+    def name_process(role: str) -> None:
+        set_up_logging(role, options.log_level, log_dir)
+        write_stacks_on_signal(role, log_dir)
+
+    return _supervise(config, name_process)
 
 
 def _keep_libraries_from_starting_threads() -> None:

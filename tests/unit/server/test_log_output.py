@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from fluss.server.log_output import REPETITION_WINDOW_SECONDS, REPETITIONS_SHOWN, Repetitions, count_repetitions
+import fluss
+from fluss.server import log_output
+from fluss.server.log_output import (
+    BUSY_LOGGERS,
+    LINES_BURST,
+    REPETITION_WINDOW_SECONDS,
+    REPETITIONS_SHOWN,
+    LineBudget,
+    Repetitions,
+    count_repetitions,
+    set_up_logging,
+)
 
 
 class Lines(logging.Handler):
@@ -75,3 +88,56 @@ def test_counting_ends_with_the_server_that_began_it(caplog: pytest.LogCaptureFi
     logger.warning("login %d refused", 9)
     assert caplog.messages[-1] == "login 9 refused"
     assert logger.filters == before
+
+
+EVIDENCE = "fluss.server.storage.log.recovery"
+
+
+def test_every_file_that_is_cut_or_damaged_has_its_line(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 3 * LINES_BURST
+    monkeypatch.setattr(log_output, "EVIDENCE_LIMIT_LINES", limit)
+    logger = logging.getLogger(EVIDENCE)
+    logger.addHandler(lines)
+    lines.addFilter(LineBudget())
+    try:
+        for number in range(2 * LINES_BURST):
+            logger.error("cut the torn end of %s at byte %d", f"file{number}", number)
+        assert len(lines.texts) == 2 * LINES_BURST
+        for _ in range(2 * REPETITIONS_SHOWN):
+            logger.error("cut the torn end of %s at byte %d", "file0", 0)
+        assert lines.texts.count("cut the torn end of file0 at byte 0") == REPETITIONS_SHOWN
+        for number in range(2 * LINES_BURST, 2 * limit):
+            logger.error("cut the torn end of %s at byte %d", f"file{number}", number)
+        assert len(lines.texts) < limit + 2 * REPETITIONS_SHOWN, "a disk is not filled by them"
+    finally:
+        logger.removeHandler(lines)
+
+
+def test_counts_are_told_when_the_process_ends(tmp_path: Path) -> None:
+    root, logger = logging.getLogger(), logging.getLogger("test.repetitions")
+    before, level = list(root.handlers), root.level
+    root.handlers = []
+    try:
+        set_up_logging("tablet-0", "info", tmp_path)
+        for number in range(REPETITIONS_SHOWN + 7):
+            logger.warning("table %d failed", number)
+        root.handlers[0].close()
+    finally:
+        root.handlers = before
+        root.setLevel(level)
+    text = (tmp_path / "tablet-0.log").read_text()
+    assert "7 more lines like this one in 0 s: table 11 failed [among them: 5, 6, 7, 8, 9, 10, 11]" in text
+
+
+def test_every_module_that_can_complain_is_counted_in_embedded_servers() -> None:
+    server = Path(fluss.__file__).parent / "server"
+    missing = []
+    for folder in ("catalog", "coordinator", "network", "storage", "tablet"):
+        for path in (server / folder).rglob("*.py"):
+            text = path.read_text()
+            named = re.search(r"getLogger\((?:__name__|\"(.+?)\")\)", text)
+            if named is None or not re.search(r"logger\.(warning|error|exception)\(", text):
+                continue
+            name = named[1] or ".".join(("fluss", *path.relative_to(server.parent).with_suffix("").parts))
+            missing += [name] if name not in BUSY_LOGGERS else []
+    assert missing == []

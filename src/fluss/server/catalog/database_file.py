@@ -34,7 +34,9 @@ CATALOG_FILE_NAME = "catalog.sqlite"
 # Of the data directory as a whole, in SQLite's `user_version`; 0 is a catalog that is only just being made. It goes up
 # with every change of any file that an earlier version would misread; what earlier versions may ignore, such as a new
 # table here, leaves it alone. When it goes up, `_prepare` also brings older catalogs up to date.
-FORMAT_VERSION = 1
+# 2: `bucket.offsets` and batches without rows, which version 1 counts as rows; it would also give offsets again that
+# they keep free. `drops` and `staged_owners`, which version 1 would not keep. Nothing else of version 1 is changed.
+FORMAT_VERSION = 2
 # How long a writer waits for another process's transaction; those take milliseconds.
 LOCK_WAIT_SECONDS = 10.0
 LOCK_RETRY_SECONDS = 0.005

@@ -18,7 +18,12 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.mark import MARKED_COUNTERS, write_mark
 from fluss.server.catalog.table_rows import directory_of, table_record
-from fluss.server.storage.files import FileSystem, make_directories
+from fluss.server.storage.files import (
+    FileSystem,
+    make_directories,
+    make_missing_directories,
+    write_file_atomically,
+)
 from fluss.server.storage.table_directories import mark_dropped
 from fluss.server.storage.table_record import RECORD_FILE_NAME, TableRecord, read_record, record_to_json
 
@@ -100,11 +105,10 @@ class TableCopies:
 
     def _write(self, record: TableRecord) -> bool:
         directory = self._directory(record)
-        temporary = directory / f"{RECORD_FILE_NAME}.tmp"
+        path = str(directory / RECORD_FILE_NAME)
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(record_to_json(record))
-            temporary.replace(directory / RECORD_FILE_NAME)
+            make_missing_directories(self._files, str(directory))
+            write_file_atomically(self._files, path, record_to_json(record), is_synced=False)
         except OSError as error:
             self._failed(f"the copy of what the catalog says about {record.name} in {directory}", error)
             return False

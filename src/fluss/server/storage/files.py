@@ -187,6 +187,17 @@ def make_directories(files: FileSystem, path: str) -> None:
     The names of the nearest parents are synced even when they exist: another tablet process may have created the
     common parent a moment ago and not have synced it yet.
     """
+    made = make_missing_directories(files, path)
+    for _ in range(max(made, MAX_SHARED_PARENT_DIRECTORIES)):
+        parent = os.path.dirname(path)
+        if parent == path:
+            return
+        files.sync_directory(parent)
+        path = parent
+
+
+def make_missing_directories(files: FileSystem, path: str) -> int:
+    """Create a directory and its missing parents, which a power failure may take; returns how many there were."""
     missing = []
     directory = path
     while not files.is_directory(directory):
@@ -198,26 +209,26 @@ def make_directories(files: FileSystem, path: str) -> None:
         except FileExistsError:
             if not files.is_directory(directory):
                 raise
-    for _ in range(max(len(missing), MAX_SHARED_PARENT_DIRECTORIES)):
-        parent = os.path.dirname(path)
-        if parent == path:
-            return
-        files.sync_directory(parent)
-        path = parent
+    return len(missing)
 
 
-def write_file_atomically(files: FileSystem, path: str, content: bytes) -> None:
-    """Replace a whole file: after a crash at any point the path holds the old or the new content."""
+def write_file_atomically(files: FileSystem, path: str, content: bytes, *, is_synced: bool = True) -> None:
+    """Replace a whole file: after a crash at any point the path holds the old or the new content.
+
+    Without the syncs that holds for a kill only; a power failure may leave a torn one.
+    """
     temporary = path + ".tmp"
     descriptor = files.open_write(temporary)
     try:
         files.truncate(descriptor, 0)
         write_all(files, descriptor, [content], 0)
-        files.fdatasync(descriptor)
+        if is_synced:
+            files.fdatasync(descriptor)
     finally:
         files.close(descriptor)
     files.replace(temporary, path)
-    files.sync_directory(os.path.dirname(path))
+    if is_synced:
+        files.sync_directory(os.path.dirname(path))
 
 
 def file_time_ms(path: str | os.PathLike[str]) -> int:

@@ -95,12 +95,13 @@ def test_every_commit_is_counted_outside_of_what_it_changes(store: CatalogStore)
         return store.file.counter(COMMITS_COUNTER)
 
     assert COMMITS_COUNTER in MARKED_COUNTERS
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: store.producer_offsets.put("cursor", "{}", 10, 1),
         lambda: store.kv_snapshot_leases.put("lease", "{}", 10, 1),
         lambda: store.kv_snapshot_leases.delete("lease"),
         lambda: store.acls.add([ACL]),
-    ):
+    ]
+    for write in writes:
         before = commits()
         write()
         assert commits() == before + 1

@@ -1,0 +1,159 @@
+"""Power loss while tables change: the catalog, the records of tables and the mark never contradict each other.
+
+What SQLite commits is on disk. Records and the mark are ours: a power failure leaves older ones, newer ones and torn
+ones, each by itself, as `FaultyFiles` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from fluss.errors import FlussError
+from fluss.server.catalog import CatalogStore
+from fluss.server.catalog.mark import MARK_FILE_NAME
+from fluss.server.coordinator.table_copies import TableCopies
+from fluss.server.start_check import check_tables
+from fluss.server.storage.json_checksum import CHECKSUM_KEY, json_checksum
+from fluss.server.storage.table_directories import ORPHANS_DIRECTORY_NAME
+from fluss.server.storage.table_record import RECORD_FILE_NAME, read_record
+from tests.support.catalog import path_of, plain_table
+from tests.support.faulty_files import FaultyFiles
+from tests.support.lanes import rounds, seed
+
+CATALOG_NAMES = ("catalog.sqlite", "catalog.sqlite-wal")
+STEPS = rounds(gate=15, all_lanes=60)
+
+
+class Disk(FaultyFiles):
+    """Builds a state after a power failure whenever a file of ours got its name, with the catalog of that moment."""
+
+    def __init__(self, data: Path, states: Path, rng: random.Random) -> None:
+        super().__init__(data)
+        self.states: list[Path] = []
+        self._data = data
+        self._folder = states
+        self._rng = rng
+
+    def replace(self, source: str, target: str) -> None:
+        super().replace(source, target)
+        state = self._folder / str(len(self.states))
+        self.after_power_loss(state, self._rng)
+        self.power_is_off = False
+        for name in CATALOG_NAMES:
+            (state / name).write_bytes((self._data / name).read_bytes())
+        self.states.append(state)
+
+
+def change(store: CatalogStore, tables: dict[str, int], number: int, rng: random.Random) -> None:
+    """One change of the metadata; some of them move no record."""
+    name = rng.choice([*tables, ""])
+    if not name or len(tables) < 3:
+        tables[f"t{number}"] = store.create_table(path_of(f"t{number}"), plain_table(partitioned=True), 5)
+        return
+    kind = rng.randrange(5)
+    if kind == 0:
+        store.create_partitions(path_of(name), tables[name], [f"p{number}"])
+    elif kind == 1:
+        store.alter_table(path_of(name), tables[name], plain_table(partitioned=True), number)
+    elif kind == 2:
+        store.drop_table(path_of(name))
+        del tables[name]
+    elif kind == 3:
+        store.producer_offsets.put("cursor", "{}", 10**12, number)
+    else:
+        store.allocate_writer_ids(number + 1)
+
+
+def at_home(state: Path) -> None:
+    """The mark of a directory that was not copied: it has its own inodes."""
+    path = state / MARK_FILE_NAME
+    try:
+        node = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return  # none, or torn
+    node["inodes"] = [path.stat().st_ino, state.stat().st_ino]
+    del node[CHECKSUM_KEY]
+    path.write_text(json.dumps({**node, CHECKSUM_KEY: json_checksum(node)}))
+
+
+def check(state: Path) -> None:
+    at_home(state)
+    before = sorted(path for path in state.rglob("*") if path.parent != state)
+    check_tables(state)
+    assert not (state / ORPHANS_DIRECTORY_NAME).exists()
+    assert sorted(path for path in state.rglob("*") if path.parent != state) == before
+
+
+def test_power_loss_while_tables_change(tmp_path: Path) -> None:
+    rng = random.Random(seed())
+    data = tmp_path / "data"
+    data.mkdir()
+    store = CatalogStore(data / "catalog.sqlite")
+    store.create_first_database("fluss", 1)
+    (tmp_path / "states").mkdir()
+    disk = Disk(data, tmp_path / "states", rng)
+    copies = TableCopies(data, store, disk)
+    copies.start()
+    tables: dict[str, int] = {}
+    for number in range(STEPS):
+        change(store, tables, number, rng)
+        if rng.random() < 0.3:
+            asyncio.run(copies.sync())
+    store.close()
+    assert len(disk.states) > STEPS // 2
+    logs = [(state / "catalog.sqlite-wal").read_bytes() for state in disk.states]
+    for state, log, later in zip(disk.states, logs, logs[1:], strict=False):
+        check(state)
+        # The power failed during the commits behind it: nothing of them was answered.
+        for _ in range(3 if later.startswith(log) and len(later) > len(log) else 0):
+            (state / "catalog.sqlite-wal").write_bytes(later[: rng.randrange(len(log), len(later))])
+            check(state)
+
+
+def test_a_record_that_is_ahead_is_refused(tmp_path: Path) -> None:
+    """The control: a commit that was answered is missing."""
+    rng = random.Random(seed())
+    data = tmp_path / "data"
+    data.mkdir()
+    store = CatalogStore(data / "catalog.sqlite")
+    store.create_first_database("fluss", 1)
+    disk = Disk(data, tmp_path / "states", rng)
+    (tmp_path / "states").mkdir()
+    copies = TableCopies(data, store, disk)
+    copies.start()
+    store.create_table(path_of("a"), plain_table(), 5)
+    log = (data / "catalog.sqlite-wal").read_bytes()
+    store.create_table(path_of("b"), plain_table(), 5)
+    asyncio.run(copies.sync())
+    store.allocate_writer_ids(1)
+    asyncio.run(copies.sync())
+    state = disk.states[-1]
+    store.close()
+    (state / "catalog.sqlite-wal").write_bytes(log)
+    with pytest.raises(FlussError, match="older than what is here"):
+        check(state)
+
+
+def test_directories_without_record_and_marker_are_put_aside(tmp_path: Path) -> None:
+    """As version 967b2f9 left them: neither the catalog nor the directory itself says anything about them."""
+    store = CatalogStore(tmp_path / "catalog.sqlite")
+    store.create_first_database("fluss", 1)
+    TableCopies(tmp_path, store).start()
+    ids = {name: store.create_table(path_of(name), plain_table(), 5) for name in ("known", "bare")}
+    bare = tmp_path / "data" / "fluss" / f"bare-{ids['bare']}"
+    (bare / "log-0").mkdir()
+    (bare / "log-0" / f"{0:020d}.log").write_bytes(b"rows")
+    (bare / RECORD_FILE_NAME).unlink()
+    with store.file.transaction() as connection:
+        connection.execute("DELETE FROM tables WHERE table_id = ?", (ids["bare"],))
+    store.close()
+    check_tables(tmp_path)
+    aside = tmp_path / ORPHANS_DIRECTORY_NAME / "fluss" / bare.name
+    assert (aside / "log-0" / f"{0:020d}.log").read_bytes() == b"rows"
+    assert not bare.exists()
+    assert read_record(tmp_path / "data" / "fluss" / f"known-{ids['known']}") is not None
