@@ -35,7 +35,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS, read_error
 from tests.support.apache_fluss import jaas_config
-from tests.support.permission_requests import REQUESTS, TABLE
+from tests.support.permission_requests import REQUESTS, TABLE, victims_acl
 from tests.support.server_process import ServerProcess
 from tests.support.targets import TWO_LISTENERS
 from tests.support.wire import WireClient
@@ -44,6 +44,7 @@ GOAL_MS = 250
 REQUEST_MEGABYTES = 4
 DEFINITION_PART = 8  # what is refused for its size is also tried with a size that is taken
 ROWS = 20_000
+PERMISSIONS = 500
 BUCKETS = 4
 TRIES = 5
 ANSWER_SECONDS = 120.0
@@ -160,6 +161,8 @@ class Target:
             self._probe.restart()
             answer = _answer(client, key, nasty.body)
         stillness = self._probe.longest_ms()
+        if not self._process.is_running():
+            raise SystemExit(f"bench: {self.role} has died of {key.name}, {nasty.title}: {answer}")
         grown = max(0, self._kilobytes("VmHWM") - before) * 1024
         return Outcome(self.role, key, nasty.title, is_stranger, stillness, grown / len(nasty.body), answer)
 
@@ -204,6 +207,8 @@ def fill(server: ServerProcess) -> dict[str, int]:
         db.append(TABLE, rows)
         db.upsert(KEY_TABLE, rows)
     with WireClient.connect(address) as client:
+        acls = [victims_acl(f"database-{number}") for number in range(PERMISSIONS)]
+        client.call(ApiKey.CREATE_ACLS, pb.CreateAclsRequest(acl=acls))
         found = client.metadata(("fluss", TABLE), ("fluss", KEY_TABLE)).table_metadata
         return {item.table_path.table_name: item.table_id for item in found}
 
