@@ -282,7 +282,7 @@ def main(arguments: list[str]) -> Run:
     try:
         with ServerProcess(directory / "data", bind=None, tablets=1, config=WITH_PERMISSIONS) as server:
             ids = fill(server)
-            outcomes = []
+            outcomes: list[Outcome] = []
             frames = None
             for target in targets(server):
                 outcomes += measure(target, ids, options)
@@ -340,8 +340,8 @@ def text_of(frames: FramesOutcome) -> str:
     """What the frames did, in a sentence."""
     alone, beside = frames.alone, frames.beside
     return (
-        f"{FRAMES} unfinished frames: {beside.count} appends beside them took {beside.median_ms:.1f} ms, the longest "
-        f"{beside.longest_ms:.0f} ms (alone {alone.count}, {alone.median_ms:.1f} ms, {alone.longest_ms:.0f} ms); "
+        f"{FRAMES} unfinished frames: {beside.number} appends beside them took {beside.median_ms:.1f} ms, the longest "
+        f"{beside.longest_ms:.0f} ms (alone {alone.number}, {alone.median_ms:.1f} ms, {alone.longest_ms:.0f} ms); "
         f"{frames.sent_mebibytes:.0f} MiB were sent, the tablet had {frames.memory_mebibytes:.0f} MiB more"
     )
 

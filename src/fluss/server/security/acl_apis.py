@@ -27,17 +27,21 @@ class AclApis:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    def create_acls(self, context: RequestContext, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
+    async def create_acls(self, context: RequestContext, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
         """Add all permissions, or none if one cannot be or the caller may not give it; a result each, in order."""
         self._begin()
-        acls = [_checked(info) for info in request.acl]
-        for resource in dict.fromkeys(map(_guard_of, acls)):
-            self._environment.authorizer.check(context, resource)
+        response, acls, checked, turns = pb.CreateAclsResponse(), list[Acl](), set[Resource](), Turns()
+        for info in request.acl:
+            acl = _checked(info)
+            resource = _guard_of(acl)
+            if resource not in checked:
+                self._environment.authorizer.check(context, resource)
+                checked.add(resource)
+            acls.append(acl)
+            response.aclRes.add(acl=info, error_code=ErrorCode.NONE)
+            await turns.others_first()
         if acls:
             self._environment.catalog.store.acls.add(acls)
-        response = pb.CreateAclsResponse()
-        for info in request.acl:
-            response.aclRes.add(acl=info, error_code=ErrorCode.NONE)
         return response
 
     def list_acls(self, context: RequestContext, request: pb.ListAclsRequest) -> pb.ListAclsResponse:
