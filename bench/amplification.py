@@ -35,7 +35,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS, read_error
 from tests.support.apache_fluss import jaas_config
-from tests.support.permission_requests import REQUESTS, TABLE
+from tests.support.permission_requests import REQUESTS, TABLE, victims_acl
 from tests.support.server_process import ServerProcess
 from tests.support.targets import TWO_LISTENERS
 from tests.support.wire import WireClient
@@ -44,9 +44,11 @@ GOAL_MS = 250
 REQUEST_MEGABYTES = 4
 DEFINITION_PART = 8  # what is refused for its size is also tried with a size that is taken
 ROWS = 20_000
+PERMISSIONS = 500
 BUCKETS = 4
 TRIES = 5
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 20.0  # behind them the connection is closed, which ends the work
+PROBE_SECONDS = 120.0
 STRANGER = "stranger"
 PASSWORD = "stranger-secret"
 WITH_PERMISSIONS = {
@@ -98,7 +100,7 @@ class Probe:
     """Another client of the same process, which asks for next to nothing, again and again."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self._client = WireClient(*address, timeout_seconds=ANSWER_SECONDS)
+        self._client = WireClient(*address, timeout_seconds=PROBE_SECONDS)
         self._longest = 0.0
         self._asked_at: float | None = None
         self._ended = threading.Event()
@@ -160,6 +162,8 @@ class Target:
             self._probe.restart()
             answer = _answer(client, key, nasty.body)
         stillness = self._probe.longest_ms()
+        if not self._process.is_running():
+            raise SystemExit(f"bench: {self.role} has died of {key.name}, {nasty.title}: {answer}")
         grown = max(0, self._kilobytes("VmHWM") - before) * 1024
         return Outcome(self.role, key, nasty.title, is_stranger, stillness, grown / len(nasty.body), answer)
 
@@ -204,6 +208,8 @@ def fill(server: ServerProcess) -> dict[str, int]:
         db.append(TABLE, rows)
         db.upsert(KEY_TABLE, rows)
     with WireClient.connect(address) as client:
+        acls = [victims_acl(f"database-{number}") for number in range(PERMISSIONS)]
+        client.call(ApiKey.CREATE_ACLS, pb.CreateAclsRequest(acl=acls))
         found = client.metadata(("fluss", TABLE), ("fluss", KEY_TABLE)).table_metadata
         return {item.table_path.table_name: item.table_id for item in found}
 
@@ -276,7 +282,7 @@ def main(arguments: list[str]) -> Run:
     try:
         with ServerProcess(directory / "data", bind=None, tablets=1, config=WITH_PERMISSIONS) as server:
             ids = fill(server)
-            outcomes = []
+            outcomes: list[Outcome] = []
             frames = None
             for target in targets(server):
                 outcomes += measure(target, ids, options)
@@ -334,8 +340,8 @@ def text_of(frames: FramesOutcome) -> str:
     """What the frames did, in a sentence."""
     alone, beside = frames.alone, frames.beside
     return (
-        f"{FRAMES} unfinished frames: {beside.count} appends beside them took {beside.median_ms:.1f} ms, the longest "
-        f"{beside.longest_ms:.0f} ms (alone {alone.count}, {alone.median_ms:.1f} ms, {alone.longest_ms:.0f} ms); "
+        f"{FRAMES} unfinished frames: {beside.number} appends beside them took {beside.median_ms:.1f} ms, the longest "
+        f"{beside.longest_ms:.0f} ms (alone {alone.number}, {alone.median_ms:.1f} ms, {alone.longest_ms:.0f} ms); "
         f"{frames.sent_mebibytes:.0f} MiB were sent, the tablet had {frames.memory_mebibytes:.0f} MiB more"
     )
 

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.05
 class Appends(NamedTuple):
     """How long appends took."""
 
-    count: int
+    number: int
     median_ms: float
     longest_ms: float
 
@@ -42,7 +42,7 @@ class UnfinishedFrames:
         self.sent_bytes = 0
         self._ended = threading.Event()
         self._selector = selectors.DefaultSelector()
-        self._connections = []
+        self._connections: list[socket.socket] = []
         header = bytearray(request_frame(ApiKey.PRODUCE_LOG, 0, 1, b""))
         struct.pack_into(">i", header, 0, frame_bytes)
         for _ in range(frames):
@@ -99,7 +99,7 @@ def unfinished_frames(
 def time_appends(address: tuple[str, int], table_id: int, seconds: float) -> Appends:
     """Append a small batch again and again."""
     batch = one_row()
-    took = []
+    took: list[float] = []
     with WireClient(*address) as client:
         until = time.perf_counter() + seconds
         while not took or time.perf_counter() < until:

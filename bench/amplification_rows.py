@@ -105,11 +105,21 @@ def _table_of_many_columns(table_id: int, size: int) -> Iterator[NastyRequest]:
     yield NastyRequest("many properties", request.SerializeToString())
 
 
+def _permissions(table_id: int, size: int) -> Iterator[NastyRequest]:
+    everything = pb.PbAclFilter(resource_type=1, operation_type=1, permission_type=1)
+    request = pb.DropAclsRequest(acl_filter=[everything] * TAKEN_ENTRIES)
+    yield NastyRequest("filters that match all", request.SerializeToString())
+    nothing = pb.PbAclFilter(resource_type=1, operation_type=1, permission_type=1, host="nowhere")
+    request = pb.DropAclsRequest(acl_filter=[nothing] * TAKEN_ENTRIES)
+    yield NastyRequest("filters that match nothing", request.SerializeToString())
+
+
 _REQUESTS: dict[ApiKey, Callable[[int, int], Iterator[NastyRequest]]] = {
     ApiKey.PUT_KV: _put,
     ApiKey.PRODUCE_LOG: _produce,
     ApiKey.LOOKUP: _lookup,
     ApiKey.PREFIX_LOOKUP: _prefixes,
+    ApiKey.DROP_ACLS: _permissions,
     ApiKey.CREATE_TABLE: _table_of_many_columns,
 }
 

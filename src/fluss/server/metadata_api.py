@@ -60,18 +60,22 @@ class MetadataApi:
             for path in request.partitions_path
             if not path.HasField("partition_name")
         ]
-        return {path: self._environment.table(path) for path in paths if self._visible(context, path)}
+        distinct = dict.fromkeys(paths)
+        return {path: self._environment.table(path) for path in distinct if self._visible(context, path)}
 
     def _partitions(
         self, context: RequestContext, request: pb.MetadataRequest, tables: dict[TablePath, TableEntry]
     ) -> Iterable[tuple[TableEntry, PartitionEntry]]:
         catalog = self._environment.catalog
         found: dict[int, tuple[TableEntry, PartitionEntry]] = {}
+        visible: dict[TablePath, bool] = {}
         for physical_path in request.partitions_path:
             if not physical_path.HasField("partition_name"):
                 continue
             path = TablePath(physical_path.database_name, physical_path.table_name)
-            if not self._visible(context, path):
+            if path not in visible:
+                visible[path] = self._visible(context, path)
+            if not visible[path]:
                 continue
             entry = catalog.table(path)
             partition = None if entry is None else entry.partitions.get(physical_path.partition_name)

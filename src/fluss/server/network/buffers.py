@@ -20,6 +20,9 @@ import threading
 from collections.abc import Callable
 
 SMALLEST_BUFFER_BYTES = 128 * 1024
+# What one frame receives before others have their turn: dozens of them must not keep the event loop for long.
+MIN_STEP_BYTES = 16 * 1024
+MAX_STEP_BYTES = 512 * 1024
 MAX_POOLED_BUFFER_BYTES = 16 * 1024 * 1024
 
 
@@ -145,8 +148,9 @@ class ReceivedInMemory(BytesInMemory):
     """The account of received bytes, of which a part is kept for fair shares.
 
     Frames that began early must not take all the memory, or everybody who comes later waits until they end. So when all
-    but `shared_bytes` of the limit is taken, a frame goes on only up to its share: `shared_bytes` divided by the number
-    of frames that are on their way. Whoever sends ordinary frames does not notice frames of 100 MiB that never end.
+    but `shared_bytes` of the limit is taken, a frame goes on only up to its share: half of `shared_bytes` divided by
+    the number of frames that are on their way. The other half is for the oldest, which may always go on, and for
+    ordinary frames: who sends those does not notice frames of 100 MiB that never end.
     """
 
     def __init__(self, limit_bytes: int, shared_bytes: int) -> None:
@@ -161,7 +165,16 @@ class ReceivedInMemory(BytesInMemory):
     @property
     def share_bytes(self) -> int:
         """How much of a frame may be there when memory is short."""
-        return self._shared_bytes // max(1, len(self._unfinished))
+        return self._shared_bytes // (2 * max(1, len(self._unfinished)))
+
+    def step_bytes(self, owner: int) -> int:
+        """How much of its frame `owner`, which may go on, receives at once, so that it stays within its share."""
+        if next(iter(self._unfinished), None) == owner:
+            return MAX_STEP_BYTES
+        left = self._limit_bytes - self._shared_bytes - self._bytes
+        if left <= 0:
+            left = self.share_bytes - self._of_frames.get(owner, 0)
+        return min(max(left, MIN_STEP_BYTES), MAX_STEP_BYTES)
 
     def charge_frame(self, owner: int, count: int) -> None:
         """`count` bytes of the big frame of `owner` came."""

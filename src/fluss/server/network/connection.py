@@ -88,7 +88,8 @@ class Connection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
         if self._big is not None:
-            return self._big[self._big_position : self._big_size]
+            end = min(self._big_size, self._big_position + self.server.received.step_bytes(id(self)))
+            return self._big[self._big_position : end]
         shared = self.server.receive_buffer
         carried = len(self._pending)
         if carried:

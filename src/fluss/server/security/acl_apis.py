@@ -8,10 +8,17 @@ from enum import IntEnum
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.permissions import CLUSTER_NAME, WILDCARD, Operation, Permission, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.entry_limit import MAX_REQUEST_ENTRIES
 from fluss.server.catalog.records import Acl
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
+from fluss.server.network.turns import Turns
 from fluss.server.security.authorizer import CLUSTER, Resource, database_resource
+
+MAX_TEXT_CHARACTERS = 1000
+_MEMBERS: dict[type[IntEnum], dict[int, str]] = {
+    kind: {int(member): member.name for member in kind if member != 1} for kind in (ResourceType, Operation, Permission)
+}
 
 
 class AclApis:
@@ -20,17 +27,21 @@ class AclApis:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
-    def create_acls(self, context: RequestContext, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
+    async def create_acls(self, context: RequestContext, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
         """Add all permissions, or none if one cannot be or the caller may not give it; a result each, in order."""
         self._begin()
-        acls = [_checked(info) for info in request.acl]
-        for acl in acls:
-            self._environment.authorizer.check(context, _guard_of(acl))
+        response, acls, checked, turns = pb.CreateAclsResponse(), list[Acl](), set[Resource](), Turns()
+        for info in request.acl:
+            acl = _checked(info)
+            resource = _guard_of(acl)
+            if resource not in checked:
+                self._environment.authorizer.check(context, resource)
+                checked.add(resource)
+            acls.append(acl)
+            response.aclRes.add(acl=info, error_code=ErrorCode.NONE)
+            await turns.others_first()
         if acls:
             self._environment.catalog.store.acls.add(acls)
-        response = pb.CreateAclsResponse()
-        for info in request.acl:
-            response.aclRes.add(acl=info, error_code=ErrorCode.NONE)
         return response
 
     def list_acls(self, context: RequestContext, request: pb.ListAclsRequest) -> pb.ListAclsResponse:
@@ -45,17 +56,26 @@ class AclApis:
             ]
         )
 
-    def drop_acls(self, context: RequestContext, request: pb.DropAclsRequest) -> pb.DropAclsResponse:
-        """Remove all that match, or none if the caller may not take one of them; a result per filter, in order."""
+    async def drop_acls(self, context: RequestContext, request: pb.DropAclsRequest) -> pb.DropAclsResponse:
+        """Remove all that match, or none if the caller may not take one of them; a result per filter, in order.
+
+        Every filter looks at every permission, so it is done in turns.
+        """
         self._begin()
         response = pb.DropAclsResponse()
         dropped: dict[Acl, None] = {}
+        turns, matches, acls = Turns(), 0, self._environment.catalog.acls
         for acl_filter in request.acl_filter:
-            matching = list(filter(_matcher(acl_filter), self._environment.catalog.acls))
+            matching = list(filter(_matcher(acl_filter), acls))
+            matches += len(matching)
+            if matches > len(acls) + MAX_REQUEST_ENTRIES:
+                text = f"the filters match the same permissions again and again, {matches} times; send several requests"
+                raise FlussError(text, ErrorCode.CORRUPT_MESSAGE)
+            for resource in dict.fromkeys(map(_guard_of, matching)):  # A filter may match what the caller cannot see.
+                self._environment.authorizer.check_unnamed(context, resource)
             dropped.update(dict.fromkeys(matching))
             response.filter_results.add(matching_acls=[pb.PbDropAclsMatchingAcl(acl=_message(acl)) for acl in matching])
-        for acl in dropped:  # A filter may match what the caller cannot see.
-            self._environment.authorizer.check_unnamed(context, _guard_of(acl))
+            await turns.others_first()
         if dropped:
             self._environment.catalog.store.acls.remove(dropped)
         return response
@@ -89,6 +109,14 @@ def _checked(info: pb.PbAclInfo) -> Acl:
         ("permission", info.permission_type, Permission),
     ):
         _check_member(what, value, kind)
+    for what, text in (
+        ("resource name", info.resource_name),
+        ("principal type", info.principal_type),
+        ("principal name", info.principal_name),
+        ("host", info.host),
+    ):
+        if len(text) > MAX_TEXT_CHARACTERS:
+            raise _invalid(f"the {what} of an ACL has {len(text)} characters, at most {MAX_TEXT_CHARACTERS} are taken")
     if info.resource_type == ResourceType.CLUSTER and info.resource_name not in (CLUSTER_NAME, WILDCARD):
         raise _invalid(f"the cluster's resource name is {CLUSTER_NAME!r}, got {info.resource_name!r}")
     if info.resource_type == ResourceType.TABLE and "." not in info.resource_name and info.resource_name != WILDCARD:
@@ -106,7 +134,7 @@ def _checked(info: pb.PbAclInfo) -> Acl:
 
 def _check_member(what: str, value: int, kind: type[IntEnum]) -> None:
     """ANY (1) is for filters only."""
-    members = {int(member): member.name for member in kind if member != 1}
+    members = _MEMBERS[kind]
     if value not in members:
         listed = ", ".join(f"{number} ({name})" for number, name in members.items())
         raise _invalid(f"{what} of an ACL must be one of {listed}, got {value}")

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from bench.amplification_frames import unfinished_frames
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
@@ -218,6 +219,22 @@ def test_frames_that_never_end_do_not_keep_others_from_writing() -> None:
         assert network.server.connection_count >= len(unfinished)
         for client in unfinished:
             client.close()
+
+
+def test_nor_when_they_send_all_that_the_server_takes() -> None:
+    """The oldest may always go on and the others have their shares; together they used to fill the memory."""
+    limits = NetworkLimits(
+        max_received_bytes_in_memory=128_000_000,
+        max_shared_received_bytes=64_000_000,
+        max_request_bytes=12_500_000,
+        frame_stall_under_pressure_seconds=600.0,
+    )
+    with running_network(limits) as network, network.client() as other:
+        host, port = other.socket.getpeername()
+        with unfinished_frames((host, port), frames=20, frame_bytes=12_000_000):
+            wait_until(lambda: network.server.received.bytes >= 64_000_000, "more than what is not shared is taken")
+            for _ in range(100):
+                assert other.produce(1, 0, bytes(100_000)).base_offset == 100_000
 
 
 def test_a_stalled_frame_that_holds_memory_is_dropped_when_others_wait() -> None:

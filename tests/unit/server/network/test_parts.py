@@ -58,11 +58,11 @@ def test_frames_that_came_first_leave_shares_to_those_that_come_later() -> None:
     received.charge_frame(1, 30)
     received.begin(2)
     received.charge_frame(2, 30)
-    assert not received.may_go_on(2), "60 are taken, and 2 has its share: a half of 40"
+    assert not received.may_go_on(2), "60 are taken, and 2 has its share: a quarter of 40"
     received.begin(3)
-    assert received.share_bytes == 13
+    assert received.share_bytes == 6
     assert received.may_go_on(3), "it has nothing yet"
-    received.charge_frame(3, 13)
+    received.charge_frame(3, 6)
     assert not received.may_go_on(3)
     received.wait(3, lambda: woken.append(3))
     assert received.may_go_on(4), "a small frame of another"

@@ -180,3 +180,24 @@ def test_permissions_end_with_their_table(tmp_path: Path) -> None:
     assert [sees("db", "b"), sees("db_c", "a")] == [True, False]
     assert [acl.resource_name for acl in harness.catalog.store.acls.all()] == ["db.b"]
     harness.close()
+
+
+def test_filters_that_match_the_same_again_and_again(guarded: CoordinatorHarness) -> None:
+    """16,000 of them were an answer of gigabytes, for which the coordinator stood still until it was killed."""
+    create(guarded, *[acl(resource_name=f"db.t{number}") for number in range(100)], **ROOT)
+    before = listed(guarded)
+    many = pb.DropAclsRequest(acl_filter=[acl_filter()] * 1_000)
+    assert "again and again" in guarded.refuses(3, ApiKey.DROP_ACLS, many, **ROOT)
+    guarded.refuses(48, ApiKey.DROP_ACLS, many, **ALICE)
+    assert listed(guarded) == before
+    few = pb.DropAclsRequest(acl_filter=[acl_filter()] * 3)
+    assert [len(result.matching_acls) for result in guarded.call(ApiKey.DROP_ACLS, few, **ROOT).filter_results] == [
+        100
+    ] * 3
+    assert listed(guarded) == []
+
+
+def test_texts_of_a_permission_have_an_end(guarded: CoordinatorHarness) -> None:
+    for field in ("resource_name", "principal_name", "principal_type", "host"):
+        request = pb.CreateAclsRequest(acl=[acl(**{field: "db." + "x" * 1_000})])
+        assert "1003 characters" in guarded.refuses(-1, ApiKey.CREATE_ACLS, request, **ROOT)

@@ -213,9 +213,12 @@ def test_a_note_that_fails_holds_up_nothing(tmp_path: Path, monkeypatch: pytest.
             log = table.kv.log
             held: list[Any] = []
             holds_synced = HeldCommits.holds_synced
-            monkeypatch.setattr(
-                HeldCommits, "holds_synced", lambda *arguments: held.append(arguments) or holds_synced(*arguments)
-            )
+
+            def noted(commits: HeldCommits, last: Any) -> bool:
+                held.append(last)
+                return holds_synced(commits, last)
+
+            monkeypatch.setattr(HeldCommits, "holds_synced", noted)
             large = table.send(large_batch(table))
             await eventually(lambda: table.kv.is_between_states and held, "a sync was reported meanwhile")
             fault = Fault(monkeypatch, Checkpointer, "note_synced", MemoryError("no memory for a note"))

@@ -17,6 +17,7 @@ from fluss.server.coordinator.lake.metrics import TieringMetrics, tiering_metric
 from fluss.server.coordinator.lake.tiering_states import TieringStates
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
+from fluss.server.network.turns import Turns
 from fluss.server.security.authorizer import table_resource
 
 
@@ -47,16 +48,18 @@ class LakeTiering:
         self.look()
         return tiering_metrics(self.states, self._records, self._environment.clock())
 
-    def heartbeat(
+    async def heartbeat(
         self, context: RequestContext, request: pb.LakeTieringHeartbeatRequest
     ) -> pb.LakeTieringHeartbeatResponse:
-        """Failed tables first, then those at work, then finished ones, and at last the next table."""
+        """Failed tables first, then those at work, then finished ones, and at last the next table; in turns."""
         self.look()
         response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self._coordinator_epoch)
-        self._each(context, request.failed_tables, response.failed_table_resp, self._fail)
-        self._each(context, request.tiering_tables, response.tiering_table_resp, self._renew)
+        turns = Turns()
+        await self._each(turns, context, request.failed_tables, response.failed_table_resp, self._fail)
+        await self._each(turns, context, request.tiering_tables, response.tiering_table_resp, self._renew)
         forced = frozenset(request.force_finished_tables)
-        self._each(
+        await self._each(
+            turns,
             context,
             request.finished_tables,
             response.finished_table_resp,
@@ -72,14 +75,16 @@ class LakeTiering:
                 info.table_path.table_name = table.path.table_name
         return response
 
-    def _each(
+    async def _each(
         self,
+        turns: Turns,
         context: RequestContext,
         tables: Iterable[pb.PbHeartbeatReqForTable],
         answers: Any,
         step: Callable[[pb.PbHeartbeatReqForTable], None],
     ) -> None:
         for table in tables:
+            await turns.others_first()
             answer = answers.add(table_id=table.table_id)
             try:
                 self._environment.authorizer.check_known_table_id(context, table.table_id)

@@ -25,7 +25,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple, TypeVar
 
-from rocksdict import Checkpoint, Rdict, WriteBatch
+from rocksdict import Checkpoint, Rdict, ReadOptions, WriteBatch
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.formats import refuse_newer
@@ -176,9 +176,12 @@ class KvStore:
 
         return self._call(collect)
 
-    def snapshot(self, start: bytes = FIRST_KEY) -> KvSnapshot:
-        """The rows of this moment, beginning at `start`, for longer reads."""
-        return KvSnapshot(self.applied, self._call(self._pieces, start))
+    def snapshot(self, start: bytes = FIRST_KEY, end: bytes | None = None) -> KvSnapshot:
+        """The rows of this moment, beginning at `start` and before `end`, for longer reads.
+
+        Without an end the first step goes over all rows that were deleted behind `start`, up to one that is there.
+        """
+        return KvSnapshot(self.applied, self._call(self._pieces, start, end))
 
     @property
     def is_pressed(self) -> bool:
@@ -264,12 +267,12 @@ class KvStore:
         """Keys and values of this moment from a key on; taking them may raise FlussError."""
         return chain.from_iterable(self._pieces(from_key))
 
-    def _pieces(self, from_key: bytes) -> Iterator[Rows]:
+    def _pieces(self, from_key: bytes, end: bytes | None = None) -> Iterator[Rows]:
         first_key = max(from_key, FIRST_KEY)
-        items: Any = self._database.items(from_key=first_key)
-        return self._to_the_end(items, first_key)
+        items: Any = self._database.items(from_key=first_key, read_opt=_up_to(end))
+        return self._to_the_end(items, first_key, end)
 
-    def _to_the_end(self, items: Iterator[tuple[bytes, bytes]], last_key: bytes) -> Iterator[Rows]:
+    def _to_the_end(self, items: Iterator[tuple[bytes, bytes]], last_key: bytes, end: bytes | None) -> Iterator[Rows]:
         """Rows in pieces, small ones first: whoever wants few has few read, and whoever wants all gets them faster.
 
         The bindings end at a damaged block as if there were no more rows, so the end is looked at once more.
@@ -280,7 +283,7 @@ class KvStore:
             row_bytes = sum([len(value) for _, value in piece]) // len(piece) + 1
             yield piece
             rows = max(1, min(2 * rows, limits.MAX_READ_AHEAD_ROWS, limits.MAX_READ_AHEAD_BYTES // row_bytes))
-        self._call(_check_end, self._database, last_key)
+        self._call(_check_end, self._database, last_key, end)
 
     def _call(self, operation: Callable[..., _Result], *arguments: Any) -> _Result:
         try:
@@ -384,10 +387,19 @@ def read_note(note: bytes | None, directory: Path) -> Applied:
     return Applied(*_NOTE.unpack(note)[1:])
 
 
-def _check_end(database: Rdict, last_key: bytes) -> None:
-    """Raise if what comes behind a key cannot be read."""
-    end = database.iter()
-    end.seek(last_key)
-    if end.valid():
-        end.next()
-    end.status()
+def _up_to(end: bytes | None) -> ReadOptions | None:
+    """For iterators that need not go on behind a key."""
+    if end is None:
+        return None
+    options = ReadOptions()
+    options.set_iterate_upper_bound(end)
+    return options
+
+
+def _check_end(database: Rdict, last_key: bytes, end: bytes | None) -> None:
+    """Raise if what comes behind a key, and before the end, cannot be read."""
+    behind = database.iter(_up_to(end))
+    behind.seek(last_key)
+    if behind.valid():
+        behind.next()
+    behind.status()

@@ -130,7 +130,7 @@ class RowCursor:
         """From the first key on, up to, without, the end key."""
         self._local = local
         self._end_key = end_key
-        snapshot = store.snapshot(first_key)
+        snapshot = store.snapshot(first_key, end_key)
         # The changelog offset that belongs to this view of the rows.
         self.applied_offset = snapshot.applied.log_offset
         self._pieces: Iterator[Rows] | None = snapshot.pieces
