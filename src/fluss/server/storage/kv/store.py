@@ -161,14 +161,14 @@ class KvStore:
 
     def scan(self, start: bytes = FIRST_KEY, limit: int | None = None) -> list[tuple[bytes, bytes]]:
         """Keys and values in key order, beginning at `start`, at most `limit`."""
-        return self._call(lambda: list(islice(self._items(start), limit)))
+        return self._call(lambda: list(islice(chain.from_iterable(self._pieces(start)), limit)))
 
     def scan_prefix(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Keys and values of the keys that begin with `prefix`, in key order."""
 
         def collect() -> list[tuple[bytes, bytes]]:
             found = []
-            for key, value in self._items(prefix):
+            for key, value in chain.from_iterable(self._pieces(prefix)):
                 if not key.startswith(prefix):
                     break
                 found.append((key, value))
@@ -177,10 +177,7 @@ class KvStore:
         return self._call(collect)
 
     def snapshot(self, start: bytes = FIRST_KEY, end: bytes | None = None) -> KvSnapshot:
-        """The rows of this moment, beginning at `start` and before `end`, for longer reads.
-
-        Without an end the first step goes over all rows that were deleted behind `start`, up to one that is there.
-        """
+        """The rows of this moment from `start` to `end`; without an end it goes over all that was deleted behind."""
         return KvSnapshot(self.applied, self._call(self._pieces, start, end))
 
     @property
@@ -262,10 +259,6 @@ class KvStore:
             self._database.close()
         except Exception as error:  # RocksDB's bindings raise plain Exception
             _logger.info("the store in %s was not closed cleanly: %s", self.directory, error)
-
-    def _items(self, from_key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values of this moment from a key on; taking them may raise FlussError."""
-        return chain.from_iterable(self._pieces(from_key))
 
     def _pieces(self, from_key: bytes, end: bytes | None = None) -> Iterator[Rows]:
         first_key = max(from_key, FIRST_KEY)
