@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss import ErrorCode, FlussError, col
+from fluss import DataTypes, ErrorCode, FlussError, col
 from fluss.client import facade, facade_parts
 from tests.support.apache_fluss import USERS
 from tests.support.kv_reader import read_changes, replay
@@ -244,3 +244,15 @@ def test_logins_and_mistakes(target: Target, database: fluss.Database, table_nam
     assert caught.value.error_code == ErrorCode.TABLE_NOT_EXIST
     with pytest.raises(FlussError, match="unknown configuration key"):
         fluss.connect(target.bootstrap_servers, speed="high")
+
+
+def test_a_delete_that_would_leave_the_row_is_refused(database: fluss.Database, table_name: str) -> None:
+    """A server takes only deletes of the other columns, which leave a row with its key and its number."""
+    columns = fluss.Schema.builder().column("name", DataTypes.string()).column("number", DataTypes.bigint())
+    schema = columns.column("age", DataTypes.int()).primary_key(["name"]).enable_auto_increment("number").build()
+    database.create_table(table_name, schema)
+    database.upsert(table_name, {"name": "ada", "age": 36})
+    for _ in range(2):
+        with pytest.raises(FlussError, match="auto-increment column 'number' cannot be deleted"):
+            database.delete(table_name, [("ada",)])
+    assert database.lookup(table_name, "ada") == {"name": "ada", "number": 1, "age": 36}

@@ -25,7 +25,7 @@ from fluss.client.admin_calls import SET_VALUE as _SET
 from fluss.client.admin_calls import AdminCalls, NewColumns, config_changes, new_columns
 from fluss.client.connection import FlussConnection
 from fluss.client.descriptors import TableDescriptor
-from fluss.client.facade_parts import APPEND, DELETE, UPSERT, Kept, PartitionWatch, Verb
+from fluss.client.facade_parts import APPEND, DELETE, UPSERT, Kept, PartitionWatch, Verb, check_deletes
 from fluss.client.schemas import Schema
 from fluss.client.table import FlussTable
 from fluss.client.table_info import TableInfo
@@ -38,7 +38,6 @@ from fluss.model import paths
 if TYPE_CHECKING:
     from fluss.client.fitting import ExtraDigits
     from fluss.client.scanner import Predicate, RecordBatch
-    from fluss.client.writer import AppendWriter, UpsertWriter
 
 DEFAULT_DATABASE = "fluss"
 FOLLOW_POLL_MS = 500
@@ -166,7 +165,7 @@ class Database:
 
         >>> db.append("events", [{"id": 1, "name": "Alice"}, (2, "Bob")])
         """
-        self._write(APPEND, table, rows, None, on_extra_digits, lambda opened: opened.new_append())
+        self._write(APPEND, table, rows, None, on_extra_digits)
 
     def upsert(
         self, table: Table, rows: Rows, columns: Sequence[str] | None = None, *, on_extra_digits: ExtraDigits = "error"
@@ -178,14 +177,16 @@ class Database:
         >>> db.upsert("users", {"id": 1, "name": "Alice", "age": 30})
         >>> db.upsert("users", [(1, 31), (2, 20)], columns=["id", "age"])
         """
-        self._write(UPSERT, table, rows, columns, on_extra_digits, lambda opened: opened.new_upsert(columns=columns))
+        self._write(UPSERT, table, rows, columns, on_extra_digits)
 
     def delete(self, table: Table, keys: Rows) -> None:
         """Delete rows of a primary-key table by their keys, in the forms of `append`, and wait until it is durable.
 
+        A table with an auto-increment column keeps its rows: no server takes deletes of that column.
+
         >>> db.delete("users", [(2,), {"id": 3}])
         """
-        self._write(DELETE, table, keys, None, "error", lambda opened: opened.new_upsert())
+        self._write(DELETE, table, keys)
 
     def lookup(self, table: Table, key: Any, *, by: Sequence[str] | None = None) -> Any:
         """The row of a primary-key table with this key as a dict, or None.
@@ -326,18 +327,17 @@ class Database:
         verb: Verb,
         table: Table,
         rows: Rows,
-        columns: Sequence[str] | None,
-        digits: ExtraDigits,
-        builder: Callable[[FlussTable], Any],
+        columns: Sequence[str] | None = None,
+        digits: ExtraDigits = "error",
     ) -> None:
-        kind = ("upsert" if verb is DELETE else verb.name) + ("" if digits == "error" else f" {digits}")
+        kind = verb.name + ("" if digits == "error" else f" {digits}")
 
-        def make(opened: FlussTable) -> AppendWriter | UpsertWriter:
-            made = builder(opened)
-            writer: AppendWriter | UpsertWriter = (
-                made.create_writer(on_extra_digits=digits) if verb is APPEND else made._lenient_writer(digits)
-            )
-            return writer
+        def make(opened: FlussTable) -> Any:
+            if verb is APPEND:
+                return opened.new_append().create_writer(on_extra_digits=digits)
+            if verb is DELETE:
+                check_deletes(opened.get_table_info())
+            return opened.new_upsert(columns=columns)._lenient_writer(digits)
 
         def new_writer(anew: bool) -> Any:
             if anew:

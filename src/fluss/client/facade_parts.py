@@ -15,6 +15,7 @@ from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
     from fluss.client.scanner.core import ScannerCore
+    from fluss.client.table_info import TableInfo
 
 MAX_KEPT_WRITERS_AND_LOOKUPERS = 2000
 PARTITION_LOOK_SECONDS = 5.0
@@ -100,6 +101,17 @@ class Verb:
 APPEND = Verb("append", "append", "write_arrow", "write_pandas")
 UPSERT = Verb("upsert", "upsert", "upsert_arrow", "upsert_pandas")
 DELETE = Verb("delete", "delete", "delete_arrow", "delete_pandas")
+
+
+def check_deletes(info: TableInfo) -> None:
+    """No server deletes what it gave to an auto-increment column, so a row would stay, with that and its key."""
+    automatic = info.get_schema().get_auto_increment_columns()
+    if automatic:
+        raise FlussError(
+            f"table {info.table_path}: rows with the auto-increment column {automatic[0]!r} cannot be deleted, no "
+            "server takes it; upsert them with nulls in the other columns",
+            ErrorCode.INVALID_TARGET_COLUMN,
+        )
 
 
 def _has_more(value: Any, known: Sequence[str]) -> bool:
