@@ -1,73 +1,143 @@
-"""Values of Spark go in and come out: equal or refused, never changed. One DataFrame has many cases."""
+"""Values of Spark go in and come out: equal or refused, never changed, and as the way of Arrow has it.
+
+Each round draws a schema and rows for it, which go into a table by one write; rows with one value of any kind, of
+the type that Spark gives it, go in alone. `tests.support.values_oracle` and the table of docs/values.md say what must
+happen. A case is a row.
+"""
 
 from __future__ import annotations
 
 import datetime
 import decimal
 import random
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
 
 import fluss
+from fluss.client.writer.arrow_input import ArrowInput
+from fluss.errors import FlussError
+from fluss.model import types as t
+from fluss.model.schema import Column, Schema
+from fluss.spark.types import spark_arrow_schema, to_spark_type
 from tests.spark.conftest import Tables, new_tables
+from tests.support.drawn_values import drawn, drawn_schema, drawn_value
 from tests.support.lanes import seed
 from tests.support.targets import running_target
+from tests.support.value_table import differences
+from tests.support.values_oracle import RefusedError, expected, shown
 
-CASES_OF_A_COLUMN = 20
-
-
-def moment(rng: random.Random) -> datetime.datetime:
-    """Whole milliseconds on both sides of 1970."""
-    return datetime.datetime(1969, 12, 31) + datetime.timedelta(milliseconds=rng.randrange(10**8))
-
-
-class Case(NamedTuple):
-    """What Spark has, what the table has, and values that fit."""
-
-    spark_type: str
-    data_type: Any
-    fits: Callable[[random.Random], Any]
+GATE_ROWS, GATE_ALONE = 48, 2
+SOAK_CASES = 20_000
+INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+COLUMN_WORDS = {**dict.fromkeys(INTEGERS, "integers"), "TIMESTAMP_WITH_LOCAL_TIME_ZONE": "TIMESTAMP_LTZ"}
+Row = dict[str, Any]
 
 
-COLUMNS = {
-    "money": Case("double", fluss.DataTypes.decimal(10, 2), lambda rng: rng.randrange(10**9) / 100),
-    "count": Case("bigint", fluss.DataTypes.decimal(10, 2), lambda rng: rng.randrange(10**8)),
-    "tiny": Case("bigint", fluss.DataTypes.tinyint(), lambda rng: rng.randrange(-128, 128)),
-    "wide": Case("bigint", fluss.DataTypes.double(), lambda rng: rng.randrange(2**53)),
-    "name": Case("string", fluss.DataTypes.char(3), lambda rng: rng.choice(["", "a", "äöü", "abc", "a "])),
-    "at": Case("timestamp_ntz", fluss.DataTypes.timestamp(3), moment),
-}
-SPARK_SCHEMA = "id int, " + ", ".join(f"{name} {case.spark_type}" for name, case in COLUMNS.items())
+@pytest.fixture
+def tables(spark: SparkSession) -> Iterator[Tables]:
+    yield from new_tables(running_target("embedded"), spark)
 
 
-@pytest.fixture(params=["log", "primary key"])
-def tables(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Tables]:
-    for tables in new_tables(running_target("embedded"), spark):
-        builder = fluss.Schema.builder().column("id", fluss.DataTypes.int())
-        for name, case in COLUMNS.items():
-            builder = builder.column(name, case.data_type)
-        keyed = builder.primary_key("id") if request.param == "primary key" else builder
-        tables.create("t", keyed.build(), bucket_count=1)
-        yield tables
+class Drawn:
+    """A table of a drawn schema."""
+
+    def __init__(self, tables: Tables, rng: random.Random, is_keyed: bool) -> None:
+        self.tables, self.is_keyed = tables, is_keyed
+        self.columns, self.key = drawn_schema(rng)
+        self.name = f"t_{uuid.uuid4().hex[:12]}"
+        builder = fluss.Schema.builder()
+        for name, data_type in self.columns.items():
+            builder = builder.column(name, data_type)
+        tables.create(self.name, (builder.primary_key(*self.key) if is_keyed else builder).build(), bucket_count=1)
+        fields = [StructField(name, to_spark_type(each), each.nullable) for name, each in self.columns.items()]
+        self.arrow_schema = spark_arrow_schema(StructType(fields))
+        self.wanted: list[Row] = []
+
+    def expected(self, row: Row) -> Row:
+        return {name: expected(row[name], each, self.is_keyed) for name, each in self.columns.items()}
+
+    def write(self, rows: list[Row], strange: str | None = None) -> None:
+        columns = [
+            pa.array([row[field.name] for row in rows], None if field.name == strange else field.type)
+            for field in self.arrow_schema
+        ]
+        table = pa.table(columns, list(self.columns))
+        types = [
+            StructField(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True)) for field in table.schema
+        ]
+        frame = self.tables.spark.createDataFrame(table, StructType(types))
+        self.tables.write(frame.coalesce(1), self.name)
+        self.wanted += map(self.expected, rows)
+
+    def write_alone(self, row: Row, name: str) -> None:
+        """What the oracle says happens, and what Arrow does; where Spark differs, the document says so."""
+        data_type, value = self.columns[name], row[name]
+        column = COLUMN_WORDS.get(data_type.root, data_type.root)
+        try:
+            self.expected(row)
+            fits = differences("Spark").get((kind_of(value), column)) != "refused"
+        except RefusedError:
+            fits = False
+        if fits:
+            by_arrow = ArrowInput("t", Schema((Column("c", data_type),)))
+            by_arrow.conform(pa.record_batch({"c": pa.array([value])}))
+            self.write([row], name)
+            return
+        with pytest.raises((PySparkException, FlussError), match=f"column '{name}' (expects|is) "):
+            self.write([row], name)
+
+    def check(self) -> None:
+        """By the client and by Spark."""
+        wanted = self.wanted
+        if self.is_keyed:  # the last one of each key
+            wanted = list({shown([row[name] for name in self.key]): row for row in wanted}.values())
+        same_rows(self.tables.contents(self.name).to_pylist(), wanted)
+        same_rows(self.tables.read(self.name).toArrow().to_pylist(), wanted)
 
 
-def same(given: Any, found: Any) -> bool:
-    return bool(decimal.Decimal(str(given)) == found if isinstance(found, decimal.Decimal) else given == found)
+def kind_of(value: Any) -> str:
+    """As the document calls it; of those where Spark differs."""
+    if isinstance(value, datetime.datetime):
+        return "timestamp" if value.tzinfo is None else "zoned timestamp"
+    return "decimal" if isinstance(value, decimal.Decimal) else type(value).__name__
 
 
-def test_equal_or_refused(tables: Tables, spark: SparkSession) -> None:
-    rng = random.Random(seed())
-    rows = [(number, *(case.fits(rng) for case in COLUMNS.values())) for number in range(CASES_OF_A_COLUMN)]
-    tables.write(spark.createDataFrame(rows, SPARK_SCHEMA), "t")
-    bad = spark.createDataFrame([(99, None, None, None, None, "abcd", None)], SPARK_SCHEMA)
-    with pytest.raises(Exception, match="column 'name' expects CHAR"):
-        tables.write(bad, "t")
-    by_client = tables.contents("t").sort_by("id").to_pylist()
-    by_spark = [row.asDict() for row in tables.read("t").orderBy("id").collect()]
-    for outs in (by_client, by_spark):
-        assert [out["id"] for out in outs] == list(range(CASES_OF_A_COLUMN))
-        for row, out in zip(rows, outs, strict=True):
-            assert all(map(same, row, out.values())), (row, out)
+def same_rows(found: Iterable[Row], wanted: Iterable[Row]) -> None:
+    assert sorted(map(shown, found)) == sorted(map(shown, wanted))
+
+
+def one_round(tables: Tables, rng: random.Random, is_keyed: bool, together: int, alone: int) -> int:
+    """The number of cases."""
+    table = Drawn(tables, rng, is_keyed)
+    rows = [{name: drawn_value(rng, each) for name, each in table.columns.items()} for _ in range(together)]
+    table.write(rows)
+    plain = [name for name, each in table.columns.items() if not isinstance(each, t.ArrayType | t.MapType | t.RowType)]
+    for _ in range(alone):
+        name = rng.choice(plain)
+        table.write_alone({**rng.choice(rows), name: drawn(rng)}, name)
+    table.check()
+    return together + alone
+
+
+@pytest.mark.parametrize("is_keyed", [False, True], ids=["log", "keys"])
+def test_equal_or_refused(tables: Tables, is_keyed: bool) -> None:
+    rng = random.Random(f"{seed()} {is_keyed}")
+    assert one_round(tables, rng, is_keyed, GATE_ROWS, GATE_ALONE) >= 50
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("is_keyed", [False, True], ids=["log", "keys"])
+def test_twenty_thousand_cases(tables: Tables, is_keyed: bool) -> None:
+    rng = random.Random(f"{seed()} {is_keyed} soak")
+    cases = 0
+    while cases < SOAK_CASES // 2:
+        cases += one_round(tables, rng, is_keyed, together=rng.choice([20, 200, 500]), alone=10)
+    assert cases >= SOAK_CASES // 2
