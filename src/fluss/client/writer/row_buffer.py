@@ -149,7 +149,9 @@ class RowBuffer:
         self._io.check_usable()
         self._raise_unreported()
         chunks: list[Chunk] = []
-        for part in _slices(batch, self._divided_bytes):
+        size_bytes = batch.nbytes
+        parts = _slices(batch, self._divided_bytes, size_bytes=size_bytes)
+        for part in parts:
             self._sender.memory.wait_for_room(self._room_seconds)
             with self._lock:
                 rows_chunk, rows, chunk = self._cut(extra=True)
@@ -157,7 +159,7 @@ class RowBuffer:
             if rows_chunk is not None:
                 self._convert(rows_chunk, rows, encode=True)
             fill = partial(self._fill_and_wake, chunk, part)
-            if part.nbytes < MIN_HELPED_BYTES or not try_help(fill):
+            if size_bytes < MIN_HELPED_BYTES * len(parts) or not try_help(fill):
                 fill()
             chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else ChunkSpan(chunks)
@@ -374,9 +376,12 @@ class RowBuffer:
             self._io.loop.call_soon(self.drain)
 
 
-def _slices(batch: Any, max_bytes: int, max_rows: int | None = None) -> list[Any]:
-    """A record batch in slices of about equal size, each of at most so many bytes and rows."""
-    count = -(-batch.nbytes // max_bytes)
+def _slices(batch: Any, max_bytes: int, max_rows: int | None = None, size_bytes: int | None = None) -> list[Any]:
+    """A record batch in slices of about equal size, each of at most so many bytes and rows.
+
+    Arrow walks over all columns to find out how large a batch is: say so where it is known.
+    """
+    count = -(-(batch.nbytes if size_bytes is None else size_bytes) // max_bytes)
     if max_rows is not None:
         count = max(count, -(-batch.num_rows // max_rows))
     if count <= 1 or batch.num_rows <= 1:
