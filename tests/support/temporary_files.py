@@ -6,6 +6,7 @@ stays where it is, so that one can look at it after a failure.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -14,8 +15,6 @@ import pytest
 
 JAVA_OPTIONS = "JAVA_TOOL_OPTIONS"
 
-_made: list[str] = []
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """The process that was started makes the folder; those that run tests for it inherit the variables."""
@@ -23,12 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix="fluss-tests-")
-    _made.append(folder)
+    # First in, last out: what ends at the end of the process, such as servers, still has its files.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     os.environ[JAVA_OPTIONS] = f"{os.environ.get(JAVA_OPTIONS, '')} -Djava.io.tmpdir={folder}".strip()
-
-
-def pytest_unconfigure() -> None:
-    """Processes that end at this moment may still write: they find nothing, and that is all right."""
-    for folder in _made:
-        shutil.rmtree(folder, ignore_errors=True)
