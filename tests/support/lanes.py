@@ -9,8 +9,8 @@ A mark on a test, class or module (`@pytest.mark.all`) decides; otherwise what r
 rest is where `FOLDERS` says. `python3 dev.py test [--fast | --all]` chooses by these marks.
 
 Tests share servers and sessions by file, so those of a file stay in one process; those on Apache Fluss stay together
-whatever their file, so that there is one such cluster, and so do those with the shared session of Spark, in two groups
-of about the same length: a Java machine costs as much as a hundred tests, and one alone would take longer than all the
+whatever their file, so that there is one such cluster, as do those of tests/tidy, and so do those with the shared session
+of Spark, in two groups of about the same length: a Java machine costs as much as a hundred tests, and one alone would take longer than all the
 rest. Spark comes first and the many short ones last, so that every process has work until the end.
 """
 
@@ -40,9 +40,11 @@ FOLDERS = {
 }
 # The longest come first. Spark's must: Java calls back into Python through a server of py4j that uses `select`, which
 # knows no descriptors above 1023, and later in a run a process has more (tests that play power cuts abandon files).
-ORDER = ("spark", "recovery", "docs", "compat", "lake", "process", "contract", "integration")
+ORDER = ("spark", "recovery", "docs", "compat", "lake", "process", "tidy", "contract", "integration")
 
 APACHE, SPARK_TABLES, SPARK_STREAMS = SHARED_GROUPS = "Apache Fluss", "Spark tables", "Spark streams"
+TIDY = "tidy"
+"""They look at the same syntax trees of all files, which take longer to make than to look at."""
 SHARED_SESSION = "spark"
 # Files of tests/spark that start Java machines of their own, or none.
 WITHOUT_SHARED_SESSION = (
@@ -117,6 +119,8 @@ def group_of(nodeid: str) -> str:
     if is_on_apache(nodeid):
         return APACHE
     file = nodeid.partition("::")[0]
+    if _folder(nodeid) == TIDY:
+        return TIDY
     name = file.removeprefix("tests/spark/test_").removesuffix(".py")
     if name == file.removesuffix(".py") or name in WITHOUT_SHARED_SESSION:
         return file
