@@ -9,9 +9,10 @@ A mark on a test, class or module (`@pytest.mark.all`) decides; otherwise what r
 rest is where `FOLDERS` says. `python3 dev.py test [--fast | --all]` chooses by these marks.
 
 Tests share servers and sessions by file, so those of a file stay in one process; those on Apache Fluss stay together
-whatever their file, so that there is one such cluster, as do those of tests/tidy, and so do those with the shared session
-of Spark, in two groups of about the same length: a Java machine costs as much as a hundred tests, and one alone would take longer than all the
-rest. Spark comes first and the many short ones last, so that every process has work until the end.
+whatever their file, so that there is one such cluster, as do those of tests/tidy. So do those with the shared session
+of Spark, in two groups of about the same length: a Java machine costs as much as a hundred tests, and one alone would
+take longer than all the rest. Spark comes first and the many short ones last, so that every process has work until the
+end.
 """
 
 from __future__ import annotations
