@@ -196,6 +196,9 @@ class DecimalFit(Fit):
             spelled = array.cast(pa.string()).to_pylist()
             values = [None if each is None else self.value(decimal.Decimal(each)) for each in spelled]
             return pa.array(values, self.arrow_type)
+        # Arrow's cast of a text takes some numbers with far more digits than fit for 0 (5e-324 among them).
+        if pc.any(pc.and_(pc.less(pc.abs(array), float(self._quantum) / 2), pc.not_equal(array, 0.0))).as_py():
+            raise UnfitValueError(self._too_fine())
         return array.cast(pa.string()).cast(self.arrow_type)
 
     def _reason(self, source: Any, error: Exception) -> str:
