@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,54 +15,23 @@ import fluss
 from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.database_file import FORMAT_VERSION, LATER_TABLE_NAMES, stored_format_version
 from fluss.server.catalog.safety_copies import list_copies
-from fluss.server.data_directory import DataDirectory
 from tests.golden.archives import restored
 from tests.golden.contents import read_rows
 from tests.support.lanes import rounds
+from tests.support.waiting import patience
 
+ROOT = Path(__file__).parents[2]
 VERSION_1 = "967b2f9"
 # Statements of SQLite between two kills.
 STRIDE = max(1, 8 // rounds(gate=1, all_lanes=8))
 
 
-def upgrade(data: Path) -> None:
-    """What a start does with the catalog."""
-    directory = DataDirectory(data)
-    CatalogStore(data / "catalog.sqlite").close()
-    directory.close()
-
-
 def is_killed_at(statement: int, data: Path) -> bool:
     """Whether the upgrade got to this statement, in a process that dies right before it."""
-    process_id = os.fork()
-    if process_id == 0:
-        connect, seen = sqlite3.connect, 0
-
-        def look(_: str) -> None:
-            nonlocal seen
-            seen += 1
-            if seen > statement:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:
-            connection: sqlite3.Connection = connect(*arguments, **options)
-            connection.set_trace_callback(look)
-            return connection
-
-        sqlite3.connect = connected  # type: ignore[assignment]
-        end_child(lambda: upgrade(data))
-    _, status = os.waitpid(process_id, 0)
-    assert os.WIFSIGNALED(status) or status == 0
-    return os.WIFSIGNALED(status)
-
-
-def end_child(work: Callable[[], None]) -> None:
-    code = 1
-    try:
-        work()
-        code = 0
-    finally:
-        os._exit(code)
+    command = [sys.executable, "-m", "tests.golden.killed_upgrade", str(data), str(statement)]
+    code = subprocess.run(command, cwd=ROOT, timeout=patience(60.0)).returncode
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
 
 
 def contents(path: Path) -> tuple[int, set[str], list[Any]]:
