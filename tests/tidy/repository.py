@@ -38,15 +38,14 @@ def files(suffix: str) -> tuple[Path, ...]:
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """The syntax of a file, the module first; parsed once for all tests that look at it.
 
-    All files together are millions of objects: parsing them, the collector of cycles would go through them many times.
+    All files together are millions of objects: the collector of cycles would go through them many times.
     """
-    was_on = gc.isenabled()
     gc.disable()
     try:
         return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     finally:
-        if was_on:
-            gc.enable()
+        gc.freeze()
+        gc.enable()
 
 
 def tree(path: Path) -> ast.Module:
