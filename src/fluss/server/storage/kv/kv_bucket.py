@@ -122,17 +122,19 @@ class KvBucket:
         if known is None:
             return self._find(keys)
         self.check_usable()
-        values: list[bytes | None] = [None] * len(keys)
         places = np.flatnonzero(known).tolist()
+        if len(places) == len(keys):
+            return self._find(keys)
+        values: list[bytes | None] = [None] * len(keys)
         for place, value in zip(places, self._find([keys[place] for place in places]), strict=True):
             values[place] = value
         return values
 
     def _find(self, keys: list[bytes]) -> list[bytes | None]:
-        store, pending = self.store, self._pending
-        if not pending.knows_any(keys):
+        store = self.store
+        values, unknown = self._pending.find(keys)
+        if len(unknown) == len(keys):
             return store.multi_get(keys)
-        values, unknown = pending.find(keys)
         if unknown:
             stored = store.multi_get([keys[position] for position in unknown])
             for position, value in zip(unknown, stored, strict=True):

@@ -16,11 +16,12 @@ Owned by the loop thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from itertools import repeat, takewhile
+from collections.abc import Iterator, Sequence
+from itertools import compress, repeat, takewhile
+from operator import is_
 from typing import Any
 
-from fluss.server.storage.kv.generation import Generation
+from fluss.server.storage.kv.generation import Generation, Rows
 from fluss.server.storage.kv.limits import PENDING_ROW_OVERHEAD_BYTES
 from fluss.server.storage.kv.recent_rows import RecentRows
 from fluss.server.storage.log.append import Append
@@ -90,17 +91,22 @@ class PreWriteBuffer:
         return not self.puts or self.puts[0].number >= self._young_from
 
     def find(self, keys: list[bytes]) -> tuple[list[Any], list[int]]:
-        """The newest values of keys, as far as they are known here, and the positions of the keys that are not."""
-        found: Iterator[Any] = repeat(_NOT_KNOWN, len(keys))
-        for rows in (*self._old.parts(len(keys)), *self._young.parts(len(keys))):
-            found = map(rows.get, keys, found)
-        values = list(found)
-        return values, [position for position, value in enumerate(values) if value is _NOT_KNOWN]
+        """The newest values of keys, as far as they are known here, and the positions of the keys that are not.
 
-    def knows_any(self, keys: list[bytes]) -> bool:
-        """Whether `find` would find something."""
-        parts = (*self._young.parts(len(keys)), *self._old.parts(len(keys)))
-        return not all(rows.keys().isdisjoint(keys) for rows in parts)
+        Keys lie all over memory, so a look at one costs more than all else here: the old generation is only asked for
+        keys that the young one does not know. Rows that are written in some order are mostly all in one of them.
+        """
+        values = _values_in(self._young.parts(len(keys)), keys)
+        unknown = _not_known(values)
+        if not unknown:
+            return values, unknown
+        if len(unknown) == len(keys):
+            values = _values_in(self._old.parts(len(keys)), keys)
+            return values, _not_known(values)
+        left = [keys[position] for position in unknown]
+        for position, value in zip(unknown, _values_in(self._old.parts(len(left)), left), strict=True):
+            values[position] = value
+        return values, [position for position in unknown if values[position] is _NOT_KNOWN]
 
     def up_to(self, offset: int) -> list[PendingPut]:
         """The oldest puts, as far as their changelog lies below `offset`."""
@@ -134,3 +140,15 @@ class PreWriteBuffer:
         """The bucket is closed."""
         self._young, self._old = Generation(), Generation()
         self._recent.used(self, 0)
+
+
+def _values_in(parts: Sequence[Rows], keys: list[bytes]) -> list[Any]:
+    found: Iterator[Any] = repeat(_NOT_KNOWN, len(keys))
+    for rows in parts:
+        if rows:
+            found = map(rows.get, keys, found)
+    return list(found)
+
+
+def _not_known(values: list[Any]) -> list[int]:
+    return list(compress(range(len(values)), map(is_, values, repeat(_NOT_KNOWN))))

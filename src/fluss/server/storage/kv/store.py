@@ -138,10 +138,8 @@ class KvStore:
         note = _NOTE.pack(_NOTE_VERSION, *applied)
         chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, sum(map(len, groups))
         orders = [written_order(group) for group in groups]
-        keys = chain.from_iterable([order for order, _ in orders])
-        values = chain.from_iterable(
-            [map(group.__getitem__, order) for group, (_, order) in zip(groups, orders, strict=True)]
-        )
+        keys = chain.from_iterable([keys for keys, _ in orders])
+        values = chain.from_iterable([values for _, values in orders])
         # No value is empty, and this is several times faster than to look for None.
         has_deletes = not all(all(group.values()) for group in groups)
         while True:

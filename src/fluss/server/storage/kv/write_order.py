@@ -11,17 +11,22 @@ from itertools import islice, tee
 
 from fluss.server.storage.kv import limits
 
-
-def written_order(group: Mapping[bytes, bytes | None]) -> tuple[Iterable[bytes], Iterable[bytes]]:
-    """The keys in the order in which they are written, twice."""
-    if len(group) <= limits.SORTED_AT_ONCE_MAX_ROWS:
-        keys = sorted(group) if len(group) >= limits.SORTED_WRITE_MIN_ROWS else group
-        return keys, keys
-    parts, again = tee(_order_of_parts(group))
-    return parts, again
+Entries = Mapping[bytes, bytes | None]
 
 
-def _order_of_parts(group: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
+def written_order(group: Entries) -> tuple[Iterable[bytes], Iterable[bytes | None]]:
+    """The keys in the order in which they are written, and their values."""
+    if len(group) < limits.SORTED_WRITE_MIN_ROWS:
+        return group, group.values()
+    if len(group) > limits.SORTED_AT_ONCE_MAX_ROWS:
+        parts, again = tee(_order_of_parts(group))
+        return parts, map(group.__getitem__, again)
+    keys = sorted(group)
+    # A merge of different keys left them in order: then no value has to be looked for.
+    return keys, group.values() if keys == list(group) else map(group.__getitem__, keys)
+
+
+def _order_of_parts(group: Entries) -> Iterator[bytes]:
     """In order in parts, since to put very many in order is too long for a step."""
     keys = iter(group)
     while part := sorted(islice(keys, limits.WRITE_CHUNK_ROWS)):
