@@ -82,8 +82,8 @@ class DecodeStage:
             offset = subscription.fetch_offset
             walked = walk(rest, offset, has_gaps=self._decoder.has_gaps)
             if source.segment is None and walked.next_offset is not None and walked.next_offset <= offset:
-                fault = f"it ends at offset {walked.next_offset}, and {offset} was asked for"
-                walked = Walked(0, None, set(), fault=fault)
+                before = f"it ends at offset {walked.next_offset}, and {offset} was asked for"
+                walked = Walked(0, None, set(), fault=before)
             if walked.next_offset is not None:
                 self._queue_batches(subscription, rest[: walked.end], walked, source)
                 used += walked.end
