@@ -273,6 +273,12 @@ def _replace(path: Path, content: bytes) -> None:
     path.with_suffix(".new").replace(path)
 
 
+def _only_in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_files, "object_store", lambda path, token: (fs.LocalFileSystem(), path))
+    monkeypatch.setattr(remote_reader, "local_path", lambda path: None)
+    monkeypatch.setattr(remote_reader, "RANGE_BYTES", 3000)
+
+
 def _poll_into(seen: list[int], scanner: fluss.LogScanner, count: int) -> None:
     while len(seen) < count:
         seen += scanner.poll_arrow(WAIT_MS).column("id").to_pylist()
@@ -285,9 +291,7 @@ def test_no_row_of_a_damaged_segment_is_skipped(
 ) -> None:
     """Rows before it are delivered, then there is an error that names the file, as often as one asks."""
     if way == "in ranges":
-        monkeypatch.setattr(remote_files, "object_store", lambda path, token: (fs.LocalFileSystem(), path))
-        monkeypatch.setattr(remote_reader, "local_path", lambda path: None)
-        monkeypatch.setattr(remote_reader, "RANGE_BYTES", 3000)
+        _only_in_ranges(monkeypatch)
     damage, words = FAULTS[fault]
     path = sorted(remote.remote_segments(), key=lambda each: each.name)[2]
     sound = path.read_bytes()
@@ -310,6 +314,32 @@ def test_no_row_of_a_damaged_segment_is_skipped(
         assert seen == list(range(remote.row_count))
     finally:
         _replace(path, sound)
+
+
+@pytest.mark.parametrize("way", ["mapped", "in ranges"])
+@pytest.mark.parametrize("fault", [name for name in FAULTS if name not in ("empty", "half", "cut behind a batch")])
+def test_damage_in_a_segment_is_skipped_and_named(
+    remote: RemoteTable, fault: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every row is read or named, once. A file that is too short stays an error: it may come back."""
+    if way == "in ranges":
+        _only_in_ranges(monkeypatch)
+    path = sorted(remote.remote_segments(), key=lambda each: each.name)[2]
+    sound = path.read_bytes()
+    _replace(path, FAULTS[fault][0](sound))
+    skipped: list[fluss.BadBatch] = []
+    scan = remote.table.table.new_scan().on_bad_batch("skip", skipped.append)
+    try:
+        with scan._log_scanner(records=False) as scanner:
+            scanner.subscribe_all()
+            seen = scanner.to_arrow().column("id").to_pylist()
+    finally:
+        _replace(path, sound)
+    named = [offset for bad in skipped for offset in range(bad.first_offset, bad.last_offset + 1)]
+    assert sorted(seen + named) == list(range(remote.row_count))
+    assert named
+    if fault != "zeros":
+        assert len(named) <= 2 * ROWS_PER_WRITE * 16
 
 
 def test_rows_before_a_damaged_segment_are_read(remote: RemoteTable) -> None:

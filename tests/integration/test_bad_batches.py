@@ -7,12 +7,14 @@ import datetime
 import logging
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import fluss
 import fluss.aio
+from fluss.codec.log_batch import read_header
 from fluss.errors import ErrorCode, FlussError
 from tests.support import bad_values
 from tests.support.log_cluster import LogCluster
@@ -40,7 +42,7 @@ def db(cluster: LogCluster) -> Iterator[fluss.Database]:
         yield db
 
 
-def stored(cluster: LogCluster, db: fluss.Database, name: str, bad: str, stored_as: str = "NONE") -> str:
+def stored(cluster: LogCluster, db: fluss.Database, name: str, bad: str | None, stored_as: str = "NONE") -> str:
     """A table with offsets 0 to 2, then 3 to 5 of which the last has a bad value, then 6 to 8."""
     db.create_table(name, bad_values.SCHEMA, properties=PROPERTIES_OF[stored_as], bucket_count=1)
     for start, column in ((0, None), (3, bad), (6, None)):
@@ -189,6 +191,32 @@ def test_a_limit_scan_of_aio_tells_in_the_loop(cluster: LogCluster, db: fluss.Da
 
     assert asyncio.run(body()) == [0, 1, 2, 6, 7, 8]
     assert told == [threading.current_thread()]
+
+
+@pytest.mark.parametrize("place", [8, 12, 21, 44], ids=["length", "magic", "checksum", "record count"])
+def test_a_file_that_was_damaged_on_disk(tmp_path: Path, place: int) -> None:
+    """The server says which offsets cannot be read: scans skip them, and errors of limit scans name them."""
+    with LogCluster(tmp_path) as cluster:
+        with fluss.connect(cluster.cluster.bootstrap_servers) as db:
+            name = stored(cluster, db, "on_disk", None)
+        (log,) = (path for path in tmp_path.rglob("*.log") if path.stat().st_size)
+        cluster.stop()
+        content = bytearray(log.read_bytes())
+        content[read_header(content).size + place] ^= 0x10
+        log.write_bytes(content)
+        cluster.start()
+        with fluss.connect(cluster.cluster.bootstrap_servers) as db:
+            for columns in (None, ["id"]):
+                with pytest.raises(FlussError, match="offsets 3 to 5"):
+                    db.scan(name, columns)
+            skipped: list[fluss.BadBatch] = []
+            with scanner(db, name, on_bad_batch="skip", callback=skipped.append) as source:
+                assert polled(source, 6) == [0, 1, 2, 6, 7, 8]
+            assert [(bad.first_offset, bad.last_offset) for bad in skipped] == [(3, 5)]
+            assert db.scan(name, ["id"], on_bad_batch="skip")["id"].to_pylist() == [0, 1, 2, 6, 7, 8]
+            limited = db._open(name).new_scan().limit(7)
+            with pytest.raises(FlussError, match="offsets 3 to 5"):
+                limited.create_bucket_batch_scanner(fluss.TableBucket(cluster.table_id(name), 0)).to_arrow()
 
 
 def test_wrong_rules_are_refused(db: fluss.Database) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fluss.codec.log_batch import filler_batch
+from fluss.codec.log_scan import is_filler
 from fluss.errors import FlussError
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import FlushMode
@@ -23,7 +24,6 @@ from fluss.server.storage.log.given_offsets import (
     write_given,
 )
 from fluss.server.storage.log.options import LogOptions
-from fluss.server.storage.log.scan import is_filler
 from tests.support.bucket_logs import LogBench, batch_of, read_all
 from tests.support.faulty_files import FaultyFiles, NoSyncFiles, RebootedFiles
 

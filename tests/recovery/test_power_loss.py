@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from fluss.codec.log_batch import read_header
+from fluss.codec.log_scan import is_filler
 from fluss.errors import FlussError
 from fluss.server.storage.log import log_writer
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import FlushMode
 from fluss.server.storage.log.options import LogOptions
-from fluss.server.storage.log.scan import is_filler
 from fluss.server.storage.log.synced_mark import MARK_NAME, decode_mark, encode_mark
 from tests.support.bucket_logs import LogBench, batch_of, read_all
 from tests.support.faulty_files import FaultyFiles, NoSyncFiles, RebootedFiles

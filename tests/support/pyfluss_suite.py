@@ -40,6 +40,17 @@ def prepare_metadata_for_build_wheel(directory, settings=None):
 """
 
 
+_PLUGIN = "fluss_aio_as_pyfluss"
+# The rest of the package is still found below the name.
+_IN_THE_PLACE_OF_PYFLUSS = """
+import sys
+import fluss
+import fluss.aio
+fluss.aio.__path__ = fluss.__path__
+sys.modules["fluss"] = fluss.aio
+"""
+
+
 @dataclass(frozen=True)
 class SuiteResult:
     """How a run ended: names of tests, and what was printed."""
@@ -63,14 +74,24 @@ def pyfluss_suite() -> Path:
     return make_once(f"pyfluss-{PYFLUSS_VERSION}-suite-python{interpreter}", make, f"{_SOURCES}/bindings")
 
 
-def run_suite(bootstrap: str, sasl_bootstrap: str, *selection: str) -> SuiteResult:
-    """Run the suite, or the tests that `selection` (arguments of pytest) names, against a server."""
+def run_suite(bootstrap: str, sasl_bootstrap: str, *selection: str, with_our_client: bool = False) -> SuiteResult:
+    """Run the suite, or the tests that `selection` (arguments of pytest) names, against a server.
+
+    With pyfluss, or with `fluss.aio` in its place.
+    """
     folder = pyfluss_suite()
+    python = str(pyfluss_python())
     with tempfile.TemporaryDirectory(prefix="fluss-suite-") as scratch:
+        path = [str(folder / "packages")]
+        if with_our_client:
+            python = sys.executable
+            (Path(scratch) / f"{_PLUGIN}.py").write_text(_IN_THE_PLACE_OF_PYFLUSS, encoding="utf-8")
+            path.append(scratch)
+            selection = ("-p", _PLUGIN, *selection)
         report = Path(scratch) / "report.xml"
         environment = {
             **os.environ,
-            "PYTHONPATH": str(folder / "packages"),
+            "PYTHONPATH": os.pathsep.join(path),
             "PYTHONDONTWRITEBYTECODE": "1",
             "FLUSS_BOOTSTRAP_SERVERS": bootstrap,
             "FLUSS_SASL_BOOTSTRAP_SERVERS": sasl_bootstrap,
@@ -79,7 +100,7 @@ def run_suite(bootstrap: str, sasl_bootstrap: str, *selection: str) -> SuiteResu
         environment.pop("PYTEST_ADDOPTS", None)
         options = ["-p", "no:cacheprovider", "-q", f"--junit-xml={report}", *selection]
         done = subprocess.run(
-            [str(pyfluss_python()), "-m", "pytest", "bindings/python/test", *options],
+            [python, "-m", "pytest", "bindings/python/test", *options],
             cwd=folder / _SOURCES,
             env=environment,
             stdout=subprocess.PIPE,

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluss.client.cluster import Cluster
 from fluss.client.scanner.decode_pool import decode_pool
-from fluss.client.scanner.decoder import BatchDecoder, Decoded, walk
+from fluss.client.scanner.decoder import BatchDecoder, Decoded
 from fluss.client.scanner.fetch_rules import Reaction, request_reaction
+from fluss.client.scanner.log_walk import Walked, next_sound_batch, walk
 from fluss.client.scanner.ready_queue import ReadyQueue
 from fluss.client.scanner.remote_segment import RemoteSegment
 from fluss.client.scanner.subscription import RawChunk, Subscription
-from fluss.client.scanner.table_schemas import fetch_schema
-from fluss.codec.log_batch import CorruptBatch
+from fluss.client.scanner.table_schemas import learn_schemas
 from fluss.errors import ErrorCode, FlussError
 
 MAX_RAW_BYTES = 32 * 1024 * 1024
@@ -30,6 +30,18 @@ INLINE_DECODE_BYTES = 16 * 1024
 # Larger ones are decoded in two halves at the same time.
 PARALLEL_DECODE_BYTES = 128 * 1024
 MAX_DECODING_CHUNKS_PER_BUCKET = 2
+# Behind bytes that are no batch the next one is looked for this far, by checksums.
+MAX_SEARCH_BYTES = 16 * 1024 * 1024
+
+
+class Source(NamedTuple):
+    """Where bytes come from. `is_last`: no more of them will come, and what they are part of ends at `end_offset`."""
+
+    projected: bool = False
+    filtered_end: int | None = None
+    segment: RemoteSegment | None = None
+    is_last: bool = False
+    end_offset: int = -1
 
 
 class DecodeStage:
@@ -59,48 +71,101 @@ class DecodeStage:
         for task in list(self._tasks):
             task.cancel()
 
-    def add(
-        self,
-        subscription: Subscription,
-        records: memoryview,
-        *,
-        projected: bool,
-        filtered_end: int | None = None,
-        segment: RemoteSegment | None = None,
-    ) -> int:
-        """Queue bytes for decoding and move the fetch offset behind them. Returns the bytes of whole batches.
+    def add(self, subscription: Subscription, records: memoryview, source: Source) -> int:
+        """Queue bytes for decoding and move the fetch offset behind them. Returns the bytes that are done with.
 
-        FlussError 14 if these are not the bytes of the remote segment they should be; nothing is queued then.
+        FlussError 14 if these are not the bytes of the remote segment they should be; what is before that is queued.
         """
-        try:
-            walked = walk(records)
-        except CorruptBatch as error:
-            if segment is not None:
-                raise segment.fault(f"cannot be read: {error}") from None
-            text = f"{subscription.bucket} of {self._decoder.table.path}: {error}"
-            self.fail(subscription, FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION))
-            return len(records)
-        if walked.next_offset is None:
-            return 0
+        used = 0
+        while True:
+            rest = records[used:]
+            offset = subscription.fetch_offset
+            walked = walk(rest, offset, has_gaps=self._decoder.has_gaps)
+            if source.segment is None and walked.next_offset is not None and walked.next_offset <= offset:
+                before = f"it ends at offset {walked.next_offset}, and {offset} was asked for"
+                walked = Walked(0, None, set(), fault=before)
+            if walked.next_offset is not None:
+                self._queue_batches(subscription, rest[: walked.end], walked, source)
+                used += walked.end
+                rest = rest[walked.end :]
+            fault = walked.fault
+            is_last = source.is_last and (source.segment is not None or not used)
+            if fault is None and len(rest) and is_last:
+                fault = f"{len(rest)} bytes are no whole batch"
+            if fault is None:
+                return used
+            skipped_bytes = self._step_over(subscription, rest, fault, source._replace(is_last=is_last))
+            if not skipped_bytes:
+                return used
+            used += skipped_bytes
+
+    def _queue_batches(self, subscription: Subscription, batches: memoryview, walked: Walked, source: Source) -> None:
+        assert walked.next_offset is not None
+        segment, offset, filtered_end = source.segment, subscription.fetch_offset, source.filtered_end
         if segment is not None:
-            segment.check_batches(records, walked.end, subscription.fetch_offset)
+            segment.check_batches(batches, walked.end, offset)
         chunk = RawChunk(
-            records[: walked.end],
-            subscription.fetch_offset,
-            projected,
-            filtered_end,
-            frozenset(walked.schema_ids),
-            walked.middle,
-            segment,
-        )
-        subscription.fetch_offset = max(subscription.fetch_offset, walked.next_offset, filtered_end or 0)
-        subscription.raw.append(chunk)
+            batches, offset, source.projected, filtered_end if walked.fault is None else None,
+            frozenset(walked.schema_ids), walked.middle, segment,
+        )  # fmt: skip
+        subscription.fetch_offset = max(offset, walked.next_offset, chunk.filtered_end or 0)
         subscription.raw_bytes += walked.end
         self._raw_bytes += walked.end
         if subscription.full_rows and all(map(self._decoder.has_wire_columns, walked.schema_ids)):
             subscription.full_rows = False  # the rows that could not be projected are behind us
+        self._queue_chunk(subscription, chunk)
+
+    def _queue_chunk(self, subscription: Subscription, chunk: RawChunk) -> None:
+        subscription.raw.append(chunk)
         self.decode_waiting(subscription)
-        return walked.end
+
+    def _step_over(self, subscription: Subscription, damaged: memoryview, fault: str, source: Source) -> int:
+        """Go on behind bytes that are no batch, if that is wanted; returns how many they are, 0 to stop here.
+
+        Checksums tell where the next batch begins: a batch whose columns were cut out has none, so those are fetched
+        whole first. Where more bytes may follow, they are waited for.
+        """
+        offset, segment = subscription.fetch_offset, source.segment
+        skips = self._decoder.skips_bad_batches
+        if segment is not None and not skips:
+            raise segment.fault(f"cannot be read: {fault}")
+        if skips and source.projected and self._decoder.wire_positions is not None:
+            subscription.full_rows = True
+            return 0
+        found = self._next_batch(damaged, offset, source) if skips else None
+        is_last = source.is_last or len(damaged) >= MAX_SEARCH_BYTES
+        if found is not None:
+            size, next_offset = found
+        elif skips and is_last and source.end_offset >= offset + (segment is None):
+            size, next_offset = len(damaged), source.end_offset
+        else:
+            if is_last or not skips:
+                error = self._decoder.damaged_log(subscription.bucket, offset, fault)
+                self._queue_step(subscription, Decoded(None, offset, error=error))
+            return 0
+        if segment is not None:
+            segment.resume_at(next_offset)
+        self.skip(subscription, next_offset, fault)
+        return size
+
+    def _next_batch(self, damaged: memoryview, offset: int, source: Source) -> tuple[int, int] | None:
+        searched = damaged[:MAX_SEARCH_BYTES]
+        return next_sound_batch(searched, offset, source.end_offset, has_gaps=self._decoder.has_gaps)
+
+    def skip(self, subscription: Subscription, next_offset: int, reason: object) -> None:
+        """Go on at `next_offset`; the user is told which offsets that leaves out."""
+        first = max(subscription.fetch_offset, 0)
+        if next_offset > first:
+            what = f"what is stored for offsets {first} to {next_offset - 1}"
+            bad = self._decoder.bad_batch(subscription.bucket, first, next_offset - 1, what, reason)
+            subscription.fetch_offset = next_offset
+            self._queue_step(subscription, Decoded(None, next_offset, skipped=bad))
+
+    def _queue_step(self, subscription: Subscription, step: Decoded) -> None:
+        """At its place behind the rows that are decoded now."""
+        nothing = memoryview(b"")
+        chunk = RawChunk(nothing, subscription.fetch_offset, False, None, frozenset(), 0, step=step)
+        self._queue_chunk(subscription, chunk)
 
     def discard(self, subscription: Subscription | None) -> None:
         """Forget the bytes of a bucket, and stop reading its remote segments."""
@@ -165,7 +230,7 @@ class DecodeStage:
             if subscription.turn_backs != turn_backs:
                 return  # the chunk before had an error: this one is fetched again
             if unknown:
-                await self._learn(unknown)
+                await learn_schemas(self._cluster, self._decoder, unknown)
                 parts = _parts(chunk, loop, self._decode, subscription)
             for part in parts:
                 steps = await part
@@ -183,12 +248,10 @@ class DecodeStage:
             subscription.decodings.popleft()
         self._on_progress(trouble)
 
-    async def _learn(self, schema_ids: list[int]) -> None:
-        for schema_id in schema_ids:
-            self._decoder.learn(schema_id, await fetch_schema(self._cluster, self._decoder.table.path, schema_id))
-
     def _decode(self, subscription: Subscription, chunk: RawChunk) -> list[Decoded]:
         """Also on a decoding thread."""
+        if chunk.step is not None:
+            return [chunk.step]
         steps = self._decoder.decode(
             chunk.view, chunk.position, subscription.bucket, projected=chunk.projected, filtered_end=chunk.filtered_end
         )

@@ -11,7 +11,6 @@ not know is dropped. With `fixed_schema` off and no projection, rows keep the co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,19 +21,13 @@ from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.bad_batches import BadBatch
 from fluss.client.scanner.filters import RowFilter
 from fluss.client.scanner.log_rows import LogRows
+from fluss.client.scanner.log_walk import BrokenHeader, headers
 from fluss.client.scanner.materialize import valid_mask
 from fluss.client.scanner.stored_batch import stored_batch
 from fluss.client.values import TableBucket, as_table_path
 from fluss.codec.arrow_batch import decode_arrow_batch
 from fluss.codec.arrow_types import to_arrow_schema
-from fluss.codec.log_batch import (
-    LENGTH_PREFIX_BYTES,
-    MIN_HEADER_BYTES,
-    BatchHeader,
-    CorruptBatch,
-    check_crc,
-    iter_batches,
-)
+from fluss.codec.log_batch import BatchHeader, CorruptBatch, check_crc
 from fluss.codec.row_columns import RowFormat
 from fluss.codec.row_log_batch import decode_row_batch
 from fluss.errors import ErrorCode, FlussError
@@ -42,11 +35,6 @@ from fluss.model.properties import LOG_FORMAT
 from fluss.model.schema import Column, Schema
 
 ARROW_FORMAT = "ARROW"
-_MAGIC_WITH_EPOCH = 2
-_FRONT = Struct("<ib12xh")  # length, magic, schema id of magic 0 and 1; from byte 8
-_SCHEMA_ID = Struct("<h")
-_LENGTH_POSITION = 8
-_EPOCH_SCHEMA_ID_POSITION = 29
 _ARROW_MARKER = b"\xff\xff\xff\xff"
 
 
@@ -58,42 +46,6 @@ class Decoded(NamedTuple):
     size_bytes: int = 0
     error: FlussError | None = None
     skipped: BadBatch | None = None
-
-
-class Walked(NamedTuple):
-    """What is in a piece of log: where its whole batches end, the offset behind them, the schema ids.
-
-    `middle` is the start of a batch near the half of it: two threads can decode the two parts.
-    """
-
-    end: int
-    next_offset: int | None
-    schema_ids: set[int]
-    middle: int = 0
-
-
-def walk(view: memoryview) -> Walked:
-    """Step over the whole batches; CorruptBatch when they are none."""
-    position, remaining = 0, len(view)
-    last, middle, half = -1, 0, len(view) // 2
-    schema_ids: set[int] = set()
-    while remaining - position >= MIN_HEADER_BYTES:
-        length, magic, schema_id = _FRONT.unpack_from(view, position + _LENGTH_POSITION)
-        if length < MIN_HEADER_BYTES - LENGTH_PREFIX_BYTES:
-            raise CorruptBatch(f"batch at {position}: impossible length {length}")
-        if length + LENGTH_PREFIX_BYTES > remaining - position:
-            break
-        if magic >= _MAGIC_WITH_EPOCH:
-            (schema_id,) = _SCHEMA_ID.unpack_from(view, position + _EPOCH_SCHEMA_ID_POSITION)
-        schema_ids.add(schema_id)
-        last = position
-        position += length + LENGTH_PREFIX_BYTES
-        if not middle and position >= half:
-            middle = position
-    if last < 0:
-        return Walked(0, None, schema_ids)
-    (_, header), *_ = iter_batches(view, last, position)
-    return Walked(position, header.next_offset, schema_ids, middle)
 
 
 @dataclass(frozen=True)
@@ -136,6 +88,11 @@ class BatchDecoder:
             ids = self.row_filter.column_ids
             wanted |= {index for index, column in enumerate(self.table.schema.columns) if column.column_id in ids}
         return None if len(wanted) == len(self.table.schema.columns) else tuple(sorted(wanted))
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a server leaves out batches between others, because they have no row of the filter."""
+        return self.row_filter is not None
 
     # ---- schemas ----
 
@@ -185,10 +142,12 @@ class BatchDecoder:
         steps: list[Decoded] = []
         at = position
         try:
-            for start, header in iter_batches(view):
+            for start, header in headers(view):
                 if header.next_offset <= position:
                     continue
                 try:
+                    if isinstance(header, BrokenHeader):
+                        raise header.error
                     rows = self._decode_batch(view, start, header, projected)
                     found = None if rows is None else self._selected(rows, header, position, bucket)
                 except CorruptBatch as error:
@@ -207,14 +166,28 @@ class BatchDecoder:
             steps.append(Decoded(None, filtered_end))
         return steps
 
-    def _bad_batch(self, bucket: TableBucket, header: BatchHeader, position: int, error: CorruptBatch) -> BadBatch:
+    def _bad_batch(
+        self, bucket: TableBucket, header: BatchHeader | BrokenHeader, position: int, error: CorruptBatch
+    ) -> BadBatch:
         first, last = max(header.base_offset, position), header.next_offset - 1
+        return self.bad_batch(bucket, first, last, f"the batch of offsets {header.base_offset} to {last}", error)
+
+    def bad_batch(self, bucket: TableBucket, first: int, last: int, what: str, reason: object) -> BadBatch:
+        """Offsets that cannot be read, and the error for who does not skip them."""
         text = (
-            f"{bucket} of {self.table.path}: the batch of offsets {header.base_offset} to {last} cannot be read: "
-            f"{error}; {self._skipping_advice}, or begin to read at offset {last + 1}"
+            f"{bucket} of {self.table.path}: {what} cannot be read: {reason}; {self._skipping_advice}, or begin to "
+            f"read at offset {last + 1}"
         )
         failure = FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
         return BadBatch(as_table_path(self.table.path), bucket, first, last, failure)
+
+    def damaged_log(self, bucket: TableBucket, first: int, reason: object) -> FlussError:
+        """The error for bytes that are no batch, where nobody knows yet how far they reach."""
+        text = (
+            f"{bucket} of {self.table.path}: what is stored from offset {first} on is no batch: {reason}; "
+            f"{self._skipping_advice}, or begin to read behind it"
+        )
+        return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
 
     def _decode_batch(
         self, view: memoryview, start: int, header: BatchHeader, projected: bool
@@ -224,6 +197,8 @@ class BatchDecoder:
             raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} is wrong")
         if not header.record_count:
             return None
+        if header.schema_id not in self._schemas:
+            raise CorruptBatch(f"the table has no schema with the id {header.schema_id} that it names")
         shape = self._shape(header.schema_id, cut)
         if self._keeps_stored and shape.is_identity and _is_arrow(view, start, header):
             stored = stored_batch(view, start, header, shape.arrow_schema)

@@ -19,7 +19,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from fluss.client.cluster import Cluster
-from fluss.client.scanner.decode_stage import DecodeStage
+from fluss.client.scanner.decode_stage import DecodeStage, Source
 from fluss.client.scanner.decoder import BatchDecoder, Decoded
 from fluss.client.scanner.fetch_rules import Reaction, bucket_reaction, request_reaction
 from fluss.client.scanner.ready_queue import ReadyQueue
@@ -244,7 +244,7 @@ class Fetcher:
             if subscription.fetch_offset != subscription.asked_offset:
                 continue  # an error moved it back meanwhile
             if entry.HasField("error_code") and entry.error_code:
-                self._bucket_failed(subscription, entry.error_code, entry.error_message, projected)
+                self._bucket_failed(subscription, entry, projected)
                 continue
             subscription.backoff_seconds = 0.0
             if entry.HasField("remote_log_fetch_info"):
@@ -252,29 +252,33 @@ class Fetcher:
                 subscription.remote_task = task
                 continue
             filtered_end = entry.filtered_end_offset if entry.HasField("filtered_end_offset") else None
-            self._take_records(subscription, records, filtered_end, projected)
+            end_offset = max(entry.high_watermark, filtered_end or 0)
+            source = Source(projected, filtered_end, is_last=subscription.starved, end_offset=end_offset)
+            self._take_records(subscription, records, source)
 
-    def _take_records(
-        self, subscription: Subscription, records: memoryview | None, filtered_end: int | None, projected: bool
-    ) -> None:
+    def _take_records(self, subscription: Subscription, records: memoryview | None, source: Source) -> None:
+        filtered_end = source.filtered_end
         if records is None or not len(records):
             if filtered_end is not None and filtered_end > subscription.fetch_offset:
                 subscription.fetch_offset = filtered_end
                 self._queue.put(subscription, [Decoded(None, filtered_end)])
             return
-        if not self._stage.add(subscription, records, projected=projected, filtered_end=filtered_end):
-            subscription.starved = True  # only a piece of a batch: other buckets used up the answer
-            return
-        subscription.starved = False
+        # Only a piece of a batch: other buckets used up the answer. Alone, it is damaged.
+        subscription.starved = not self._stage.add(subscription, records, source)
 
     # ---- errors ----
 
-    def _bucket_failed(self, subscription: Subscription, code: int, message: str, projected: bool) -> None:
+    def _bucket_failed(self, subscription: Subscription, entry: Any, projected: bool) -> None:
+        code, message = entry.error_code, entry.error_message
         error = FlussError(message or f"{subscription.bucket} of {self._path} cannot be read", code)
         self.last_trouble = error
         projects = projected and self._decoder.wire_positions is not None
         reaction = bucket_reaction(code, projected=projects)
-        if code == ErrorCode.CORRUPT_RECORD_EXCEPTION and projects and self._decoder.skips_bad_batches:
+        is_damaged = code == ErrorCode.CORRUPT_RECORD_EXCEPTION and self._decoder.skips_bad_batches
+        if is_damaged and entry.filtered_end_offset > subscription.fetch_offset:
+            self._stage.skip(subscription, entry.filtered_end_offset, error.message)  # the server knows where it ends
+            return
+        if is_damaged and projects:
             reaction = Reaction.WHOLE_ROWS  # a server cannot cut columns out of a bad batch; whole, it is skipped here
         if reaction is Reaction.RAISE:
             self._stage.fail(subscription, error)

@@ -13,19 +13,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from fluss.client.bucket_offsets import LATEST, list_bucket_offsets
 from fluss.client.metadata import ClientTable
 from fluss.client.scan_plan import ScanPlan
 from fluss.client.scanner.bad_batches import BadBatch
 from fluss.client.scanner.base_scanner import pandas_of
-from fluss.client.scanner.decoder import BatchDecoder, walk
+from fluss.client.scanner.decoder import BatchDecoder, Decoded
 from fluss.client.scanner.fetch_rules import Reaction, bucket_reaction
 from fluss.client.scanner.log_rows import LogRows
+from fluss.client.scanner.log_walk import next_sound_batch, walk
 from fluss.client.scanner.records import RecordBatch
-from fluss.client.scanner.table_schemas import fetch_schema
+from fluss.client.scanner.table_schemas import learn_schemas
 from fluss.client.session import Session
 from fluss.client.values import TableBucket
-from fluss.codec.log_batch import CorruptBatch
-from fluss.errors import ErrorCode, FlussError
+from fluss.errors import FlussError
 from fluss.lazy_imports import import_lock
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
@@ -100,15 +101,34 @@ class BaseBatchScanner:
         if self._table.has_primary_key:
             self._found = await self._current_rows(answer.records)
             return
-        records = memoryview(answer.records)
-        try:
-            walked = walk(records)
-        except CorruptBatch as error:
-            raise FlussError(f"{self._bucket} of {path}: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from None
-        for schema_id in walked.schema_ids:
-            if not self._decoder.knows(schema_id):
-                self._decoder.learn(schema_id, await fetch_schema(cluster, path, schema_id))
-        self._found = self._last_rows(records)
+        steps: list[Decoded] = []
+        records, offset = memoryview(answer.records), -1
+        while True:
+            walked = walk(records, offset)
+            await learn_schemas(cluster, self._decoder, walked.schema_ids)
+            steps += self._decoder.decode(records[: walked.end], 0, self._bucket, projected=False)
+            offset = offset if walked.next_offset is None else walked.next_offset
+            records = records[walked.end :]
+            if not len(records):
+                break
+            if offset < 0:  # the first batch is damaged: its own word is all there is
+                offset = max(int.from_bytes(records[:8], "little", signed=True), 0)
+            fault = walked.fault or f"{len(records)} bytes are no whole batch"
+            found = next_sound_batch(records, offset)
+            if found is None:
+                latest = await list_bucket_offsets(cluster, path, [self._bucket], LATEST)
+                found = len(records), latest[self._bucket]
+            steps.append(self._stepped_over(offset, found[1], fault))
+            records, offset = records[found[0] :], found[1]
+        self._found = self._last_rows(steps)
+
+    def _stepped_over(self, first: int, next_offset: int, fault: str) -> Decoded:
+        """Bytes that are no batch, up to the next that is one, or to the end of the log."""
+        if not self._decoder.skips_bad_batches:
+            return Decoded(None, first, error=self._decoder.damaged_log(self._bucket, first, fault))
+        what = f"what is stored for offsets {first} to {next_offset - 1}"
+        bad = self._decoder.bad_batch(self._bucket, first, next_offset - 1, what, fault)
+        return Decoded(None, next_offset, skipped=bad)
 
     async def _current_rows(self, records: bytes) -> RecordBatch | None:
         with import_lock:
@@ -119,9 +139,9 @@ class BaseBatchScanner:
             return None
         return RecordBatch(LogRows(self._bucket, rows.slice(0, self._limit), 0, NO_TIMESTAMP))
 
-    def _last_rows(self, records: memoryview) -> RecordBatch | None:
+    def _last_rows(self, steps: list[Decoded]) -> RecordBatch | None:
         found: list[LogRows] = []
-        for step in self._decoder.decode(records, 0, self._bucket, projected=False):
+        for step in steps:
             if step.error is not None:
                 raise step.error
             if step.skipped is not None:

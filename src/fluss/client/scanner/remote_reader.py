@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fluss.client.cluster import Cluster
-from fluss.client.scanner.decode_stage import DecodeStage
+from fluss.client.scanner.decode_stage import DecodeStage, Source
 from fluss.client.scanner.remote_files import FileSystems, local_path, map_file
 from fluss.client.scanner.remote_segment import RemoteSegment
 from fluss.client.scanner.subscription import Subscription
@@ -137,11 +137,15 @@ class RemoteReader:
             await self._wait_for_room(subscription)
             if _wants_no_more(subscription, turn_backs):
                 return
-            piece = mapped[position : position + size]
-            used = self._stage.add(subscription, piece, projected=False, segment=announced)
+            is_last = position + size >= len(mapped)
+            used = self._stage.add(
+                subscription, mapped[position : position + size], _source(announced, is_last=is_last)
+            )
+            if announced.is_given_up:
+                return
             if used:
                 size = PIECE_BYTES
-            elif position + size >= len(mapped):
+            elif is_last:
                 break  # a batch without its end
             else:
                 size *= 2
@@ -156,7 +160,9 @@ class RemoteReader:
             await self._wait_for_room(subscription)
             if _wants_no_more(subscription, turn_backs):
                 return
-            used = self._stage.add(subscription, piece, projected=False, segment=segment.announced)
+            used = self._stage.add(subscription, piece, _source(segment.announced, is_last=segment.is_read))
+            if segment.announced.is_given_up:
+                return
             rest = bytes(piece[used:])
         segment.announced.check_end(len(rest))
 
@@ -196,6 +202,10 @@ def _wants_no_more(subscription: Subscription, turn_backs: int) -> bool:
     return not subscription.active or subscription.waits_for_user or turned_back or reached_stop
 
 
+def _source(segment: RemoteSegment, *, is_last: bool) -> Source:
+    return Source(segment=segment, is_last=is_last, end_offset=segment.end_offset)
+
+
 class _OpenSegment:
     """A segment that has a slot until `end` is called; it is opened and read ahead of `next_range`."""
 
@@ -222,6 +232,11 @@ class _OpenSegment:
             count = min(RANGE_BYTES, total - self._position)
             self._ahead.append(self._reader.on_thread(self._file.read_at, count, self._position))
             self._position += count
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the last range was handed out."""
+        return not self._ahead and self._position >= self.announced.size_bytes
 
     async def next_range(self) -> bytes:
         """The next bytes; none at the end."""

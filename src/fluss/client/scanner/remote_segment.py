@@ -31,6 +31,7 @@ class RemoteSegment:
         self.size_bytes = described.segment_size_in_bytes
         self.path = segment_path(tablet_directory, described.remote_log_segment_id, self.start_offset)
         self.position = position
+        self.is_given_up = False
         self._next_offset: int | None = None if position else self.start_offset
 
     def check_order(self, wanted_offset: int) -> None:
@@ -65,6 +66,11 @@ class RemoteSegment:
             expected = base + delta + 1
             position += length + LENGTH_PREFIX_BYTES
         self._next_offset = expected
+
+    def resume_at(self, offset: int) -> None:
+        """A scan goes on behind what cannot be read, and names it: the next batch begins at `offset`."""
+        self._next_offset = offset
+        self.is_given_up = offset >= self.end_offset
 
     def check_end(self, left_bytes: int) -> None:
         """Everything was read: nothing may be left over, and the last batch ends where the server said."""

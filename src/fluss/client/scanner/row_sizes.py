@@ -8,12 +8,13 @@ here run on the client's I/O thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 from fluss.client.cluster import Cluster
 from fluss.client.values import TableBucket
-from fluss.codec.log_batch import MIN_HEADER_BYTES, BatchHeader, iter_batches, read_header
+from fluss.codec.log_batch import MIN_HEADER_BYTES, BatchHeader, CorruptBatch, iter_batches, read_header
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
@@ -80,7 +81,9 @@ def _headers(records: memoryview | None) -> list[BatchHeader]:
     """Of all whole batches; of a single batch that was cut off its header is enough."""
     if records is None:
         return []
-    headers = [header for _, header in iter_batches(records)]
-    if not headers and len(records) >= MIN_HEADER_BYTES:
-        headers = [read_header(records)]
+    headers: list[BatchHeader] = []
+    with contextlib.suppress(CorruptBatch):  # who reads there is told what is wrong
+        headers += (header for _, header in iter_batches(records))
+        if not headers and len(records) >= MIN_HEADER_BYTES:
+            headers.append(read_header(records))
     return headers

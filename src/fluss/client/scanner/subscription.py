@@ -16,13 +16,17 @@ import asyncio
 from collections import deque
 from typing import NamedTuple
 
+from fluss.client.scanner.decoder import Decoded
 from fluss.client.scanner.fetch_rules import next_pause_seconds
 from fluss.client.scanner.remote_segment import RemoteSegment
 from fluss.client.values import EARLIEST_OFFSET, TableBucket
 
 
 class RawChunk(NamedTuple):
-    """Record bytes of one answer or of a piece of a remote segment, with whole batches only; one starts at `middle`."""
+    """Record bytes of one answer or of a piece of a remote segment, with whole batches only; one starts at `middle`.
+
+    Or no bytes but a `step`, for the place between two of them that are no batch.
+    """
 
     view: memoryview
     position: int
@@ -31,6 +35,7 @@ class RawChunk(NamedTuple):
     schema_ids: frozenset[int]
     middle: int
     segment: RemoteSegment | None = None
+    step: Decoded | None = None
 
 
 class Subscription:

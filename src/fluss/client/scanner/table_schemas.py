@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from fluss.client.cluster import Cluster
+from fluss.client.scanner.decoder import BatchDecoder
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TablePath
 from fluss.model.schema import Schema, schema_from_json
@@ -22,3 +24,15 @@ async def fetch_schema(cluster: Cluster, path: TablePath, schema_id: int) -> Sch
     except ValueError as error:
         text = f"schema {schema_id} of table {path} cannot be read by this client: {error}"
         raise FlussError(text, ErrorCode.CORRUPT_MESSAGE) from None
+
+
+async def learn_schemas(cluster: Cluster, decoder: BatchDecoder, schema_ids: Iterable[int]) -> None:
+    """What the decoder does not know yet. A schema that never was is left out: batches that name it are bad."""
+    for schema_id in schema_ids:
+        if decoder.knows(schema_id):
+            continue
+        try:
+            decoder.learn(schema_id, await fetch_schema(cluster, decoder.table.path, schema_id))
+        except FlussError as error:
+            if error.error_code != ErrorCode.SCHEMA_NOT_EXIST:
+                raise

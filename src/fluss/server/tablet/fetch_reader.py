@@ -14,6 +14,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.record_walk import BucketRecords, Piece, fetch_response_pieces
 from fluss.server.catalog import TableEntry
 from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.reader import DamagedLogError
 from fluss.server.tablet.batch_selection import MIN_BUDGET_BYTES, Keep, Selection, select_batches
 from fluss.server.tablet.fetch_request import EARLIEST_OFFSET, QUIET_ERROR_CODES, BucketFetch, FetchPlan, TableFetch
 from fluss.server.tablet.read_stops import NO_STOP
@@ -181,6 +182,8 @@ def _failed(item: BucketFetch, error: FlussError) -> BucketRecords:
     message = _message(item)
     message.error_code = error.error_code
     message.error_message = error.message
+    if isinstance(error, DamagedLogError):
+        message.filtered_end_offset = error.next_offset  # for who is told to skip what cannot be read
     return BucketRecords(message, None)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from fluss.codec.log_batch import iter_batches
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
@@ -35,10 +36,10 @@ def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:
         size += len(found.view)
         if found.position + len(found.view) < segment.committed_size:
             if size < MAX_ANSWER_BYTES:
-                raise FlussError(
-                    f"one of the last {limit} rows is in a damaged batch; scan the log to read around it",
-                    ErrorCode.CORRUPT_RECORD_EXCEPTION,
-                )
+                *_, (_, last) = iter_batches(found.view)
+                log.read(last.next_offset, MAX_ANSWER_BYTES)  # its error names the damage
+                text = f"{segment.log_path} cannot be read at offset {last.next_offset}"
+                raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
             raise FlussError(
                 f"the last {limit} rows are more than {MAX_ANSWER_BYTES} bytes; ask for fewer, or scan the log",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,

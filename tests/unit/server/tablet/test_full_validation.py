@@ -10,12 +10,19 @@ import pytest
 
 import fluss
 from fluss.codec.compression import Compression, CompressionKind
-from fluss.codec.log_batch import CorruptBatch
+from fluss.codec.crc import crc32c
+from fluss.codec.log_batch import CorruptBatch, encode_header, read_header
+from fluss.codec.row_columns import RowFormat
 from fluss.codec.value_faults import check_values
 from fluss.errors import ErrorCode, FlussError
+from fluss.protocol import staged_api_pb2 as staged_pb
+from fluss.protocol.api_keys import ApiKey
 from tests.support import bad_values
 from tests.support.log_cluster import LogCluster
 
+# The rows of INDEXED and COMPACTED are told by their type alone.
+NO_TEXT = "STRING holds bytes that are no UTF-8 text"
+CHECKSUM = slice(21, 25)
 REASONS = {
     "at": "column 'at', row 2: time32",
     "name": "column 'name', row 2: Invalid UTF8",
@@ -58,6 +65,66 @@ def test_good_rows_of_every_format_pass(db: fluss.Database, log_format: str) -> 
     db.create_table(name, bad_values.SCHEMA, properties={"table.log.format": log_format}, bucket_count=1)
     db.append(name, pa.Table.from_batches([bad_values.rows([1, 2])]))
     assert db.scan(name).to_batches() == [bad_values.rows([1, 2])]
+
+
+@pytest.mark.parametrize("log_format", ["INDEXED", "COMPACTED"])
+def test_bad_values_in_rows_are_refused(cluster: LogCluster, db: fluss.Database, log_format: str) -> None:
+    name = f"rows_{log_format.lower()}"
+    db.create_table(name, bad_values.SCHEMA, properties={"table.log.format": log_format}, bucket_count=1)
+    table = cluster.table_id(name)
+    refused = cluster.tablet.produce(table, 0, bad_values.batch_stored_as(log_format, [1, 2, 3], "name"))
+    assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+    assert f"a batch for fluss.{name} cannot be read by anybody and was not stored: " in refused.error_message
+    assert NO_TEXT in refused.error_message
+    cut = bytearray(bad_values.batch_stored_as(log_format, [1, 2, 3]))
+    at = read_header(cut).records_start
+    cut[at : at + 4] = (1 << 20).to_bytes(4, "little")  # the first record claims a megabyte
+    refused = cluster.tablet.produce(table, 0, with_checksum(cut))
+    assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION, "its checksum is right, its records are none"
+    assert cluster.latest(table) == 0
+    good = cluster.tablet.produce(table, 0, bad_values.batch_stored_as(log_format, [1, 2, 3]))
+    assert not good.HasField("error_code"), good.error_message
+    assert db.scan(name)["name"].to_pylist() == ["name 1", "name 2", "name 3"]
+
+
+@pytest.mark.parametrize(
+    ("log_format", "bad"),
+    [*(("NONE", bad) for bad in bad_values.BAD_COLUMNS), ("ZSTD", "price"), ("INDEXED", "name"), ("COMPACTED", "name")],
+)
+def test_staged_batches_are_checked_too(cluster: LogCluster, db: fluss.Database, log_format: str, bad: str) -> None:
+    """They are refused before they are on disk: a commit could not get rid of them any more."""
+    name = f"staged_{log_format.lower()}_{bad}"
+    is_rows = log_format in RowFormat.__members__
+    db.create_table(
+        name, bad_values.SCHEMA, properties={"table.log.format": log_format} if is_rows else {}, bucket_count=1
+    )
+    writer = 7
+    for column in (bad, None):
+        batch = as_written_by(writer, bad_values.batch_stored_as(log_format, [1, 2, 3], column))
+        request = staged_pb.StageLogRequest(
+            acks=-1, table_id=cluster.table_id(name), timeout_ms=30_000, transaction="query", batch_id=0,
+            writer_id=writer,
+        )  # fmt: skip
+        request.buckets_req.add(bucket_id=0, records=batch)
+        (answer,) = cluster.tablet.call(ApiKey.STAGE_LOG, request).buckets_resp
+        if column is None:
+            assert not answer.error_code, answer.error_message
+        else:
+            assert answer.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
+            assert f"fluss.{name} cannot be read by anybody and was not stored: " in answer.error_message
+            assert (NO_TEXT if is_rows else REASONS[bad]) in answer.error_message
+
+
+def as_written_by(writer: int, batch: bytes) -> bytes:
+    """The first batch of a writer."""
+    header = read_header(batch)._replace(writer_id=writer, batch_sequence=0)
+    return with_checksum(bytearray(encode_header(header) + batch[header.header_size :]))
+
+
+def with_checksum(batch: bytearray) -> bytes:
+    """The batch with the checksum of what it has now."""
+    batch[CHECKSUM] = crc32c(batch, CHECKSUM.stop).to_bytes(4, "little")
+    return bytes(batch)
 
 
 def test_headers_are_the_default(tmp_path_factory: pytest.TempPathFactory) -> None:

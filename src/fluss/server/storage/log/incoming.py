@@ -14,8 +14,8 @@ from fluss.codec.log_batch import (
     check_crc,
     iter_batches,
 )
+from fluss.codec.log_scan import offsets_are_sound
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.storage.log.scan import offsets_are_sound
 
 MAX_BATCHES_OF_A_WRITE = 4_096
 _LENGTH = Struct("<i")

@@ -14,12 +14,12 @@ import logging
 from typing import NamedTuple
 
 from fluss.codec.log_batch import BatchHeader, CorruptBatch, check_crc, read_header
+from fluss.codec.log_scan import Damage, scan_batches
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log import index as index_format
 from fluss.server.storage.log.index import SegmentIndex
 from fluss.server.storage.log.open_segments import OpenSegment, OpenSegments
-from fluss.server.storage.log.scan import Damage, scan_batches
 from fluss.server.storage.log.segment import Segment, segment_file_name
 
 _logger = logging.getLogger(__name__)
@@ -240,15 +240,23 @@ def add_to_index(index: SegmentIndex, base_offset: int, position: int, header: B
     )
 
 
-def corrupt(segment: Segment, position: int, first_offset: int, next_offset: int) -> FlussError:
+class DamagedLogError(FlussError):
+    """Error 14 for bytes of a segment that are no batch; readers may go on at `next_offset`."""
+
+    next_offset = -1
+
+
+def corrupt(segment: Segment, position: int, first_offset: int, next_offset: int) -> DamagedLogError:
     """Error 14. A file that ends too early was cut, or the one that followed it is gone."""
     ends_early = position >= segment.committed_size and first_offset > segment.base_offset
     hint = f" (the end; {segment_file_name(first_offset)} may be missing)" if ends_early else ""
-    return FlussError(
+    error = DamagedLogError(
         f"damaged batch in {segment.log_path} at byte {position}{hint}: offsets {first_offset} to {next_offset - 1}"
         f" cannot be read; restore the file from a copy or continue from offset {next_offset}",
         ErrorCode.CORRUPT_RECORD_EXCEPTION,
     )
+    error.next_offset = next_offset
+    return error
 
 
 def log_damage(segment: Segment, damage: Damage) -> None:

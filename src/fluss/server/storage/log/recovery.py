@@ -28,6 +28,7 @@ import logging
 from dataclasses import dataclass, field
 
 from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, CorruptBatch, filler_batch, read_header
+from fluss.codec.log_scan import Damage, batch_at, scan_batches
 from fluss.server.storage.files import FileSystem, make_directories, write_all
 from fluss.server.storage.log.checkpoint import Checkpoint, load_checkpoint
 from fluss.server.storage.log.given_offsets import (
@@ -47,7 +48,7 @@ from fluss.server.storage.log.index import (
 )
 from fluss.server.storage.log.options import MAX_RELATIVE_OFFSET, LogOptions
 from fluss.server.storage.log.reader import add_to_index, log_damage
-from fluss.server.storage.log.scan import Damage, batch_at, has_unwritten_page, scan_batches
+from fluss.server.storage.log.scan import has_unwritten_page
 from fluss.server.storage.log.segment import Segment, segment_base_offset
 from fluss.server.storage.log.synced_mark import UNKNOWN_OFFSET, SyncedMark, load_mark, take_back_mark
 from fluss.server.storage.log.writer_state import WriterBatch, WriterState

@@ -16,8 +16,8 @@ import os
 from bisect import bisect_right
 from typing import NamedTuple
 
+from fluss.codec.log_scan import Damage
 from fluss.server.storage.log.index import NO_TIMESTAMP, SegmentIndex
-from fluss.server.storage.log.scan import Damage
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
