@@ -152,7 +152,7 @@ def test_records_about_remote_storage(
     before = contents(tmp_path)
     with pytest.raises(FlussError, match=f"{bucket}.* {refusal()}"):
         read(bucket)
-    assert not remove_directory(tmp_path / "t-3", RemoteStore(str(tmp_path / "remote"), {}))
+    assert not remove_directory(tmp_path / "t-3", RemoteStore(str(tmp_path / "remote"), {}), FileSystem())
     assert contents(tmp_path) == before
 
 

@@ -22,8 +22,8 @@ from tests.support.waiting import patience
 
 ROOT = Path(__file__).parents[2]
 VERSION_1 = "967b2f9"
-# Statements of SQLite between two kills.
-STRIDE = max(1, 8 // rounds(gate=1, all_lanes=8))
+# Statements of SQLite between two kills; all of them are tried in `--all`.
+STRIDE = max(1, 16 // rounds(gate=1, all_lanes=16))
 
 
 def is_killed_at(statement: int, data: Path) -> bool:

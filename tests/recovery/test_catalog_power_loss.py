@@ -7,20 +7,31 @@ ones, each by itself, as `FaultyFiles` says.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from fluss.errors import FlussError
 from fluss.server.catalog import CatalogStore
+from fluss.server.catalog.drop_records import Dropped
 from fluss.server.catalog.mark import MARK_FILE_NAME
+from fluss.server.catalog.table_rows import table_record
 from fluss.server.coordinator.table_copies import TableCopies
 from fluss.server.start_check import check_tables
 from fluss.server.storage.json_checksum import CHECKSUM_KEY, json_checksum
-from fluss.server.storage.table_directories import ORPHANS_DIRECTORY_NAME
+from fluss.server.storage.table_directories import (
+    DATA_DIRECTORY_NAME,
+    DROPPED_MARKER_NAME,
+    ORPHANS_DIRECTORY_NAME,
+    list_directories,
+)
 from fluss.server.storage.table_record import RECORD_FILE_NAME, read_record
+from fluss.server.tablet.leftovers import dropped_directories
 from tests.support.catalog import path_of, plain_table
 from tests.support.faulty_files import FaultyFiles
 from tests.support.lanes import rounds, seed
@@ -30,17 +41,32 @@ STEPS = rounds(gate=15, all_lanes=60)
 
 
 class Disk(FaultyFiles):
-    """Builds a state after a power failure whenever a file of ours got its name, with the catalog of that moment."""
+    """Builds a state after a power failure whenever a file of ours got its name, with the catalog of that moment.
+
+    Files get their names by being moved there, the markers of dropped tables by being made.
+    """
 
     def __init__(self, data: Path, states: Path, rng: random.Random) -> None:
         super().__init__(data)
         self.states: list[Path] = []
+        self.markers = 0
         self._data = data
         self._folder = states
         self._rng = rng
 
     def replace(self, source: str, target: str) -> None:
         super().replace(source, target)
+        self._fail()
+
+    def open_write(self, path: str) -> int:
+        is_marker = path.endswith(f"/{DROPPED_MARKER_NAME}") and not Path(path).exists()
+        descriptor = super().open_write(path)
+        if is_marker:
+            self.markers += 1
+            self._fail()
+        return descriptor
+
+    def _fail(self) -> None:
         state = self._folder / str(len(self.states))
         self.after_power_loss(state, self._rng)
         self.power_is_off = False
@@ -89,6 +115,28 @@ def check(state: Path) -> None:
     assert sorted(path for path in state.rglob("*") if path.parent != state) == before
 
 
+def check_dropped(state: Path) -> None:
+    """What would be removed is what was dropped, and all that is marked."""
+    copy = Path(tempfile.mkdtemp(dir=state.parent))
+    for name in CATALOG_NAMES:
+        shutil.copy(state / name, copy)
+    with contextlib.closing(CatalogStore(copy / "catalog.sqlite")) as store:
+        found = list_directories(state / DATA_DIRECTORY_NAME)
+        dropped = store.drops.all()
+
+        def exists(table_id: int) -> bool:
+            return table_record(store.file.connection, table_id) is not None
+
+        removed = dropped_directories(found, dropped, exists, lambda table_id, partition_id: True)
+        assert removed == [item.path for item in found if item.table_id in dropped.tables]
+        marked = [item for item in found if item.is_marked]
+        assert not [item.path for item in marked if exists(item.table_id)], "nothing that is there is marked"
+        nothing = Dropped(frozenset(), frozenset())
+        # The same with a catalog that was lost: only the markers say it.
+        alone = dropped_directories(found, nothing, lambda table_id: False, lambda table_id, partition_id: False)
+        assert alone == [item.path for item in marked]
+
+
 def test_power_loss_while_tables_change(tmp_path: Path) -> None:
     rng = random.Random(seed())
     data = tmp_path / "data"
@@ -104,15 +152,19 @@ def test_power_loss_while_tables_change(tmp_path: Path) -> None:
         change(store, tables, number, rng)
         if rng.random() < 0.3:
             asyncio.run(copies.sync())
+    for name in tables:
+        store.drop_table(path_of(name))
     store.close()
     assert len(disk.states) > STEPS // 2
     logs = [(state / "catalog.sqlite-wal").read_bytes() for state in disk.states]
     for state, log, later in zip(disk.states, logs, logs[1:], strict=False):
         check(state)
+        check_dropped(state)
         # The power failed during the commits behind it: nothing of them was answered.
         for _ in range(3 if later.startswith(log) and len(later) > len(log) else 0):
             (state / "catalog.sqlite-wal").write_bytes(later[: rng.randrange(len(log), len(later))])
             check(state)
+    assert disk.markers > 2, "some drops were seen"
 
 
 def test_a_record_that_is_ahead_is_refused(tmp_path: Path) -> None:

@@ -104,6 +104,20 @@ class CoordinatorHarness:
         assert isinstance(answer, APIS[key].response)
         return APIS[key].response.FromString(answer.SerializeToString())
 
+    def loop_steps_during(self, key: ApiKey, message: Any, **context: Any) -> int:
+        """How often the event loop came round while the request was served."""
+
+        async def count() -> int:
+            answer = asyncio.ensure_future(self._apis[key](RequestContext(key, **context), message))
+            steps = 0
+            while not answer.done():
+                steps += 1
+                await asyncio.sleep(0)
+            await answer
+            return steps
+
+        return asyncio.run(count())
+
     def refuses(self, code: int, key: ApiKey, message: Any, **context: Any) -> str:
         """Assert that a call fails with `code`; returns the text."""
         with pytest.raises(FlussError) as caught:

@@ -101,7 +101,7 @@ class TableCopies:
         """Its files go later: if the catalog is lost before, nobody must take it for a table that is there."""
         directory = self._directories.pop(table_id, None)
         if directory is not None:
-            mark_dropped(directory)
+            mark_dropped(directory, self._files)
 
     def _write(self, record: TableRecord) -> bool:
         directory = self._directory(record)

@@ -20,9 +20,12 @@ import threading
 from collections.abc import Callable
 
 SMALLEST_BUFFER_BYTES = 128 * 1024
-# What one frame receives before others have their turn: dozens of them must not keep the event loop for long.
+# What one read takes at most.
 MIN_STEP_BYTES = 16 * 1024
 MAX_STEP_BYTES = 512 * 1024
+# What the frames on their way receive together in one iteration of the event loop. libuv reads up to 32 times in a row,
+# and fresh memory comes at a page fault per page: without turns dozens of frames keep the loop for half a second.
+TURN_BYTES = 8 * 1024 * 1024
 MAX_POOLED_BUFFER_BYTES = 16 * 1024 * 1024
 
 
@@ -151,12 +154,20 @@ class ReceivedInMemory(BytesInMemory):
     but `shared_bytes` of the limit is taken, a frame goes on only up to its share: half of `shared_bytes` divided by
     the number of frames that are on their way. The other half is for the oldest, which may always go on, and for
     ordinary frames: who sends those does not notice frames of 100 MiB that never end.
+
+    A share is smaller the more frames there are, and what a frame has it keeps. So frames that begin one after the
+    other have more than a half together: 1/1 + 1/2 + 1/3 + ... of it. Frames above their share therefore leave the
+    other half alone, whatever they have. Only ordinary frames, which fit into a share, are received until the limit is
+    reached; one that stops in the middle is not held by anything, so it counts as stalled.
     """
 
-    def __init__(self, limit_bytes: int, shared_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, shared_bytes: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
         super().__init__(limit_bytes)
         self._shared_bytes = min(shared_bytes, limit_bytes)
+        self._loop = loop
         self._of_frames: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
+        self._of_turn = 0
 
     @property
     def _is_short(self) -> bool:
@@ -167,30 +178,54 @@ class ReceivedInMemory(BytesInMemory):
         """How much of a frame may be there when memory is short."""
         return self._shared_bytes // (2 * max(1, len(self._unfinished)))
 
+    def turn_is_over(self, count: int) -> bool:
+        """Whether a frame that has received so much since it was last held lets others go first."""
+        return self._of_turn >= TURN_BYTES or count >= self._turn_share
+
+    @property
+    def _turn_share(self) -> int:
+        return max(MIN_STEP_BYTES, TURN_BYTES // max(1, len(self._unfinished)))
+
     def step_bytes(self, owner: int) -> int:
         """How much of its frame `owner`, which may go on, receives at once, so that it stays within its share."""
-        if next(iter(self._unfinished), None) == owner:
-            return MAX_STEP_BYTES
-        left = self._limit_bytes - self._shared_bytes - self._bytes
-        if left <= 0:
-            left = self.share_bytes - self._of_frames.get(owner, 0)
-        return min(max(left, MIN_STEP_BYTES), MAX_STEP_BYTES)
+        step = min(MAX_STEP_BYTES, self._turn_share, TURN_BYTES - self._of_turn)
+        if next(iter(self._unfinished), None) != owner:
+            left = self._limit_bytes - self._shared_bytes - self._bytes
+            if left <= 0:
+                left = self.share_bytes - self._of_frames.get(owner, 0)
+            step = min(step, left)
+        return max(step, MIN_STEP_BYTES)
+
+    def begin_frame(self, owner: int, size: int) -> None:
+        """A big frame of `size` bytes of `owner` is now being received."""
+        self._sizes[owner] = size
+        self.begin(owner)
 
     def charge_frame(self, owner: int, count: int) -> None:
         """`count` bytes of the big frame of `owner` came."""
         self.charge(count)
+        if not self._of_turn and self._loop is not None:
+            self._loop.call_soon(self._next_turn)
+        self._of_turn += count
         self._of_frames[owner] = self._of_frames.get(owner, 0) + count
+
+    def _next_turn(self) -> None:
+        self._of_turn = 0
 
     def end(self, owner: int) -> None:
         """The frame is complete, or its connection is gone."""
         self._of_frames.pop(owner, None)
+        self._sizes.pop(owner, None)
         super().end(owner)
 
     def may_go_on(self, owner: int) -> bool:
         """Whether `owner` may take more memory now."""
         if not self._is_short or next(iter(self._unfinished), None) == owner:
             return True
-        return not self.is_full and self._of_frames.get(owner, 0) < self.share_bytes
+        share = self.share_bytes
+        if self._sizes.get(owner, 0) <= share:
+            return not self.is_full
+        return self._bytes < self._limit_bytes - self._shared_bytes // 2 and self._of_frames.get(owner, 0) < share
 
     def _wake(self) -> None:
         super()._wake()

@@ -69,7 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending = b""
         self._backlog = memoryview(b"")
         self._big: memoryview | None = None
-        self._big_size = self._big_position = self._progress_mark = 0
+        self._big_size = self._big_position = self._progress_mark = self._turn_mark = 0
         self._out: list[Piece] = []
         self._out_bytes = 0
         self._flush_is_scheduled = self._continue_is_scheduled = False
@@ -171,8 +171,7 @@ class Connection(asyncio.BufferedProtocol):
             if size <= rest:
                 self._backlog, self._pending = memoryview(bytearray(view[start:end])), b""
                 if turn_is_over:
-                    self.hold(Hold.TURN)
-                    self._loop.call_soon(self.release_hold, Hold.TURN)
+                    self._hold_for_a_turn()
                 return
             if size > BIG_FRAME_BYTES:
                 self._pending = b""
@@ -210,9 +209,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         count = len(head)
         self._big[:count] = head
-        self._big_size, self._big_position, self._progress_mark = size, count, count
+        self._big_size, self._big_position, self._progress_mark, self._turn_mark = size, count, count, count
         self.progress_at = server.now
-        server.received.begin(id(self))
+        server.received.begin_frame(id(self), size)
         server.received.charge_frame(id(self), count)
         self._hold_if_memory_is_full()
 
@@ -223,6 +222,9 @@ class Connection(asyncio.BufferedProtocol):
             self._progress_mark = self._big_position
             self.progress_at = self.server.now
         if self._big_position < self._big_size:
+            if self.server.received.turn_is_over(self._big_position - self._turn_mark):
+                self._turn_mark = self._big_position
+                self._hold_for_a_turn()
             self._hold_if_memory_is_full()
             return
         assert self._big is not None
@@ -248,6 +250,10 @@ class Connection(asyncio.BufferedProtocol):
             received.wait(id(self), lambda: self.release_hold(Hold.MEMORY))
 
     # ---- holding ----
+
+    def _hold_for_a_turn(self) -> None:
+        self.hold(Hold.TURN)
+        self._loop.call_soon(self.release_hold, Hold.TURN)
 
     def hold(self, reason: Hold) -> None:
         """Stop reading and serving for this reason."""

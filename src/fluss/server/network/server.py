@@ -31,6 +31,9 @@ logger = logging.getLogger("fluss.server.network")
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 LISTEN_BACKLOG_CONNECTIONS = 1024
+# libuv takes one connection in each iteration of the loop. Behind dozens that send much, a new one would wait for as
+# many iterations, so the others that wait are taken with it.
+MAX_CONNECTIONS_AT_ONCE = 128
 # Of the process's file descriptors, this many stay free for files.
 MOST_SWEEPS_AT_ONCE = 2
 FILE_DESCRIPTORS_FOR_FILES = 256
@@ -68,7 +71,7 @@ class NetworkServer:
         self.dispatcher = Dispatcher(service, self.loop)
         self.pool = BufferPool(self.limits.max_pooled_bytes)
         self.received = ReceivedInMemory(
-            self.limits.max_received_bytes_in_memory, self.limits.max_shared_received_bytes
+            self.limits.max_received_bytes_in_memory, self.limits.max_shared_received_bytes, self.loop
         )
         self.answers = AnswersInMemory(self.limits.max_answer_bytes_in_memory, self.loop)
         self._listeners = tuple(listeners)
@@ -77,6 +80,7 @@ class NetworkServer:
         self._connections: dict[Connection, None] = {}  # in the order of their arrival
         self._max_connections = _connection_limit(self.limits.max_connections)
         self._servers: list[asyncio.AbstractServer] = []
+        self._accepting: set[asyncio.Task[object]] = set()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._is_stopping = False
         self._progress = asyncio.Event()
@@ -162,7 +166,21 @@ class NetworkServer:
             )
             return False
         self._connections[connection] = None
+        if not self._accepting:
+            self._accept_waiting(connection.listener)
         return True
+
+    def _accept_waiting(self, listener: BoundListener) -> None:
+        for _ in range(MAX_CONNECTIONS_AT_ONCE):
+            try:
+                accepted, _ = listener.socket.accept()
+            except OSError:  # nobody waits, or what the loop says about it when it accepts the next one
+                return
+            accepting: asyncio.Task[object] = self.loop.create_task(
+                self.loop.connect_accepted_socket(lambda: Connection(self, listener), accepted)
+            )
+            self._accepting.add(accepting)
+            accepting.add_done_callback(self._accepting.discard)
 
     def remove(self, connection: Connection) -> None:
         """The connection is lost."""

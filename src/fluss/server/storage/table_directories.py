@@ -78,22 +78,23 @@ def subdirectories(directory: Path) -> Iterable[Path]:
     return [child for child in children if child.is_dir() and not child.is_symlink()]
 
 
-def mark_dropped(directory: Path) -> None:
+def mark_dropped(directory: Path, files: FileSystem) -> None:
     """Note that the removal of a directory begins. Without a directory, or room for a file, there is no mark."""
     with contextlib.suppress(OSError):  # the drop itself is in the catalog: the mark is for the case that it is lost
-        (directory / DROPPED_MARKER_NAME).touch()
+        files.close(files.open_write(str(directory / DROPPED_MARKER_NAME)))
 
 
-def remove_empty(directories: Iterable[Path]) -> None:
+def remove_empty(directories: Iterable[Path], files: FileSystem) -> None:
     """Remove directories, inner ones first, as long as only the server's own notes about the table are in them."""
     for directory in directories:
         try:
-            names = set(os.listdir(directory))
+            names = set(files.list_directory(str(directory)))
             if not names <= TABLE_FILE_NAMES:
                 return  # Other buckets are still in it; the last one removes it.
             for name in names:
-                (directory / name).unlink(missing_ok=True)
-            directory.rmdir()
+                with contextlib.suppress(FileNotFoundError):
+                    files.unlink(str(directory / name))
+            files.remove_directory(str(directory))
         except OSError:
             return  # Another tablet was faster, or the search for left-over files has to do it.
 

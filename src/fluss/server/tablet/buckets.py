@@ -86,7 +86,7 @@ class BucketRegistry:
         self._opening_workers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="bucket-open")
         # One thread: uploads and deletions are in no hurry and must not take the machine from requests.
         self.maintenance_worker = ThreadPoolExecutor(1, thread_name_prefix="bucket-maintenance")
-        self._leftovers = Leftovers(data_dir, catalog, store, self.maintenance_worker)
+        self._leftovers = Leftovers(data_dir, catalog, store, self.maintenance_worker, files)
 
     def follow_catalog(self) -> None:
         """Take in metadata changes; cheap when there are none."""
@@ -315,7 +315,7 @@ class BucketRegistry:
         assert local.log is not None
         is_whole_table = self._catalog.table_by_id(local.bucket.table_id) is None
         levels = is_whole_table and local.bucket.partition_id is not None
-        mark_dropped(Path(local.log.directory).parents[levels])
+        mark_dropped(Path(local.log.directory).parents[levels], self._files)
         work: list[Callable[[], None]] = []
         if local.kv is not None:
             work.append(local.kv.abandon())
@@ -351,7 +351,7 @@ class BucketRegistry:
         # The directory of a table that goes on must stay: another partition may be making its own in it right now.
         table_gone = self._catalog.table_by_id(local.bucket.table_id) is None
         parents = list(Path(log.directory).parents)[: (local.bucket.partition_id is not None) + table_gone]
-        log.destroy(lambda: remove_empty(parents))
+        log.destroy(lambda: remove_empty(parents, self._files))
 
 
 def _run_all(work: list[Callable[[], None]]) -> None:

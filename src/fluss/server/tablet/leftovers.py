@@ -23,6 +23,7 @@ from pathlib import Path
 from fluss.errors import FlussError
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.drop_records import PARTITION_KIND, TABLE_KIND, Dropped
+from fluss.server.storage.files import FileSystem
 from fluss.server.storage.table_directories import (
     DATA_DIRECTORY_NAME,
     FoundDirectory,
@@ -44,11 +45,14 @@ GRACE_SECONDS = 1.0
 class Leftovers:
     """The search of one tablet, in its event loop; files are touched by the worker."""
 
-    def __init__(self, data_dir: Path, catalog: Catalog, store: RemoteStore, worker: Executor) -> None:
+    def __init__(
+        self, data_dir: Path, catalog: Catalog, store: RemoteStore, worker: Executor, files: FileSystem
+    ) -> None:
         self._directory = data_dir / DATA_DIRECTORY_NAME
         self._catalog = catalog
         self._store = store
         self._worker = worker
+        self._files = files
         self._without_files: set[tuple[str, int]] = set()
 
     async def search(self) -> None:
@@ -65,7 +69,7 @@ class Leftovers:
         if leftovers:
             await asyncio.sleep(GRACE_SECONDS)
         for directory in leftovers:
-            if await loop.run_in_executor(self._worker, remove_directory, directory, self._store):
+            if await loop.run_in_executor(self._worker, remove_directory, directory, self._store, self._files):
                 logger.info("removed %s, its table or partition was dropped", directory)
         self._forget_drops(found)
 
@@ -110,12 +114,12 @@ def notes_without_files(notes: Iterable[tuple[str, int]], found: Iterable[FoundD
     return set(notes) - there
 
 
-def remove_directory(directory: Path, store: RemoteStore) -> bool:
+def remove_directory(directory: Path, store: RemoteStore, files: FileSystem) -> bool:
     """Remove a directory with everything in it and what its buckets have in remote storage, in a worker thread."""
     try:
         for bucket_directory in bucket_directories(directory):
             _remove_remote(bucket_directory, store)
-        mark_dropped(directory)
+        mark_dropped(directory, files)
         shutil.rmtree(directory)
     except FileNotFoundError:
         return True  # another tablet was faster

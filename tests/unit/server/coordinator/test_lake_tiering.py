@@ -10,6 +10,7 @@ from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.service import CoordinatorService
+from fluss.server.network import turns
 from tests.support.coordinator import CoordinatorHarness, alter_properties, path, table_document
 
 Make = Callable[..., CoordinatorHarness]
@@ -45,6 +46,14 @@ def coordinator(make_coordinator: Make) -> CoordinatorHarness:
     coordinator.create_table("plain")
     coordinator.create_table("t", table_document(properties=LAKE))
     return coordinator
+
+
+@pytest.mark.parametrize("kind", ["failed_tables", "tiering_tables", "finished_tables"])
+def test_others_come_in_between(coordinator: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every table is a turn of its own.
+    table = pb.PbHeartbeatReqForTable(table_id=1, coordinator_epoch=1, tiering_epoch=1)
+    request = pb.LakeTieringHeartbeatRequest(**{kind: [table] * 20})
+    assert coordinator.loop_steps_during(ApiKey.LAKE_TIERING_HEARTBEAT, request) >= 20
 
 
 def test_an_empty_heartbeat_tells_the_epoch(coordinator: CoordinatorHarness) -> None:

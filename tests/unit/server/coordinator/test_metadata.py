@@ -9,6 +9,8 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.network.service import RequestContext
+from fluss.server.security.authorizer import Authorizer, Resource
 from tests.support.coordinator import (
     CoordinatorHarness,
     create_partition,
@@ -54,6 +56,23 @@ def test_nodes_of_the_listener(
     assert not answer.table_metadata
     assert not answer.partition_metadata
     assert not answer.tablet_servers[0].HasField("rack")
+
+
+def test_a_permission_is_looked_up_once_for_each_table(
+    tables: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request is answered in one go, so its entries must cost next to nothing."""
+    asked: list[Resource] = []
+    permits = Authorizer.permits
+
+    def noted(self: Authorizer, context: RequestContext, resource: Resource) -> bool:
+        asked.append(resource)
+        return permits(self, context, resource)
+
+    monkeypatch.setattr(Authorizer, "permits", noted)
+    request = pb.MetadataRequest(partitions_path=[partition_path("p", "US"), partition_path("q", "X")] * 100)
+    assert len(tables.call(ApiKey.GET_METADATA, request).partition_metadata) == 2
+    assert len(asked) == 2
 
 
 def test_an_unknown_listener_has_no_nodes(tables: CoordinatorHarness) -> None:

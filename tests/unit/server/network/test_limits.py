@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -15,6 +16,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.frames import request_frame
+from fluss.server.network.buffers import TURN_BYTES
 from fluss.server.network.limits import NetworkLimits
 from fluss.server.network.server import RECEIVE_BUFFER_BYTES
 from tests.support.network import RunningNetwork, running_network
@@ -221,20 +223,57 @@ def test_frames_that_never_end_do_not_keep_others_from_writing() -> None:
             client.close()
 
 
-def test_nor_when_they_send_all_that_the_server_takes() -> None:
-    """The oldest may always go on and the others have their shares; together they used to fill the memory."""
+def test_nor_when_they_begin_one_after_the_other_and_send_all_that_the_server_takes() -> None:
+    """What is a share when a frame begins is more than its share later, and the oldest may always go on."""
+    frames, frame_bytes = 40, 12_000_000
     limits = NetworkLimits(
-        max_received_bytes_in_memory=128_000_000,
-        max_shared_received_bytes=64_000_000,
+        max_received_bytes_in_memory=64_000_000,
+        max_shared_received_bytes=32_000_000,
         max_request_bytes=12_500_000,
         frame_stall_under_pressure_seconds=600.0,
     )
-    with running_network(limits) as network, network.client() as other:
+    with running_network(limits) as network, network.client() as other, contextlib.ExitStack() as unfinished:
+        received = network.server.received
+
+        def take_no_more(number: int) -> bool:
+            taken = received._of_frames
+            return len(taken) == number and all(
+                owner in received._waiting or size == frame_bytes for owner, size in taken.items()
+            )
+
         host, port = other.socket.getpeername()
-        with unfinished_frames((host, port), frames=20, frame_bytes=12_000_000):
-            wait_until(lambda: network.server.received.bytes >= 64_000_000, "more than what is not shared is taken")
-            for _ in range(100):
-                assert other.produce(1, 0, bytes(100_000)).base_offset == 100_000
+        for number in range(1, frames + 1):
+            unfinished.enter_context(unfinished_frames((host, port), frames=1, frame_bytes=frame_bytes))
+            wait_until(lambda number=number: network.in_loop(lambda: take_no_more(number)), "it has its share")  # type: ignore[misc]
+        assert received.bytes > 32_000_000, "more than what is not shared is taken"
+        for _ in range(100):
+            assert other.produce(1, 0, bytes(100_000)).base_offset == 100_000
+
+
+@pytest.mark.parametrize("use_uvloop", [True, False])
+def test_a_frame_of_several_turns_is_served(use_uvloop: bool) -> None:
+    with running_network(use_uvloop=use_uvloop) as network, network.client() as client:
+        assert client.produce(1, 0, bytes(3 * TURN_BYTES)).base_offset == 3 * TURN_BYTES
+
+
+def test_connections_that_wait_are_accepted_together() -> None:
+    """One in each iteration of the loop was the rule; with large frames on their way the last waited for a second."""
+    connections, connected = 60, threading.Event()
+    seen = [0]
+
+    async def look() -> None:
+        connected.wait(DEADLINE_SECONDS)  # the loop stands still until all of them wait
+        while seen[-1] < connections:
+            await asyncio.sleep(0)
+            seen.append(network.server.connection_count)
+
+    with running_network() as network, contextlib.ExitStack() as clients:
+        looking = asyncio.run_coroutine_threadsafe(look(), network.loop)
+        for _ in range(connections):
+            clients.enter_context(network.client())
+        connected.set()
+        looking.result(DEADLINE_SECONDS)
+    assert len(seen) < connections / 2
 
 
 def test_a_stalled_frame_that_holds_memory_is_dropped_when_others_wait() -> None:

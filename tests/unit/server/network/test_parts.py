@@ -8,7 +8,15 @@ import threading
 import pytest
 
 from fluss.server.network import stepping
-from fluss.server.network.buffers import MAX_POOLED_BUFFER_BYTES, BufferPool, BytesInMemory, Lease, ReceivedInMemory
+from fluss.server.network.buffers import (
+    MAX_POOLED_BUFFER_BYTES,
+    MIN_STEP_BYTES,
+    TURN_BYTES,
+    BufferPool,
+    BytesInMemory,
+    Lease,
+    ReceivedInMemory,
+)
 from tests.support.waiting import patience
 
 
@@ -54,12 +62,12 @@ def test_only_the_oldest_frame_goes_on_when_memory_is_full() -> None:
 def test_frames_that_came_first_leave_shares_to_those_that_come_later() -> None:
     received = ReceivedInMemory(100, 40)
     woken: list[int] = []
-    received.begin(1)
+    received.begin_frame(1, 50)
     received.charge_frame(1, 30)
-    received.begin(2)
+    received.begin_frame(2, 50)
     received.charge_frame(2, 30)
     assert not received.may_go_on(2), "60 are taken, and 2 has its share: a quarter of 40"
-    received.begin(3)
+    received.begin_frame(3, 50)
     assert received.share_bytes == 6
     assert received.may_go_on(3), "it has nothing yet"
     received.charge_frame(3, 6)
@@ -72,6 +80,41 @@ def test_frames_that_came_first_leave_shares_to_those_that_come_later() -> None:
     assert woken == [3], "there is room again"
     received.charge(100)
     assert not received.may_go_on(4), "the limit holds for all but the oldest"
+
+
+def test_frames_above_their_share_leave_room_for_ordinary_ones() -> None:
+    received = ReceivedInMemory(1000, 400)
+    received.begin_frame(0, 500)
+    received.charge_frame(0, 500)
+    for owner in range(1, 40):
+        received.begin_frame(owner, 500)
+        while received.may_go_on(owner):
+            received.charge_frame(owner, 1)
+    assert received.bytes == 800, "half of what is shared is free, though each had its share when it came"
+    received.begin_frame(40, 1)
+    assert received.may_go_on(40)
+    received.charge(200)
+    assert not received.may_go_on(40)
+
+
+def test_frames_receive_a_bounded_number_of_bytes_in_a_turn_of_the_loop() -> None:
+    async def run() -> None:
+        received = ReceivedInMemory(1 << 30, 1 << 20, asyncio.get_running_loop())
+        for owner in range(4):
+            received.begin_frame(owner, 100 << 20)
+        for owner in range(4):
+            taken = 0
+            while not received.turn_is_over(taken):
+                step = received.step_bytes(owner)
+                received.charge_frame(owner, step)
+                taken += step
+            assert taken == TURN_BYTES // 4
+        assert received.turn_is_over(0), "the turn belongs to all of them together"
+        assert received.step_bytes(0) == MIN_STEP_BYTES
+        await asyncio.sleep(0)
+        assert not received.turn_is_over(0)
+
+    asyncio.run(run())
 
 
 def test_a_lease_ends_once() -> None:

@@ -11,6 +11,7 @@ import pytest
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
+from fluss.server.network import turns
 from tests.support.coordinator import CoordinatorHarness, path, table_document
 
 ROOT: dict[str, Any] = {"principal_name": "root"}
@@ -52,6 +53,15 @@ def listed(harness: CoordinatorHarness, wanted: pb.PbAclFilter | None = None, **
     request = pb.ListAclsRequest(acl_filter=wanted or acl_filter())
     answer = harness.call(ApiKey.LIST_ACLS, request, tablet=True, **(context or ROOT))
     return sorted(f"{found.principal_name}:{found.resource_name}:{found.operation_type}" for found in answer.acl)
+
+
+@pytest.mark.parametrize("key", [ApiKey.CREATE_ACLS, ApiKey.DROP_ACLS])
+def test_others_come_in_between(guarded: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every entry is a turn of its own.
+    request: Any = pb.CreateAclsRequest(acl=[acl(resource_name=f"db.t{number}") for number in range(20)])
+    if key is ApiKey.DROP_ACLS:
+        request = pb.DropAclsRequest(acl_filter=[acl_filter()] * 20)
+    assert guarded.loop_steps_during(key, request, **ROOT) >= 20
 
 
 def test_without_authorizer(tmp_path: Path) -> None:

@@ -214,15 +214,15 @@ def test_directories_of_dropped_tables_go_with_their_remote_objects(tmp_path: Pa
     for name in ("kept-8/p1-p5", "kept-8/p2-p6", "kept-8/p3-p7", "unknown-9/p4-p8", "marked-10", "there-11"):
         (data / "db" / name / "log-0").mkdir(parents=True)
     (data / "db" / "something else").mkdir()
-    mark_dropped(data / "db" / "marked-10")
-    mark_dropped(data / "db" / "there-11")
+    mark_dropped(data / "db" / "marked-10", FileSystem())
+    mark_dropped(data / "db" / "there-11", FileSystem())
     dropped = Dropped(frozenset({7, 8}), frozenset({5, 6, 8}))
     known = dropped_directories(
         list_directories(data), dropped, lambda table: table in (8, 11), lambda _, partition: partition == 5
     )
     assert known == [data / "db" / "kept-8" / "p2-p6", data / "db" / "marked-10", data / "db" / "t-7"]
     for directory in known:
-        assert remove_directory(directory, RemoteStore(str(tmp_path / "remote")))
+        assert remove_directory(directory, RemoteStore(str(tmp_path / "remote")), FileSystem())
     assert remote_files(tmp_path) == set()
     assert sorted(path.name for path in (data / "db").iterdir()) == [
         "kept-8",
