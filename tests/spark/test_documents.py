@@ -8,7 +8,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,7 +16,6 @@ import fluss.spark
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS, python_blocks
 from tests.spark.stream_queries import ended
 from tests.support.targets import running_target
-from tests.support.waiting import wait_until
 
 SETTING = "spark.sql.fluss.bootstrap.servers"
 
@@ -30,8 +28,6 @@ def address(spark: SparkSession) -> Iterator[str]:
             spark.catalog.dropTempView(view.name)
     address = running_target("standalone").bootstrap_servers
     options = {"bootstrap.servers": address}
-    for table in ("events", "event_counts"):
-        fluss.spark.drop_table(spark, table, ignore_if_not_exists=True, options=options)
     fluss.spark.drop_database(spark, "shop", ignore_if_not_exists=True, cascade=True, options=options)
     yield address
     spark.conf.unset(SETTING)
@@ -56,22 +52,6 @@ def run_blocks(document: str, heading: str | None, address: str, folder: Path) -
     finally:
         del sys.modules["program"]
     return program.__dict__
-
-
-def test_the_readme(address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path) -> None:
-    db.create_table("events", pa.schema([("id", pa.int64()), ("name", pa.string())]))
-    db.append("events", [{"id": number, "name": name} for number, name in enumerate(("Alice", "Bob", "Bob"))])
-    names = run_blocks("README.md", "Spark", address, tmp_path)
-    assert names["spark"] is spark
-    (query,) = spark.streams.active
-    try:
-        wait_until(lambda: query.exception() or db.to_arrow("event_counts").num_rows == 2, "the counts", 100)
-    finally:
-        query.stop()
-    assert sorted(map(tuple, (row.values() for row in db.to_arrow("event_counts").to_pylist()))) == [
-        ("Alice", 1),
-        ("Bob", 2),
-    ]
 
 
 def test_the_page_about_spark(address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path) -> None:

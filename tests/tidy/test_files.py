@@ -138,11 +138,3 @@ def test_the_oldest_spark_has_an_environment_and_tests() -> None:
     spark = re.findall(r"^pyspark==(.*)\n +--hash=", requirements, re.MULTILINE)
     assert [re.sub(r"\.\d+ ", ".* ", each) for each in spark] == ["4.2.* \\"]
     assert [path for path in SPARK42_TESTS if not (ROOT / path).exists()] == []
-
-
-def test_the_code_of_the_readme_is_the_example_that_the_demo_runs() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    example = (ROOT / "examples" / "quickstart.py").read_text(encoding="utf-8")
-    assert blocks[0] in example
-    assert len(blocks[0].splitlines()) <= 25, "the twenty lines"
