@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -32,9 +33,13 @@ class WheelEnvironment:
         self.python = self.programs / "python"
         self._wheels = folder / "wheels"
         self._installed: set[tuple[str, str]] = set()
+        sources = folder / "sources"  # setuptools leaves files beside them
+        shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, sources)
         _uv("venv", "--python", sys.executable, str(self.folder))
         ours = ["--offline", "--no-build-isolation", "--python", sys.executable]
-        _uv("build", "--wheel", *ours, "--out-dir", str(self._wheels), str(ROOT))
+        _uv("build", "--wheel", *ours, "--out-dir", str(self._wheels), str(sources))
         (self._packages,) = self.folder.glob("lib/python*/site-packages")
 
     def variables(self) -> dict[str, str]:
