@@ -1,7 +1,8 @@
 """The README runs as written, from top to bottom, for somebody who has nothing but what it tells to install.
 
 Only addresses of servers are replaced, and `pip` and the making of the environment (`tests/support/wheel_environment`).
-What stands in a block without a language is what the block before it prints.
+What stands in a block without a language is what the block before it prints. The program for Spark costs a Java machine
+of its own, so in the gate it runs in the shared session (tests/spark/test_documents.py), and here in `--all`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tests.support.wheel_environment import WheelEnvironment
 EXPECTED = "{'name': ['Ada', 'Bob', 'Cy'], 'score': [4.5, 1.5, 9.0]}"
 PROGRAM_SECONDS = patience(120)
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPARK = "import fluss.spark\n"
 MAKING_THE_ENVIRONMENT = ("python3 -m venv .venv", ". .venv/bin/activate")
 
 
@@ -37,7 +39,8 @@ def blocks() -> list[tuple[str, str]]:
 class Newcomer:
     """Goes down the page: types the commands, saves and runs the programs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, has_time_for_spark: bool) -> None:
+        self.has_time_for_spark = has_time_for_spark
         self.environment = WheelEnvironment(folder)
         self.clone = folder / "clone"  # where files are left behind
         self.clone.mkdir()
@@ -49,11 +52,11 @@ class Newcomer:
         with ExitStack() as servers:
             for language, text in blocks():
                 if language == "python":
-                    printed = self._runs(text)
+                    printed = self._runs(text) if self.has_time_for_spark or SPARK not in text else SPARK
                 elif language == "sh":
                     for line in text.splitlines():
                         self._types(line, servers)
-                else:
+                elif printed != SPARK:
                     yield printed.strip(), text.strip()
 
     def _runs(self, code: str) -> str:
@@ -103,7 +106,7 @@ class Newcomer:
 
 
 def test_the_page_from_top_to_bottom(tmp_path: Path) -> None:
-    newcomer = Newcomer(tmp_path)
+    newcomer = Newcomer(tmp_path, has_time_for_spark=False)
     for printed, said in newcomer.goes_down():
         assert printed == said
     left = {path.name for path in newcomer.clone.iterdir()} - {"program.py"}
@@ -113,7 +116,7 @@ def test_the_page_from_top_to_bottom(tmp_path: Path) -> None:
 
 @pytest.mark.all  # two more Java machines
 def test_the_page_twice(tmp_path: Path) -> None:
-    newcomer = Newcomer(tmp_path)
+    newcomer = Newcomer(tmp_path, has_time_for_spark=True)
     assert all(printed == said for printed, said in newcomer.goes_down())
     first, spark, lake = (printed for printed, _ in newcomer.goes_down())
     assert first.count("'ada', 'amount'") == 2, "rows of the first time are there"

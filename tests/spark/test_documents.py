@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -52,6 +53,18 @@ def run_blocks(document: str, heading: str | None, address: str, folder: Path) -
     finally:
         del sys.modules["program"]
     return program.__dict__
+
+
+def test_the_readme(
+    address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for table in ("orders", "totals"):
+        db.drop_table(table, ignore_if_not_exists=True)
+    db.create_table("orders", pa.schema([("who", pa.string()), ("amount", pa.float64())]))
+    db.append("orders", [{"who": "ada", "amount": 2.5}, {"who": "bob", "amount": 4.0}])
+    names = run_blocks("README.md", "Spark in a minute", address, tmp_path)
+    assert names["spark"] is spark
+    assert f"\n```\n{capsys.readouterr().out.strip()}\n```\n" in (CHECKOUT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_page_about_spark(address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path) -> None:
