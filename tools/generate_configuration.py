@@ -12,6 +12,8 @@ PATH = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 INTRODUCTION = """\
 # Server options
 
+For operators: every option of the server, its default, and whether it has an effect on one machine.
+
 Generated from `src/fluss/server/config_options.py` by `python -m tools.generate_configuration`; a test checks it.
 
 `fluss server` takes options from a YAML file (`--config server.yaml`), one by one (`-o NAME=VALUE`), and by its flags;

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lazy_imports import import_lock as _import_lock
+from fluss.version import VERSION as _VERSION
 
 if _TYPE_CHECKING:
     from fluss.client.acls import Acl
@@ -176,7 +177,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-__version__ = "0.1.0"
+__version__ = _VERSION
 
 DISTRIBUTION = "flusspy"
 

@@ -37,7 +37,7 @@ def test_the_pipeline(tmp_path: Path) -> None:
     assert (tmp_path / "drawn.png").read_bytes().startswith(PNG_START)
 
 
-@pytest.mark.all  # README has the same with fewer rows, see test_readme.py
+@pytest.mark.all  # README has nearly the same, see test_readme.py
 def test_the_lakehouse(tmp_path: Path) -> None:
     assert run_example(tmp_path, "lakehouse.py").splitlines() == [
         "in the lake, by duckdb:",

@@ -63,6 +63,23 @@ def test_once_with_and_without_login(server: ServerProcess, db: fluss.Database) 
     table.check([person(n) for n in range(6)])
 
 
+def test_once_with_nothing_to_do_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with fluss.embedded(tmp_path / "data") as cluster, fluss.connect(cluster.bootstrap_servers) as db:
+        command = ["tier", "--once", "--local", "--bootstrap", cluster.bootstrap_servers]
+        assert main(command) == 0
+        assert capfd.readouterr().err == (
+            "nothing to tier: no table has a lake; table.datalake.enabled=true gives it one\n"
+        )
+        table = LakeTable(db, bucket_count=1)
+        db.append(table.name, [person(0)])
+        assert main(command) == 0
+        assert f"{table.name}: 1 rows in 1 file (" in capfd.readouterr().err
+        assert main(command) == 0
+        assert "nothing to tier: the lake has every row of the table with a lake\n" in capfd.readouterr().err
+        assert main([*command, "--quiet"]) == 0
+        assert "nothing to tier" not in capfd.readouterr().err
+
+
 def test_a_service_ends_with_the_signal(server: ServerProcess, db: fluss.Database, tmp_path: Path) -> None:
     table = LakeTable(db, properties={"table.datalake.freshness": "100 ms"})
     db.append(table.name, [person(n) for n in range(5)])

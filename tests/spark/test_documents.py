@@ -17,7 +17,6 @@ import fluss.spark
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS, python_blocks
 from tests.spark.stream_queries import ended
 from tests.support.targets import running_target
-from tests.support.waiting import wait_until
 
 SETTING = "spark.sql.fluss.bootstrap.servers"
 
@@ -30,8 +29,6 @@ def address(spark: SparkSession) -> Iterator[str]:
             spark.catalog.dropTempView(view.name)
     address = running_target("standalone").bootstrap_servers
     options = {"bootstrap.servers": address}
-    for table in ("events", "event_counts"):
-        fluss.spark.drop_table(spark, table, ignore_if_not_exists=True, options=options)
     fluss.spark.drop_database(spark, "shop", ignore_if_not_exists=True, cascade=True, options=options)
     yield address
     spark.conf.unset(SETTING)
@@ -58,20 +55,16 @@ def run_blocks(document: str, heading: str | None, address: str, folder: Path) -
     return program.__dict__
 
 
-def test_the_readme(address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path) -> None:
-    db.create_table("events", pa.schema([("id", pa.int64()), ("name", pa.string())]))
-    db.append("events", [{"id": number, "name": name} for number, name in enumerate(("Alice", "Bob", "Bob"))])
-    names = run_blocks("README.md", "Spark", address, tmp_path)
+def test_the_readme(
+    address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for table in ("orders", "totals"):
+        db.drop_table(table, ignore_if_not_exists=True)
+    db.create_table("orders", pa.schema([("who", pa.string()), ("amount", pa.float64())]))
+    db.append("orders", [{"who": "ada", "amount": 2.5}, {"who": "bob", "amount": 4.0}])
+    names = run_blocks("README.md", "Spark in a minute", address, tmp_path)
     assert names["spark"] is spark
-    (query,) = spark.streams.active
-    try:
-        wait_until(lambda: query.exception() or db.to_arrow("event_counts").num_rows == 2, "the counts", 100)
-    finally:
-        query.stop()
-    assert sorted(map(tuple, (row.values() for row in db.to_arrow("event_counts").to_pylist()))) == [
-        ("Alice", 1),
-        ("Bob", 2),
-    ]
+    assert f"\n```\n{capsys.readouterr().out.strip()}\n```\n" in (CHECKOUT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_page_about_spark(address: str, db: fluss.Database, spark: SparkSession, tmp_path: Path) -> None:

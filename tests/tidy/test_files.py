@@ -114,6 +114,15 @@ def test_the_index_of_the_documents_is_complete() -> None:
     assert [document for document in documents if document != "README.md" and f"({document})" not in index] == []
 
 
+def test_every_document_begins_with_who_it_is_for() -> None:
+    def opening(path: Path) -> str:
+        return path.read_text(encoding="utf-8").split("\n\n")[1]
+
+    pages = [path for path in DOCUMENTS if path.parent.name in ("docs", "formats")]
+    assert len(pages) > 30
+    assert [name(path) for path in pages if not opening(path).startswith("For ")] == []
+
+
 def test_the_list_of_options_is_in_step() -> None:
     written = CONFIGURATION_DOCUMENT.read_text(encoding="utf-8")
     assert written == render(), "run: python -m tools.generate_configuration"
@@ -138,11 +147,3 @@ def test_the_oldest_spark_has_an_environment_and_tests() -> None:
     spark = re.findall(r"^pyspark==(.*)\n +--hash=", requirements, re.MULTILINE)
     assert [re.sub(r"\.\d+ ", ".* ", each) for each in spark] == ["4.2.* \\"]
     assert [path for path in SPARK42_TESTS if not (ROOT / path).exists()] == []
-
-
-def test_the_code_of_the_readme_is_the_example_that_the_demo_runs() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    example = (ROOT / "examples" / "quickstart.py").read_text(encoding="utf-8")
-    assert blocks[0] in example
-    assert len(blocks[0].splitlines()) <= 25, "the twenty lines"

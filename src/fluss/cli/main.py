@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import fluss
 from fluss.cli import admin, lake, repair, server, tier
+from fluss.cli.versions import ShowVersions
 from fluss.errors import FlussError
 
 EXIT_USAGE = 2
@@ -20,7 +21,8 @@ EXIT_FAILED = 1
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = argparse.ArgumentParser(prog="fluss", description="Streaming tables for Python and Spark.")
-    parser.add_argument("--version", action="version", version=f"fluss {_version()}")
+    _fail_if_pyfluss_owns_the_name()
+    parser.add_argument("--version", action=ShowVersions)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     server.add_parser(commands)
     tier.add_parser(commands)
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
 
 
-def _version() -> str:
+def _fail_if_pyfluss_owns_the_name() -> None:
     # pyfluss installs a package of the same name; whichever came last owns __init__.py.
     if getattr(fluss, "DISTRIBUTION", None) != "flusspy":
         print(
@@ -53,7 +55,6 @@ def _version() -> str:
             file=sys.stderr,
         )
         raise SystemExit(EXIT_FAILED)
-    return fluss.__version__
 
 
 if __name__ == "__main__":

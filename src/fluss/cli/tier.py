@@ -18,6 +18,7 @@ from fluss.errors import ErrorCode, FlussError
 if TYPE_CHECKING:
     from fluss.client.connection import FlussConnection
     from fluss.lake.tiering.options import TieringOptions
+    from fluss.lake.tiering.progress import Progress
     from fluss.lake.tiering.service import TieringService
 
 EXIT_FAILED = 1
@@ -77,19 +78,23 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Connect, choose the engine, tier."""
+    from fluss.lake.tiering.progress import Progress
+
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if options.local and options.master is not None:
         options.wrong_flags("argument --master: not allowed with argument --local")
     every_seconds = options.every or _seconds(DEFAULT_EVERY)
     client = client_settings(options)
     stop = threading.Event()
-    with _stopping(stop), _service(options, client, stop) as service:
+    watcher = Progress(only_errors=options.quiet)
+    with _stopping(stop), _service(options, client, stop, watcher) as service:
         if service is None:
             return 0
         if not options.once:
             service.run_until(stop, every_seconds)
             return 0
         results = service.once()
+    watcher.ended(len(results))
     failed = [result for result in results if isinstance(result, FlussError) or result.error is not None]
     return EXIT_FAILED if failed else 0
 
@@ -129,10 +134,9 @@ def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
 
 @contextlib.contextmanager
 def _service(
-    options: argparse.Namespace, client: dict[str, str], stop: threading.Event
+    options: argparse.Namespace, client: dict[str, str], stop: threading.Event, watcher: Progress
 ) -> Iterator[TieringService | None]:
     """None: it was stopped before there was a server."""
-    from fluss.lake.tiering.progress import Progress
     from fluss.lake.tiering.service import TieringService
     from fluss.model.paths import TablePath
 
@@ -145,7 +149,6 @@ def _service(
         closing.callback(connection._close_blocking)
         runner, upkeep, cores = _engine(options, client, connection, closing)
         closing.callback(runner.close)
-        watcher = Progress(only_errors=options.quiet)
         limits = _tiering_options(options, cores)
         service = TieringService(connection._session, runner, watcher, limits, tables, upkeep)
         closing.callback(service.close)

@@ -10,9 +10,9 @@ from fluss.config import Config
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey, Role
+from fluss.version import VERSION
 
 CLIENT_NAME = "flusspy"
-CLIENT_VERSION = "0.1.0"
 FIRST_LOGIN_RETRY_SECONDS = 0.1
 LAST_LOGIN_RETRY_SECONDS = 5.0
 
@@ -52,7 +52,7 @@ def _reason(error: Exception) -> str:
 
 async def _shake_hands(connection: RpcConnection, config: Config, role: Role | None) -> None:
     timeout_ms = min(config.connect_timeout_ms, config.request_timeout_ms)
-    request = pb.ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION)
+    request = pb.ApiVersionsRequest(client_software_name=CLIENT_NAME, client_software_version=VERSION)
     answer = await connection.call(ApiKey.API_VERSIONS, request, timeout_ms)
     connection.set_versions(answer)
     if role is not None and connection.server_type not in (None, role):

@@ -25,7 +25,6 @@ import signal
 import sys
 import threading
 import time
-from importlib import metadata
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from fluss.server.exit_codes import EXIT_CANNOT_START, EXIT_FAILED, EXIT_ORPHANE
 from fluss.server.heartbeat import Heart
 from fluss.server.roles import Role, make_role
 from fluss.server.sockets import ServerSockets
+from fluss.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ async def _serve(role: Role, heart: Heart) -> int:
     began_at = time.monotonic()
     await role.start()
     seconds = time.monotonic() - began_at
-    logger.info("flusspy %s serves after %.1f s on %s", metadata.version("flusspy"), seconds, role.describe())
+    logger.info("flusspy %s serves after %.1f s on %s", VERSION, seconds, role.describe())
     # What exists now lives as long as the process: full collections need not look at it again.
     gc.collect()
     gc.freeze()

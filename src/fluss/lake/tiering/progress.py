@@ -67,7 +67,7 @@ class _Line:
 
 
 class Progress(Quiet):
-    """Lines on a stream, standard error unless told. A round without news says nothing."""
+    """Lines on a stream, standard error unless told. A round without news says nothing; `ended` does if all were so."""
 
     def __init__(self, stream: TextIO | None = None, *, only_errors: bool = False) -> None:
         self._stream = stream or sys.stderr
@@ -77,6 +77,7 @@ class Progress(Quiet):
         self._lines: dict[TablePath, _Line] = {}
         self._drawn_at = 0.0
         self._has_bar = False
+        self._has_said = False
 
     def planned(self, path: TablePath, plan: RoundPlan) -> None:
         with self._lock:
@@ -123,7 +124,19 @@ class Progress(Quiet):
                 self._say(f"{path}: {report}")
                 self._draw()
 
+    def ended(self, tables: int) -> None:
+        """All of so many tables were looked at; says so where nobody would know otherwise."""
+        with self._lock:
+            if self._has_said or self._only_errors:
+                return
+            if tables == 0:
+                self._say("nothing to tier: no table has a lake; table.datalake.enabled=true gives it one")
+            else:
+                which = "the table" if tables == 1 else f"all {tables} tables"
+                self._say(f"nothing to tier: the lake has every row of {which} with a lake")
+
     def _say(self, text: str) -> None:
+        self._has_said = True
         if self._has_bar:
             self._stream.write("\r\x1b[K")
             self._has_bar = False
