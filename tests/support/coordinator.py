@@ -108,7 +108,8 @@ class CoordinatorHarness:
         """How often the event loop came round while the request was served."""
 
         async def count() -> int:
-            answer = asyncio.ensure_future(self._apis[key](RequestContext(key, **context), message))
+            serving: Any = self._apis[key](RequestContext(key, **context), message)
+            answer = asyncio.ensure_future(serving)
             steps = 0
             while not answer.done():
                 steps += 1

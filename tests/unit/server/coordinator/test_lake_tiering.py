@@ -52,7 +52,8 @@ def coordinator(make_coordinator: Make) -> CoordinatorHarness:
 def test_others_come_in_between(coordinator: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every table is a turn of its own.
     table = pb.PbHeartbeatReqForTable(table_id=1, coordinator_epoch=1, tiering_epoch=1)
-    request = pb.LakeTieringHeartbeatRequest(**{kind: [table] * 20})
+    request = pb.LakeTieringHeartbeatRequest()
+    getattr(request, kind).extend([table] * 20)
     assert coordinator.loop_steps_during(ApiKey.LAKE_TIERING_HEARTBEAT, request) >= 20
 
 
