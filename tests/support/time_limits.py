@@ -56,6 +56,12 @@ def pytest_configure() -> None:
     _terminal = os.fdopen(os.dup(2), "w", buffering=1, encoding="utf-8", errors="replace")
 
 
+def pytest_unconfigure() -> None:
+    """Nothing is running any more that could hang."""
+    if _terminal is not sys.stderr:
+        _terminal.close()
+
+
 def all_stacks() -> str:
     """What every thread of this process does, the main thread last."""
     threads = {thread.ident: thread.name for thread in threading.enumerate()}
