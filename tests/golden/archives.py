@@ -8,15 +8,17 @@ so whoever restores an archive holds a lock until he is done with it.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
+import os
 import shutil
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 HERE = Path(__file__).parent
 PLACE = Path("/tmp/fluss-golden")
@@ -54,17 +56,44 @@ def expected_path(name: str) -> Path:
 
 @contextmanager
 def place_of(name: str) -> Iterator[Path]:
-    """The place of an archive for its one user at a time, on the whole machine; it is empty before and afterwards."""
-    PLACE.mkdir(mode=0o777, exist_ok=True)
-    with (PLACE / f"{name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        root = PLACE / name
+    """The place of an archive for its one user at a time, on the whole machine; nothing is there before and after."""
+    root = PLACE / name
+    with _locked(PLACE / f"{name}.lock"):
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir()
         try:
             yield root
         finally:
             shutil.rmtree(root, ignore_errors=True)
+    with contextlib.suppress(OSError):  # another archive is in use
+        PLACE.rmdir()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock whose file goes with it."""
+    while (lock := _lock(path)) is None:
+        pass
+    with lock:
+        try:
+            yield
+        finally:
+            path.unlink()
+
+
+def _lock(path: Path) -> IO[str] | None:
+    """The locked file, as soon as nobody else has it; None if it went with who had it."""
+    try:
+        path.parent.mkdir(exist_ok=True)
+        lock = path.open("a")
+    except FileNotFoundError:  # the folder went too
+        return None
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+            return lock
+    lock.close()
+    return None
 
 
 @contextmanager
