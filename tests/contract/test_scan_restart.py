@@ -83,7 +83,7 @@ def test_a_bounded_read_waits_for_a_server_that_comes_back_and_gives_up_on_one_t
 ) -> None:
     with (
         fluss.FlussConnection.open(server.config()) as connection,
-        fluss.FlussConnection.open(server.config(**{"request-timeout": "3000"})) as impatient,
+        fluss.FlussConnection.open(server.config(**{"request-timeout": "5000"})) as impatient,
     ):
         table = ScanTable(connection, table_name, bucket_count=BUCKETS)
         table.write(rows_of(range(100)))
@@ -110,7 +110,7 @@ def test_a_bounded_read_that_fails_in_the_middle_loses_nothing(
 ) -> None:
     monkeypatch.setattr(ready_queue, "MAX_READY_BYTES", 1)
     take_bounded = ready_queue.ReadyQueue.take_bounded
-    config = server.config(**ONE_BATCH_AT_A_TIME, **{"request-timeout": "1500"})
+    config = server.config(**ONE_BATCH_AT_A_TIME, **{"request-timeout": "4000"})
     with fluss.FlussConnection.open(server.config()) as patient, fluss.FlussConnection.open(config) as connection:
         table = ScanTable(patient, table_name, bucket_count=1, properties=ALL_LOCAL)
         for start in range(0, 300, 10):

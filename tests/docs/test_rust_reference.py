@@ -12,9 +12,10 @@ import pyarrow as pa
 import fluss
 from fluss import DataTypes, TablePath
 from tests.docs.documents import Reader, document
+from tests.support.waiting import patience
 
 PATH = TablePath("fluss", "rust_reference_events")
-WAIT_MS = 20_000
+WAIT_MS = int(patience(60_000))
 
 # Where the methods of a heading are in Python. The other headings list what Python has of its own: rows are dicts and
 # tuples (GenericRow, InternalRow), changes an enumeration.

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 
 import fluss
+from tests.support.waiting import patience
 
 DATABASE = "golden"
-POLL_MS = 20_000
+POLL_MS = int(patience(60_000))
 QUIET_MS = 300
 
 Shown = Any

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import fluss
 from tests.history.records import History
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_until
 
 KEYS = 4
 # Histories of a key stay short enough to be judged: after so many rounds there are new keys.
@@ -74,12 +74,24 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         try:
-            with fluss.connect(self._config) as db:
+            with self._connected() as db:
                 while not self.stopping.is_set():
                     self._step(db)
                     self.done += 1
         except BaseException as error:  # the test raises it
             self.defects.append(error)
+
+    def _connected(self) -> fluss.Database:
+        """Impatient clients may have to ask several times where the machine is busy."""
+
+        def connected() -> fluss.Database | None:
+            with contextlib.suppress(fluss.FlussError):
+                return fluss.connect(self._config)
+            return None
+
+        db = wait_until(connected, "there is a connection")
+        assert db is not None
+        return db
 
     def _step(self, db: fluss.Database) -> None:
         name = self._rng.choice(list(TABLES))

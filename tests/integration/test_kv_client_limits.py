@@ -93,7 +93,7 @@ def test_many_reads_of_a_table_at_a_time(table: KvTable, monkeypatch: pytest.Mon
 
 
 def test_a_read_that_never_gets_a_scan(connection: fluss.FlussConnection, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = fluss.Config({"bootstrap.servers": connection.config.bootstrap_servers, "request-timeout": "2000"})
+    config = fluss.Config({"bootstrap.servers": connection.config.bootstrap_servers, "request-timeout": "5000"})
     tries = 0
 
     async def refused(*_: Any) -> list[Any]:

@@ -89,7 +89,7 @@ def test_a_limited_scan_is_waited_for(table: ScanTable, unaware: list[int]) -> N
 
 
 def test_the_wait_ends_with_the_time_of_a_request(address: str, table: ScanTable, unaware: list[int]) -> None:
-    config = fluss.Config({"bootstrap.servers": address, "request-timeout": "1500"})
+    config = fluss.Config({"bootstrap.servers": address, "request-timeout": "4000"})
     with fluss.FlussConnection.open(config) as connection:
         table.admin = connection.get_admin()
         with pytest.raises(FlussError) as caught:

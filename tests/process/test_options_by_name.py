@@ -11,10 +11,11 @@ import pytest
 
 import fluss
 from fluss.server.config import ServerConfig
+from tests.support.waiting import patience
 from tests.support.wire import WireClient
 
 ROWS = 2_000
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = patience(60.0)
 
 # Name: value, field and what the field becomes. All far from their defaults, most of them too small for comfort.
 UNUSUAL: dict[str, tuple[str, str, object]] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import patience
 from tests.tidy.repository import ROOT
 
 CODE = """
@@ -29,7 +30,7 @@ def test_the_reasons(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "test_some.py").write_text(CODE, encoding="utf-8")
     plugins = ["-p", "tests.support.skip_reasons", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), *plugins, *options, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patience(120))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     start = next(number for number, line in enumerate(lines) if "why tests were skipped" in line)

@@ -16,8 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fluss.server.supervisor import SAME_STOP_REQUEST_SECONDS
-from tests.process.scripted_supervisor import SHORT_HANG_SECONDS
+from tests.process.scripted_supervisor import SAME_STOP_REQUEST_SECONDS, SHORT_HANG_SECONDS
 from tests.support.waiting import patience, wait_until
 
 
@@ -114,7 +113,7 @@ def test_signals_that_come_together_are_one_request_and_a_later_one_is_impatienc
         read_ready(process)
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
-        second_request_at = time.monotonic() + 4 * SAME_STOP_REQUEST_SECONDS
+        second_request_at = time.monotonic() + 2 * SAME_STOP_REQUEST_SECONDS
         wait_until(lambda: time.monotonic() >= second_request_at, "the signals are no longer the same request")
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)

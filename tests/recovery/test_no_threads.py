@@ -18,7 +18,6 @@ SCHEMA = pa.schema([("id", pa.int64())])
 SPARE_BYTES = 2 << 20
 
 
-@pytest.mark.all
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are set on Linux only")
 def test_writes_fail_while_no_thread_can_be_started_and_then_go_on(tmp_path: Path) -> None:
     with (

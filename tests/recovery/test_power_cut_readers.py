@@ -74,7 +74,6 @@ def _cut_server(server: ServerProcess, db: fluss.Database, **table: object) -> N
     server.start()
 
 
-@pytest.mark.all
 def test_readers_of_a_log_table(tmp_path: Path) -> None:
     with (
         ServerProcess(tmp_path / "data", tablets=1, config={"log.flush": "os"}) as server,

@@ -18,7 +18,7 @@ from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.synced_mark import MARK_NAME, decode_mark, encode_mark
 from tests.support.bucket_logs import LogBench, batch_of, read_all
 from tests.support.faulty_files import FaultyFiles, NoSyncFiles, RebootedFiles
-from tests.support.lanes import rounds
+from tests.support.lanes import rounds, seed
 
 ROUNDS = rounds(gate=250, all_lanes=250, share_of_soak=4.0)
 WRITER = 7
@@ -117,7 +117,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, block: int, monkeypatch: p
     if block % 2:
         monkeypatch.setattr(log_writer, "MARK_INTERVAL_SECONDS", 0.0)
     for round_number in range(ROUNDS // 5):
-        rng = random.Random(block * 1000 + round_number)
+        rng = random.Random(f"{seed()} {block} {round_number}")
         before, after = tmp_path / f"before-{round_number}", tmp_path / f"after-{round_number}"
         before.mkdir()
         options = LogOptions(
@@ -152,7 +152,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, block: int, monkeypatch: p
 def test_without_sync_the_log_is_still_a_prefix(tmp_path: Path, flush: FlushMode) -> None:
     """The weaker modes may lose the newest rows to a power failure, but leave no damage and give no offset twice."""
     for round_number in range(30):
-        rng = random.Random(round_number)
+        rng = random.Random(f"{seed()} {round_number}")
         before, after = tmp_path / f"before-{round_number}", tmp_path / f"after-{round_number}"
         before.mkdir()
         options = LogOptions(segment_bytes=20_000, checkpoint_bytes=15_000)
@@ -188,8 +188,8 @@ def test_rows_that_recovery_shows_survive_the_next_power_loss(tmp_path: Path) ->
     files._durable_content = dict.fromkeys(files._durable_content, b"")
     reader = LogBench(first, files)
     assert reader.open().high_watermark == 15
-    for seed in range(20):
-        files.after_power_loss(second / str(seed), random.Random(seed))
-        assert len(read_all(LogBench(second / str(seed), NoSyncFiles()).open())) == 5
+    for number in range(20):
+        files.after_power_loss(second / str(number), random.Random(f"{seed()} {number}"))
+        assert len(read_all(LogBench(second / str(number), NoSyncFiles()).open())) == 5
     bench.close()
     reader.close()

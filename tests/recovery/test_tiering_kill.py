@@ -101,8 +101,10 @@ def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
             model.end()
             wanted = model.row_count
             wait_until(lambda: model.check() == wanted, "everything is in the lake", DEADLINE_SECONDS)
-            with_deletes = model.rounds_with_deletes()
-            assert with_deletes > 0, "primary-key tables were tiered in both ways"
+            model.change_one()
+            hidden = "primary-key tables are tiered in both ways"
+            with_deletes = wait_until(model.rounds_with_deletes, hidden, DEADLINE_SECONDS)
+            assert model.check() == wanted
         finally:
             tierers.end()
     print(f"{dict(struck)}, {wanted} rows, {with_deletes} rounds with position deletes")

@@ -73,6 +73,12 @@ class ModelTable:
             self.by_key.pop(key, None)
         self.written += len(keys)
 
+    def change_one(self) -> None:
+        """One of the current rows of a primary-key table."""
+        region, number = key = next(iter(self.by_key))
+        self.db.upsert(self.table.name, {"region": region, "id": number, "text": "changed"})
+        self.by_key[key] = "changed"
+
     def lake_offsets(self) -> int:
         """The offsets of all its buckets that are in the lake."""
         lake = lake_of(self.properties)
@@ -185,6 +191,12 @@ class LakeModel:
     def rounds_with_deletes(self) -> int:
         """Of all tables."""
         return sum(table.rounds_with_deletes() for table in self.tables)
+
+    def change_one(self) -> None:
+        """One row of each primary-key table: so few are hidden by position deletes in the lake."""
+        for table in self.tables:
+            if table.has_key:
+                table.change_one()
 
     def end(self) -> None:
         """Everything that was begun is written when this returns."""

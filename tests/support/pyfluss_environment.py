@@ -129,11 +129,11 @@ class PyflussWorker:
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            self._process.wait(5)
+            self._process.wait(patience(30))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._reader.join(5)
+        self._reader.join(patience(30))
 
     def __enter__(self) -> PyflussWorker:
         return self
