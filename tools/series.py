@@ -2,7 +2,8 @@
 
 A gate that is red by chance costs three hours each time, so its chance is measured: every run has a clone and an
 environment of its own, the last `--busy` runs have four busy processes beside them. The table at the end names the
-tests that failed. All green: the commit is noted as green in this checkout. `--keep DIR` keeps the output of the runs.
+tests that failed. All runs are of the commit that is HEAD when the first begins; if all are green, it is noted as green
+in this checkout. `--keep DIR` keeps the output of the runs.
 
 A suspicious test alone, a hundred times: `python3 dev.py series --runs 100 --busy 50 --only tests/x/test_y.py::test_z`
 (in this checkout, without clones).
@@ -24,10 +25,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.environment import PYTHON, ROOT
-from tools.testing import note_green
+from tools.testing import clean_commit, note_green
 
 BUSY_PROCESSES = 4
-FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+FAILURE = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 CLOSING = re.compile(r"^.*\d+ (?:passed|failed).* in .*$", re.MULTILINE)
 LANE_OPTIONS = {"gate": [], "fast": ["--fast"], "all": ["--all"]}
 
@@ -45,11 +46,12 @@ def busy(count: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def clean_clone() -> Iterator[Path]:
-    """A clone of HEAD, with what stands beside the checkout beside it."""
+def clean_clone(commit: str) -> Iterator[Path]:
+    """A clone with that commit, with what stands beside the checkout beside it."""
     folder = Path(tempfile.mkdtemp(prefix="fluss-series-"))
     try:
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "main")], check=True)
+        subprocess.run(["git", "reset", "--quiet", "--hard", commit], cwd=folder / "main", check=True)
         if (ROOT.parent / "shared").exists():
             (folder / "shared").symlink_to(ROOT.parent / "shared")
         yield folder / "main"
@@ -78,6 +80,9 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     logs = options.keep or Path(tempfile.mkdtemp(prefix="fluss-series-logs-"))
     logs.mkdir(parents=True, exist_ok=True)
+    commit = clean_commit()
+    if not commit and not options.only:
+        raise SystemExit("dev.py series: there are changes that are not committed; the clones would not have them")
     failures: Counter[str] = Counter()
     rows: list[str] = []
     greens = 0
@@ -89,7 +94,7 @@ def main(arguments: list[str]) -> int:
             if options.only:
                 command, folder = [str(PYTHON), "-m", "pytest", "-m", "", options.only], ROOT
             else:
-                folder = stack.enter_context(clean_clone())
+                folder = stack.enter_context(clean_clone(commit))
                 command = ["bash", ".ci/run"] if options.lane == "gate" else []
                 command = command or ["python3", "dev.py", "test", *LANE_OPTIONS[options.lane]]
             code, seconds, output = one_run(command, folder, log)
@@ -99,11 +104,12 @@ def main(arguments: list[str]) -> int:
         closing = CLOSING.findall(output)
         rows.append(f"| {number} | {'yes' if is_busy else 'no'} | {seconds / 60:.1f} | {code} | {closing[-1:]} |")
         print(rows[-1], flush=True)
+    print(f"\ncommit {commit[:12] or 'not committed'}")
     print("\n| run | busy | minutes | exit code | closing line |\n|---|---|---|---|---|", *rows, sep="\n")
     print("\n| failed | runs |\n|---|---|", *(f"| {name} | {n} |" for name, n in failures.most_common()), sep="\n")
     print(f"\n{greens} of {options.runs} green; output in {logs}")
     if not failures and not options.only and options.lane != "fast":
-        note_green()
+        note_green(commit)
     return 1 if failures else 0
 
 

@@ -12,13 +12,16 @@ tree notes its commit in `.git/last-green`.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tools.environment import BIN, PYTHON, ROOT, run
@@ -31,6 +34,7 @@ FAST_FOLDERS = ["tests/unit", "tests/tidy", "tests/contract"]
 # Four on two cores: many tests wait for processes to start and stop. What is given to which is decided in
 # tests/support/lanes.py.
 IN_PROCESSES = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
+SEED_VARIABLE = "FLUSS_TEST_SEED"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flusspy-tests"
 
 
@@ -53,7 +57,7 @@ class StaticChecks:
         }
         start = time.monotonic()
         for name, command in checks.items():
-            with tempfile.TemporaryFile("w+") as output:
+            with tempfile.TemporaryFile("w+") as output, alone_with(cache):
                 words = [str(part) for part in command]
                 code = subprocess.run(words, cwd=ROOT, stdout=output, stderr=output).returncode
                 output.seek(0)
@@ -70,6 +74,15 @@ class StaticChecks:
         return self.failed
 
 
+@contextlib.contextmanager
+def alone_with(cache: Path) -> Iterator[None]:
+    """mypy's cache is a database that two runs at once would find locked."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def main(arguments: list[str], more: Callable[[], int]) -> int:
     """Run a lane, or the given tests. `more` is what only `--all` runs, in other environments."""
     chosen = [lane for option, lane in LANES.items() if option in arguments]
@@ -78,8 +91,10 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
     lane = chosen[0] if chosen else "gate"
     given = [argument for argument in arguments if argument not in LANES]
     only_some = any(argument != "--times" for argument in given)
+    commit = clean_commit()
+    os.environ.setdefault(SEED_VARIABLE, str(random.randrange(2**32)))
     if not only_some:
-        print(f"dev.py: {since_last_green()}", flush=True)
+        print(f"dev.py: {since_last_green()}\ndev.py: {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}", flush=True)
     checks = StaticChecks()
     command: list[str | Path] = [PYTHON, "-m", "pytest", *given]
     if not only_some or chosen:
@@ -98,8 +113,8 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
     if failed:
         print(f"dev.py: FAILED: {', '.join(failed)}, see above")
     code = code or (1 if failed else 0)
-    if code == 0 and lane != "fast" and not only_some:
-        note_green()
+    if code == 0 and lane != "fast" and not only_some and commit == clean_commit():
+        note_green(commit)
     return code
 
 
@@ -138,8 +153,13 @@ def since_last_green() -> str:
     )
 
 
-def note_green() -> None:
-    """On a clean tree: what was tested is what the commit says."""
+def clean_commit() -> str:
+    """HEAD, if what is tested is what it says; otherwise nothing."""
+    return "" if _git("status", "--porcelain") else _git("rev-parse", "HEAD")
+
+
+def note_green(commit: str) -> None:
+    """The commit that was tested; none for a tree with changes."""
     note = _note()
-    if note is not None and not _git("status", "--porcelain"):
-        note.write_text(_git("rev-parse", "HEAD") + "\n")
+    if note is not None and commit:
+        note.write_text(commit + "\n")

@@ -41,13 +41,13 @@ def commit(folder: Path, text: str) -> str:
 
 def test_a_green_gate_on_a_clean_tree_is_noted(checkout: Path) -> None:
     assert testing.since_last_green() == "the gate was not seen green in this checkout yet"
-    testing.note_green()
+    testing.note_green(testing.clean_commit())
     green = git(checkout, "rev-parse", "HEAD")
     assert (checkout / ".git" / "last-green").read_text() == f"{green}\n"
     assert testing.since_last_green() == f"the gate was last green at {green[:12]}, 0 commits ago"
     commit(checkout, "two")
     (checkout / "file").write_text("not committed")
-    testing.note_green()
+    testing.note_green(testing.clean_commit())
     assert (checkout / ".git" / "last-green").read_text() == f"{green}\n", "what was tested is no commit"
     said = f"the gate was last green at {green[:12]}, 1 commits ago, and there are changes that are not committed"
     assert testing.since_last_green() == said
@@ -61,7 +61,7 @@ def test_a_commit_that_is_gone_and_a_folder_without_git(
     monkeypatch.setattr(testing, "ROOT", tmp_path_factory.mktemp("plain"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path_factory.getbasetemp()))
     assert testing.since_last_green().startswith("no git checkout")
-    testing.note_green()
+    testing.note_green(testing.clean_commit())
 
 
 def test_a_failure_prints_how_to_repeat_it_and_what_the_server_said(tmp_path: Path) -> None:

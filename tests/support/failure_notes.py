@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -15,9 +17,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lanes import SEED_VARIABLE, seed
+from tests.support.lanes import LANE_VARIABLE, SEED_VARIABLE
 
-PACKAGES = ("pyarrow", "numpy", "protobuf", "rocksdict", "pyspark", "pyiceberg", "pandas", "polars", "hypothesis")
+PACKAGES = (
+    "pyarrow",
+    "numpy",
+    "protobuf",
+    "rocksdict",
+    "pyspark",
+    "pyiceberg",
+    "pandas",
+    "polars",
+    "uvloop",
+    "hypothesis",
+)
 LOG_LINES = 25
 LOGS = 4
 ROOT = Path(__file__).parents[2]
@@ -33,7 +46,10 @@ def watch_log(path: Path) -> None:
 
 @functools.cache
 def versions() -> str:
-    """Of Python, of this project and of the packages below it."""
+    """Of Python, of this project, of the packages below it and of the peers."""
+    from tests.support.apache_fluss import VERSION as APACHE_FLUSS_VERSION  # it imports what imports this
+    from tests.support.pyfluss_environment import PYFLUSS_VERSION
+
     found = [f"Python {platform.python_version()} on {platform.platform()}"]
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     found.append(f"commit {commit.stdout.strip() or 'unknown'}")
@@ -42,7 +58,24 @@ def versions() -> str:
             found.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             found.append(f"no {package}")
+    java = shutil.which("java")
+    if java is not None:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True).stderr.splitlines()
+        found += [line for line in said if "version" in line]
+    found.append(f"peers pyfluss {PYFLUSS_VERSION}, Apache Fluss {APACHE_FLUSS_VERSION}")
     return ", ".join(found)
+
+
+def _latest_logs() -> list[Path]:
+    """Those that were written to last, the latest at the end."""
+    written = {path: path.stat().st_mtime for path in _logs if path.exists()}
+    return sorted(written, key=lambda path: written[path])[-LOGS:]
+
+
+def _command(item: pytest.Item) -> str:
+    """A lane decides how many rounds and examples there are."""
+    variables = [f"{name}={os.environ[name]}" for name in (SEED_VARIABLE, LANE_VARIABLE) if name in os.environ]
+    return " ".join([*variables, Path(sys.executable).name, "-m", "pytest", "-m", "''", f"'{item.nodeid}'"])
 
 
 def _tail(path: Path) -> str:
@@ -58,8 +91,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Add the notes to a report of a failure."""
     report = yield
     if report.failed:
-        command = f"{SEED_VARIABLE}={seed()} {Path(sys.executable).name} -m pytest '{item.nodeid}'"
-        report.sections.append(("To repeat it", f"{command}\n{versions()}"))
-        for path in [path for path in _logs if path.exists()][-LOGS:]:
+        report.sections.append(("To repeat it", f"{_command(item)}\n{versions()}"))
+        for path in _latest_logs():
             report.sections.append((f"End of {path}", _tail(path)))
     return report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lanes import FOLDERS, LANES
-from tests.tidy.repository import ROOT
+from tests.tidy.repository import ROOT, nodes
 from tools.testing import FAST_FOLDERS, MARKS
 
 # Modules of which the gate runs nothing, and why. What is left out test by test stands beside the test.
@@ -20,6 +21,11 @@ ONLY_IN_ALL = {
     "tests/spark/test_full_disk.py": "what a full disk refuses is in tests/recovery too, Spark only shows it",
     "tests/spark/test_connect.py": "a Connect server is another Java machine",
     "tests/spark/test_stream_kill.py": "test_kill_rounds.py kills the same server under the same kind of query",
+    "tests/spark/test_tier_kill.py": "starts Spark once per death; tests/recovery kills the same service",
+    "tests/spark/test_stream_leaks.py": "a thousand micro-batches, and no behaviour of its own",
+    "tests/spark/test_bench.py": "a benchmark that is only run",
+    "tests/bench/test_amplification.py": "takes minutes; the limits that it looks for have tests of their own",
+    "tests/lake/test_catalog.py": "a race that is rare, tried often",
     "tests/compat/test_pyfluss_suite.py": "its polls that expect nothing take a minute",
     "tests/compat/test_rocksdb_files.py": "needs the jars of Apache Fluss",
     "tests/integration/test_kv_snapshot_peer.py": "needs the jars of Apache Fluss",
@@ -54,12 +60,19 @@ def test_every_test_of_this_run_has_one_lane(request: pytest.FixtureRequest) -> 
 
 
 def test_the_gate_leaves_out_no_module_but_these() -> None:
-    left_out = [
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "tests").rglob("test_*.py")
-        if re.search(r"^pytestmark = .*\bmark\.(all|soak)\b", path.read_text(encoding="utf-8"), re.MULTILINE)
-    ]
+    left_out = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py") if is_left_out(path)]
     assert sorted(left_out) == sorted(ONLY_IN_ALL)
+
+
+def is_left_out(path: Path) -> bool:
+    """Whether the module, or each of its tests by itself, has the mark of a later lane."""
+    if re.search(r"^pytestmark = .*\bmark\.(all|soak)\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+        return True
+    tests = [node for node in nodes(path) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return bool(tests) and all(
+        any(ast.unparse(mark) in ("pytest.mark.all", "pytest.mark.soak") for mark in test.decorator_list)
+        for test in tests
+    )
 
 
 @pytest.mark.parametrize(
