@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import CatalogStore
-from fluss.server.catalog.mark import MARKED_COUNTERS, write_mark
+from fluss.server.catalog.mark import MARKED_COUNTERS, databases_for_mark, write_mark
 from fluss.server.catalog.table_rows import directory_of, table_record
 from fluss.server.storage.files import (
     FileSystem,
@@ -138,7 +138,8 @@ class TableCopies:
         if counters == self._marked or catalog_id == 0:
             return
         try:
-            write_mark(self._data_dir, catalog_id, counters, self._files)
+            databases = dict(file.connection.execute("SELECT name, descriptor FROM databases"))
+            write_mark(self._data_dir, catalog_id, counters, self._files, databases_for_mark(databases))
         except OSError as error:
             self._failed("the mark of the catalog", error)
             return

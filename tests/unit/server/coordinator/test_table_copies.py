@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fluss.model.descriptor import DatabaseDescriptor
 from fluss.model.paths import TablePath
 from fluss.server.catalog import CatalogStore
-from fluss.server.catalog.mark import read_mark
+from fluss.server.catalog.mark import DATABASES_LIMIT_CHARACTERS, databases_for_mark, read_mark
 from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.coordinator.table_copies import TableCopies
 from fluss.server.storage.files import FileSystem
@@ -112,3 +113,19 @@ def test_a_copy_that_cannot_be_written_is_tried_again(tmp_path: Path, store: Cat
     (tmp_path / "data").unlink()
     store.create_table(path_of("other"), plain_table(), 5)
     assert read_record(tmp_path / "data" / "fluss" / f"t-{table_id}") is not None
+
+
+def test_the_mark_has_the_databases_and_a_limit(tmp_path: Path, store: CatalogStore) -> None:
+    copies = TableCopies(tmp_path, store)
+    copies.start()
+    store.create_database("shop", DatabaseDescriptor(comment="what we sell"), 1)
+    copies.close()
+    mark = read_mark(tmp_path)
+    assert mark is not None
+    assert set(mark.databases) == {"fluss", "shop"}
+    assert "what we sell" in str(mark.databases["shop"])
+    large = "x" * (DATABASES_LIMIT_CHARACTERS - 2)
+    assert databases_for_mark({"a": large, "b": "y"}) == {"a": None, "b": "y"}
+    many = databases_for_mark({f"{number:0100}": "z" for number in range(10_000)})
+    assert len(many) == DATABASES_LIMIT_CHARACTERS // 100
+    assert sum(len(name) + len(text or "") for name, text in many.items()) <= DATABASES_LIMIT_CHARACTERS
