@@ -58,6 +58,8 @@ class CatalogStore:
         self.drops = DropRecords(self.file)
         self.on_table_change: Callable[[int], None] = _nothing
         """Called with the id of a table whose change, or drop, is on disk now."""
+        self.on_database_change: Callable[[Iterable[int]], None] = _nothing_of_many
+        """Called with the ids of all tables of a database whose change, or drop, is on disk now."""
 
     def close(self) -> None:
         """Close the file; the store is dead afterwards."""
@@ -86,8 +88,7 @@ class CatalogStore:
             if connection.execute(statement, row).rowcount == 0:
                 raise database_missing(name)
             rows = connection.execute("SELECT table_id FROM tables WHERE database_name = ?", (name,)).fetchall()
-        for (table_id,) in rows:
-            self.on_table_change(table_id)
+        self.on_database_change([table_id for (table_id,) in rows])
 
     def drop_database(self, name: str, *, cascade: bool) -> None:
         room_for_dropping(self.file.path.parent)
@@ -106,8 +107,7 @@ class CatalogStore:
             connection.execute("DELETE FROM databases WHERE name = ?", (name,))
             self.acls.end_with_database(name)
             self.file.add_tombstone(change, "database", name)
-        for (table_id,) in rows:
-            self.on_table_change(table_id)
+        self.on_database_change([table_id for (table_id,) in rows])
 
     # Tables
 
@@ -247,6 +247,10 @@ class CatalogStore:
 
 def _nothing(table_id: int) -> None:
     """Nobody wants to know."""
+
+
+def _nothing_of_many(table_ids: Iterable[int]) -> None:
+    """Likewise."""
 
 
 def _text(node: object) -> str:

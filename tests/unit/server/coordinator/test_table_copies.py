@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.mark import DATABASES_LIMIT_CHARACTERS, databases_for_mark, read_mark
 from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.coordinator.table_copies import TableCopies
+from fluss.server.network import turns
 from fluss.server.storage.files import FileSystem
+from fluss.server.storage.table_directories import DROPPED_MARKER_NAME
 from fluss.server.storage.table_record import RECORD_FILE_NAME, read_record
 from tests.support.catalog import path_of, plain_table
 
@@ -129,3 +132,37 @@ def test_the_mark_has_the_databases_and_a_limit(tmp_path: Path, store: CatalogSt
     many = databases_for_mark({f"{number:0100}": "z" for number in range(10_000)})
     assert len(many) == DATABASES_LIMIT_CHARACTERS // 100
     assert sum(len(name) + len(text or "") for name, text in many.items()) <= DATABASES_LIMIT_CHARACTERS
+
+
+def test_all_tables_of_a_database_are_copied_in_turns(
+    tmp_path: Path, store: CatalogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of them took two seconds, in which the coordinator answered nobody."""
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    copies = TableCopies(tmp_path, store)
+    copies.start()
+    for number in range(20):
+        store.create_table(path_of(f"t{number}"), plain_table(), 5)
+    directories = [tmp_path / "data" / "fluss" / f"t{number}-{number}" for number in range(20)]
+
+    def comments() -> int:
+        records = [read_record(directory) for directory in directories]
+        return sum(record is not None and "later" in record.database_descriptor for record in records)
+
+    async def sync() -> int:
+        """How often others could run."""
+        count = 0
+        task = asyncio.ensure_future(copies.sync())
+        while not task.done():
+            await asyncio.sleep(0)
+            count += 1
+        return count
+
+    store.alter_database("fluss", DatabaseDescriptor(comment="later"), 6)
+    assert comments() == 0
+    assert asyncio.run(sync()) >= 20
+    assert comments() == 20
+    store.drop_database("fluss", cascade=True)
+    assert not any((directory / DROPPED_MARKER_NAME).exists() for directory in directories)
+    assert asyncio.run(sync()) >= 20
+    assert all((directory / DROPPED_MARKER_NAME).exists() for directory in directories)
