@@ -210,7 +210,7 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
         for table_id in plan.dropped:
             connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
             store.drops.note(TABLE_KIND, table_id, file.counter("change"))
-        for record in plan.restored:
+        for record in sorted(plan.restored, key=lambda record: -record.change):  # of a database, the newest counts
             clash = connection.execute(
                 "SELECT table_id FROM tables WHERE database_name = ? AND table_name = ? AND table_id != ?",
                 (record.database_name, record.table_name, record.table_id),
@@ -241,15 +241,17 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
 
 
 def _put_databases(file: DatabaseFile, plan: CatalogPlan) -> None:
-    """Databases that no table is in, and what was altered after the copy; call inside a transaction."""
+    """Databases that no table is in, and what was altered later than copy and records; call inside a transaction."""
     if plan.mark is None:
         return
-    now_ms = time.time_ns() // 1_000_000
-    is_newer = plan.stored is not None and plan.mark.counters["change"] >= plan.stored.counters.get("change", 0)
+    now_ms, marked = time.time_ns() // 1_000_000, plan.mark.counters["change"]
+    seen = {} if plan.stored is None else dict.fromkeys(plan.stored.databases, plan.stored.counters.get("change", 0))
+    for record in plan.restored:
+        seen[record.database_name] = max(record.change, seen.get(record.database_name, 0))
     for name, descriptor in plan.mark.databases.items():
         row = (name, descriptor or NO_DESCRIPTOR, now_ms, now_ms, file.next_change())
         file.connection.execute("INSERT OR IGNORE INTO databases VALUES (?, ?, ?, ?, ?)", row)
-        if is_newer and descriptor is not None:
+        if descriptor is not None and marked >= seen.get(name, 0):
             file.connection.execute("UPDATE databases SET descriptor = ? WHERE name = ?", (descriptor, name))
 
 
