@@ -90,6 +90,20 @@ class CatalogStore:
             rows = connection.execute("SELECT table_id FROM tables WHERE database_name = ?", (name,)).fetchall()
         self.on_database_change([table_id for (table_id,) in rows])
 
+    def drop_tables_of(self, name: str, limit: int) -> bool:
+        """Drop some tables of a database, all or none of them; returns whether there were more."""
+        room_for_dropping(self.file.path.parent)
+        with self.file.transaction() as connection:
+            rows = connection.execute(
+                "SELECT table_id, table_name FROM tables WHERE database_name = ? LIMIT ?", (name, limit + 1)
+            ).fetchall()
+            change = self.file.next_change()
+            for table_id, table_name in rows[:limit]:
+                self._delete_table(connection, table_id, change)
+                self.acls.end_with_table(TablePath(name, table_name))
+        self.on_database_change([table_id for table_id, _ in rows[:limit]])
+        return len(rows) > limit
+
     def drop_database(self, name: str, *, cascade: bool) -> None:
         room_for_dropping(self.file.path.parent)
         with self.file.transaction() as connection:
