@@ -26,6 +26,9 @@ PLACE = Path("/tmp/fluss-golden")
 ARCHIVES = ("967b2f9", "7e66458")
 """Commits whose data every later version must open. A change of any format adds one, and none is ever removed."""
 
+GAPS = ("78b1e0a-gaps",)
+"""Small ones, with logs that have left-out offsets: what version 2 of the data directory is for."""
+
 
 @dataclass(frozen=True)
 class Archive:

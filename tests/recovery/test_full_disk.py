@@ -7,9 +7,11 @@ everything goes on by itself. Needs the right to mount (Linux, root).
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.log_output import REPETITIONS_SHOWN
+from fluss.server.storage.disk_reserve import keep_reserves
 from tests.support.coordinator import table_document
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
 from tests.support.log_workload import create_table, leaders, table_json
@@ -266,3 +269,29 @@ def test_a_shorter_time_to_live_makes_room(disk: Path) -> None:
                 request.config_changes.add(config_key="table.log.ttl", config_value="1 ms", op_type=0)
                 coordinator.call(ApiKey.ALTER_TABLE, request)
             wait_until(lambda: write_again(writer), "expired segments are gone")
+
+
+@pytest.mark.all
+def test_a_disk_that_fills_up_is_said_at_each_level(disk: Path) -> None:
+    """The coordinator looks every ten seconds."""
+    keep_reserves(disk)
+    with ServerProcess(disk) as server:
+
+        def said() -> list[int]:
+            lines = [line for line in server.log_text().splitlines() if "WARNING" in line]
+            return [int(each) for each in re.findall(rf"the disk of {disk} is (\d+) % full", "\n".join(lines))]
+
+        for number, percent in enumerate((80, 90, 95)):
+            status = os.statvfs(disk)
+            used = (status.f_blocks - status.f_bavail) * status.f_frsize
+            fill(disk / f"filler-{percent}", (percent + 2) * DISK_BYTES // 100 - used)
+            wait_until(partial(has_length, said, number + 1), "it is said")
+            assert percent <= said()[-1] < percent + 5
+        for path in disk.glob("filler-*"):
+            path.unlink()
+        wait_until(lambda: "there is room again" in server.log_text(), "that there is room is said, too")
+        assert len(said()) == 3
+
+
+def has_length(found: Callable[[], list[int]], count: int) -> bool:
+    return len(found()) == count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 from pathlib import Path
@@ -135,6 +136,32 @@ def test_from_a_safety_copy_and_what_came_after_it(tmp_path: Path) -> None:
     (kept,) = broken.data.glob("catalog.replaced-*.sqlite")
     assert kept.read_bytes() == b"no catalog " * 1000
     broken.check()
+
+
+@pytest.mark.parametrize("with_copy", [False, pytest.param(True, marks=pytest.mark.all)])
+def test_databases_without_tables_are_known_from_the_mark(tmp_path: Path, with_copy: bool) -> None:
+    data = tmp_path / "data"
+    with fluss.embedded(data) as cluster, fluss.connect(cluster.bootstrap_servers) as db:
+        admin = db.connection.get_admin()
+        asyncio.run(admin.create_database("empty", fluss.DatabaseDescriptor(comment="for later")))
+        asyncio.run(admin.create_database("shop", fluss.DatabaseDescriptor(comment="before")))
+        db.create_table("shop.t", COLUMNS, bucket_count=1)
+        if with_copy:
+            make_copy(data)
+        asyncio.run(admin.alter_database("shop", comment="after"))
+        db.create_database("late")
+    for path in data.glob("catalog.sqlite*"):
+        path.unlink()
+    shown = repair("catalog", data, *([] if with_copy else ["--from-tables"]))
+    assert "database late, from catalog.mark" in shown
+    assert ("database empty, from catalog.mark" in shown) == (not with_copy)
+    assert "database shop" not in shown
+    repair("catalog", data, "--apply", *([] if with_copy else ["--from-tables"]))
+    with fluss.embedded(data) as cluster, fluss.connect(cluster.bootstrap_servers) as db:
+        admin = db.connection.get_admin()
+        assert sorted(db.databases()) == ["empty", "fluss", "late", "shop"]
+        found = [asyncio.run(admin.get_database_info(name)).database_descriptor for name in ("empty", "shop")]
+        assert [each.comment for each in found] == ["for later", "after"]
 
 
 def test_staged_files_stop_it(tmp_path: Path) -> None:

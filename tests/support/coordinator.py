@@ -24,6 +24,7 @@ from fluss.server.shared_apis import SharedApis
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.checkpoint import Checkpoint, encode_checkpoint, write_checkpoint
 from fluss.server.topology import Topology
+from tests.support.waiting import patience
 
 NOON_2024_09_19_MS = 1_726_747_200_000
 """2024-09-19 12:00 UTC."""
@@ -70,6 +71,8 @@ class CoordinatorHarness:
 
     def __init__(self, directory: Path, *, tablets: int = 1, **overrides: Any) -> None:
         self.now_ms = NOON_2024_09_19_MS
+        # The first use of a lake in a process loads much, which takes long on a machine that has much else to do.
+        overrides.setdefault("lake_request_timeout_ms", int(1000 * patience(120.0)))
         self.config = ServerConfig.for_tests(directory, **overrides)
         self.topology = Topology(
             {"FLUSS": ("127.0.0.1", 9123), "CLIENT": ("example.org", 9223)},

@@ -58,7 +58,7 @@ class Kept:
         # A copy of a directory is known by its inodes and treated with more patience; this one is the original.
         mark = read_mark(self.place)
         assert mark is not None
-        write_mark(self.place, mark.catalog_id, mark.counters, NoSyncFiles())
+        write_mark(self.place, mark.catalog_id, mark.counters, NoSyncFiles(), mark.databases)
         for path in self.place.rglob(synced_mark.MARK_NAME):
             synced = synced_mark.decode_mark(path.read_bytes())
             assert synced is not None

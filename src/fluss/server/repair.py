@@ -2,9 +2,10 @@
 
 First a plan, which only reads; then, if somebody wants it, `apply_catalog`. The plan takes the newest safety copy that
 is sound, or nothing, and adds what the records of tables (`table.json`) say that the copy does not: tables that were
-made or altered after it. Then the new catalog is built in a file of its own, which gets its name when it is whole; the
-old files stay beside it as `catalog.replaced-TIME...`, and no directory of a table is touched. Numbers that were handed
-out are never handed out again: all counters go above what the mark, the records and the directories know.
+made or altered after it, and the databases that the mark knows. Then the new catalog is built in a file of its own,
+which gets its name when it is whole; the old files stay beside it as `catalog.replaced-TIME...`, and no directory of a
+table is touched. Numbers that were handed out are never handed out again: all counters go above what the mark, the
+records and the directories know.
 
 The data directory is locked by the caller, nobody else has it open.
 """
@@ -12,6 +13,7 @@ The data directory is locked by the caller, nobody else has it open.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,12 +21,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.model.descriptor import load_json
+from fluss.model.descriptor import DatabaseDescriptor, database_descriptor_to_json, dump_json, load_json
 from fluss.model.schema import schema_from_json
 from fluss.server.catalog import CatalogStore
-from fluss.server.catalog.database_file import CATALOG_FILE_NAME
+from fluss.server.catalog.database_file import CATALOG_FILE_NAME, DatabaseFile
 from fluss.server.catalog.drop_records import TABLE_KIND
-from fluss.server.catalog.mark import CATALOG_ID_COUNTER, CatalogMark, read_mark
+from fluss.server.catalog.mark import CATALOG_ID_COUNTER, MARK_FILE_NAME, CatalogMark, read_mark
 from fluss.server.catalog.row_number_records import row_number_counter
 from fluss.server.catalog.safety_copies import list_copies
 from fluss.server.catalog.staged_records import REVOKED_FLOOR_COUNTER
@@ -44,6 +46,8 @@ from fluss.server.storage.table_record import TableRecord, read_record
 # The mark is up to a second old, and tablets draw writer ids in blocks: no client gets near this many in a second.
 WRITER_IDS_SKIPPED = 10_000_000
 NEW_CATALOG_NAME = "catalog.repaired.tmp"
+# Of a database whose own did not fit into the mark.
+NO_DESCRIPTOR = dump_json(database_descriptor_to_json(DatabaseDescriptor())).decode()
 
 LOST_WITH_A_COPY = (
     "permissions, run-time options, cursors and leases that were changed after the copy",
@@ -55,7 +59,7 @@ LOST_WITHOUT_A_COPY = (
     "cursors and leases",
     "decisions about staged rows",
     "how far tables are in the lake (lake offsets), and registered snapshots of primary-key tables",
-    "databases without tables",
+    "databases without tables, but for those that are named here",
 )
 
 
@@ -83,6 +87,14 @@ class CatalogPlan:
         """What cannot be restored."""
         return LOST_WITHOUT_A_COPY if self.copy is None else LOST_WITH_A_COPY
 
+    @property
+    def databases(self) -> list[str]:
+        """Databases that only the mark knows."""
+        if self.mark is None:
+            return []
+        known = {record.database_name for record in self.restored}
+        return sorted(self.mark.databases.keys() - known - (self.stored.databases if self.stored else frozenset()))
+
     def lines(self) -> list[str]:
         """For people."""
         source = (
@@ -98,6 +110,7 @@ class CatalogPlan:
             f"{len(record.partitions)} partitions, from its directory"
             for record in self.restored
         ]
+        lines += [f"  database {name}, from {MARK_FILE_NAME}" for name in self.databases]
         if self.dropped:
             lines.append(f"  {len(self.dropped)} tables of the copy were dropped after it: their directories say so")
         if self.without_directory:
@@ -174,7 +187,7 @@ def apply_catalog(plan: CatalogPlan, *, forget_staged: bool = False) -> list[Pat
             "--forget-staged, which gives all of them up",
             ErrorCode.STORAGE_EXCEPTION,
         )
-    if not plan.restored and plan.stored is None:
+    if not plan.restored and not plan.databases and plan.stored is None:
         raise FlussError(f"there is nothing in {plan.data_dir} to restore", ErrorCode.STORAGE_EXCEPTION)
     new = plan.data_dir / NEW_CATALOG_NAME
     for suffix in ("", "-wal", "-shm"):
@@ -197,7 +210,7 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
         for table_id in plan.dropped:
             connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
             store.drops.note(TABLE_KIND, table_id, file.counter("change"))
-        for record in plan.restored:
+        for record in sorted(plan.restored, key=lambda record: -record.change):  # of a database, the newest counts
             clash = connection.execute(
                 "SELECT table_id FROM tables WHERE database_name = ? AND table_name = ? AND table_id != ?",
                 (record.database_name, record.table_name, record.table_id),
@@ -205,6 +218,7 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
             if clash is not None:  # dropped after the copy, and made anew
                 connection.execute("DELETE FROM tables WHERE table_id = ?", clash)
             put_table(file, record)
+        _put_databases(file, plan)
         # Offsets files that the copy knows as unused may have been registered since.
         connection.execute("DELETE FROM lake_prepared")
         known = plan.mark.counters if plan.mark is not None else {}
@@ -224,6 +238,21 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
         max((item.table_id for item in found), default=-1),
         max((item.partition_id for item in found if item.partition_id is not None), default=-1),
     )
+
+
+def _put_databases(file: DatabaseFile, plan: CatalogPlan) -> None:
+    """Databases that no table is in, and what was altered later than copy and records; call inside a transaction."""
+    if plan.mark is None:
+        return
+    now_ms, marked = time.time_ns() // 1_000_000, plan.mark.counters["change"]
+    seen = {} if plan.stored is None else dict.fromkeys(plan.stored.databases, plan.stored.counters.get("change", 0))
+    for record in plan.restored:
+        seen[record.database_name] = max(record.change, seen.get(record.database_name, 0))
+    for name, descriptor in plan.mark.databases.items():
+        row = (name, descriptor or NO_DESCRIPTOR, now_ms, now_ms, file.next_change())
+        file.connection.execute("INSERT OR IGNORE INTO databases VALUES (?, ?, ?, ?, ?)", row)
+        if descriptor is not None and marked >= seen.get(name, 0):
+            file.connection.execute("UPDATE databases SET descriptor = ? WHERE name = ?", (descriptor, name))
 
 
 def _put_in_place(data_dir: Path, new: Path) -> list[Path]:

@@ -4,6 +4,9 @@ The coordinator writes it beside the catalog when counters have grown, after the
 behind its mark is an old one: yesterday's, or one without its write-ahead log. The mark also says where it was written,
 by the inodes of its own file and of the data directory, which a copy does not keep. In a copy of the whole directory
 that was made while the server ran, the mark may have been copied after the catalog, so there it proves nothing.
+
+Beside the counters it has the databases, so that a repair without a copy of the catalog knows those without tables too.
+They are for that alone; many or large ones (`DATABASES_LIMIT_CHARACTERS`) are left out, descriptors first.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,8 @@ CATALOG_ID_COUNTER = "catalog_id"
 MARKED_COUNTERS = (
     COMMITS_COUNTER, "change", "table_id", "partition_id", "writer_id", "coordinator_epoch", "staged_work_id",
 )  # fmt: skip
+# The mark is written up to once a second, by the loop that also serves.
+DATABASES_LIMIT_CHARACTERS = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class CatalogMark:
     catalog_id: int
     counters: Mapping[str, int]
     is_original: bool
+    databases: Mapping[str, str | None] = field(default_factory=dict)
+    """Names and the catalog's own descriptors; None for one that was left out."""
 
     def ahead_of(self, counters: Mapping[str, int]) -> list[str]:
         """Names of the counters that a catalog has not reached."""
@@ -48,12 +55,37 @@ def read_mark(data_dir: Path) -> CatalogMark | None:
             node = json.loads(file.read())
         check_json(node)
         counters = {name: int(node["counters"][name]) for name in MARKED_COUNTERS if name in node["counters"]}
-        return CatalogMark(int(node["catalog_id"]), counters, node["inodes"] == inodes)
-    except (OSError, ValueError, KeyError, TypeError):
+        databases = {str(name): text for name, text in node.get("databases", {}).items()}
+        return CatalogMark(int(node["catalog_id"]), counters, node["inodes"] == inodes, databases)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def write_mark(data_dir: Path, catalog_id: int, counters: Mapping[str, int], files: FileSystem) -> None:
+def databases_for_mark(databases: Mapping[str, str]) -> dict[str, str | None]:
+    """As much of the databases as a mark has room for; of small ones more than of large ones."""
+    left = DATABASES_LIMIT_CHARACTERS
+    names = []
+    for name in sorted(databases, key=len):
+        left -= len(name)
+        if left < 0:
+            break
+        names.append(name)
+    found: dict[str, str | None] = dict.fromkeys(names)
+    for name in sorted(names, key=lambda name: len(databases[name])):
+        left -= len(databases[name])
+        if left < 0:
+            break
+        found[name] = databases[name]
+    return found
+
+
+def write_mark(
+    data_dir: Path,
+    catalog_id: int,
+    counters: Mapping[str, int],
+    files: FileSystem,
+    databases: Mapping[str, str | None] | None = None,
+) -> None:
     """Replace the mark; blocks until it is on disk."""
     path, temporary = data_dir / MARK_FILE_NAME, data_dir / f"{MARK_FILE_NAME}.tmp"
     temporary.unlink(missing_ok=True)
@@ -63,6 +95,7 @@ def write_mark(data_dir: Path, catalog_id: int, counters: Mapping[str, int], fil
             "catalog_id": catalog_id,
             "counters": {name: counters.get(name, 0) for name in MARKED_COUNTERS},
             "inodes": [os.fstat(descriptor).st_ino, data_dir.stat().st_ino],
+            "databases": dict(databases or {}),
         }
         node[CHECKSUM_KEY] = json_checksum(node)
         write_all(files, descriptor, [json.dumps(node, indent=1).encode()], 0)

@@ -58,6 +58,8 @@ class CatalogStore:
         self.drops = DropRecords(self.file)
         self.on_table_change: Callable[[int], None] = _nothing
         """Called with the id of a table whose change, or drop, is on disk now."""
+        self.on_database_change: Callable[[Iterable[int]], None] = _nothing_of_many
+        """Called with the ids of all tables of a database whose change, or drop, is on disk now."""
 
     def close(self) -> None:
         """Close the file; the store is dead afterwards."""
@@ -86,8 +88,21 @@ class CatalogStore:
             if connection.execute(statement, row).rowcount == 0:
                 raise database_missing(name)
             rows = connection.execute("SELECT table_id FROM tables WHERE database_name = ?", (name,)).fetchall()
-        for (table_id,) in rows:
-            self.on_table_change(table_id)
+        self.on_database_change([table_id for (table_id,) in rows])
+
+    def drop_tables_of(self, name: str, limit: int) -> bool:
+        """Drop some tables of a database, all or none of them; returns whether there were more."""
+        room_for_dropping(self.file.path.parent)
+        with self.file.transaction() as connection:
+            rows = connection.execute(
+                "SELECT table_id, table_name FROM tables WHERE database_name = ? LIMIT ?", (name, limit + 1)
+            ).fetchall()
+            change = self.file.next_change()
+            for table_id, table_name in rows[:limit]:
+                self._delete_table(connection, table_id, change)
+                self.acls.end_with_table(TablePath(name, table_name))
+        self.on_database_change([table_id for table_id, _ in rows[:limit]])
+        return len(rows) > limit
 
     def drop_database(self, name: str, *, cascade: bool) -> None:
         room_for_dropping(self.file.path.parent)
@@ -106,8 +121,7 @@ class CatalogStore:
             connection.execute("DELETE FROM databases WHERE name = ?", (name,))
             self.acls.end_with_database(name)
             self.file.add_tombstone(change, "database", name)
-        for (table_id,) in rows:
-            self.on_table_change(table_id)
+        self.on_database_change([table_id for (table_id,) in rows])
 
     # Tables
 
@@ -247,6 +261,10 @@ class CatalogStore:
 
 def _nothing(table_id: int) -> None:
     """Nobody wants to know."""
+
+
+def _nothing_of_many(table_ids: Iterable[int]) -> None:
+    """Likewise."""
 
 
 def _text(node: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
@@ -21,6 +21,7 @@ class StoredCatalog:
     tables: Mapping[int, int]
     partitions: Mapping[int, int]
     dropped: Dropped
+    databases: frozenset[str] = field(default_factory=frozenset)
 
     def has_partition(self, table_id: int, partition_id: int) -> bool:
         """Whether the partition belongs to that table."""
@@ -47,6 +48,7 @@ def read_stored_catalog(path: Path) -> StoredCatalog | None:
                 dict(connection.execute("SELECT table_id, schema_id FROM tables")),
                 dict(connection.execute("SELECT partition_id, table_id FROM partitions")),
                 dropped_in(connection),
+                frozenset(name for (name,) in connection.execute("SELECT name FROM databases")),
             )
     except sqlite3.Error as error:
         raise _damaged(path, str(error)) from None

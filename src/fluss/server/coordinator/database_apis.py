@@ -15,6 +15,9 @@ from fluss.server.coordinator.config_changes import apply_changes
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.environment import Environment
 from fluss.server.network.service import RequestContext
+from fluss.server.network.turns import Turns
+
+TABLES_PER_STEP = 50
 
 
 class DatabaseApis:
@@ -74,10 +77,28 @@ class DatabaseApis:
             )
         if environment.catalog.database(name) is None and request.ignore_if_not_exists:
             return pb.DropDatabaseResponse()
-        lake = environment.catalog.store.lake
-        tiered = [entry for entry in environment.catalog.tables_of(name) if lake.latest(entry.table_id) is not None]
+        tables = list(environment.catalog.tables_of(name))
+        if request.cascade and len(tables) > TABLES_PER_STEP:
+            return self._drop_in_steps(name, tables)
+        tiered = self._tiered(tables)
         environment.catalog.store.drop_database(name, cascade=request.cascade)
         return self._remove_lake_files(tiered) if tiered else pb.DropDatabaseResponse()
+
+    async def _drop_in_steps(self, name: str, tables: list[TableEntry]) -> pb.DropDatabaseResponse:
+        """A database with thousands of tables; others come in between. One that is made meanwhile goes as well."""
+        tiered, turns = [], Turns()
+        for entry in tables:
+            tiered += self._tiered([entry])
+            await turns.others_first()
+        store = self._environment.catalog.store
+        while store.drop_tables_of(name, TABLES_PER_STEP):
+            await turns.others_first()
+        store.drop_database(name, cascade=True)
+        return await self._remove_lake_files(tiered)
+
+    def _tiered(self, tables: Iterable[TableEntry]) -> list[TableEntry]:
+        lake = self._environment.catalog.store.lake
+        return [entry for entry in tables if lake.latest(entry.table_id) is not None]
 
     async def _remove_lake_files(self, tiered: Iterable[TableEntry]) -> pb.DropDatabaseResponse:
         for entry in tiered:

@@ -2,9 +2,11 @@
 
 Theory. Everything happens after the catalog's own commit, so no copy is ever ahead of what the catalog has on disk.
 A table's record is written in the step that changed the table, so it is there when the change is answered; `sync`
-brings it to the disk soon afterwards, in a thread. A power loss in between leaves an older record, or a torn one that
-counts as none; the next start writes it anew. A copy that cannot be written (no room) is tried again later and costs
-nobody anything. All methods are called in the event loop's thread.
+brings it to the disk soon afterwards, in a thread. A change of a database touches all of its tables, maybe thousands:
+these `sync` writes a few at a time, and until then the mark, which has the databases, knows more than the records. A
+power loss in between leaves an older record, or a torn one that counts as none; the next start writes it anew. A copy
+that cannot be written (no room) is tried again later and costs nobody anything. All methods are called in the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import CatalogStore
-from fluss.server.catalog.mark import MARKED_COUNTERS, write_mark
+from fluss.server.catalog.mark import MARKED_COUNTERS, databases_for_mark, write_mark
 from fluss.server.catalog.table_rows import directory_of, table_record
+from fluss.server.network.turns import Turns
 from fluss.server.storage.files import (
     FileSystem,
     make_directories,
@@ -30,6 +34,8 @@ from fluss.server.storage.table_record import RECORD_FILE_NAME, TableRecord, rea
 logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL_MS = 1000
+# How many that could not be written before are tried again in the step of another change.
+AGAIN_LIMIT = 10
 
 
 class TableCopies:
@@ -59,11 +65,17 @@ class TableCopies:
         self._write_again()
         self._write_mark()
         self._store.on_table_change = self.table_changed
+        self._store.on_database_change = self.tables_changed
 
     def table_changed(self, table_id: int) -> None:
         """A change of a table, or its drop, is durable: copy it."""
         self._unwritten.add(table_id)
-        self._write_again()
+        if self._write_one(table_id):
+            self._write_again(AGAIN_LIMIT)
+
+    def tables_changed(self, table_ids: Iterable[int]) -> None:
+        """A change of a database, or its drop, is durable: copy its tables soon."""
+        self._unwritten.update(table_ids)
 
     async def sync(self) -> None:
         """Bring to the disk what was written, and try again what could not be."""
@@ -73,7 +85,11 @@ class TableCopies:
             self._failed("copies of what the catalog says", error)
 
     async def _sync(self) -> None:
-        self._write_again()
+        turns = Turns()
+        for table_id in sorted(self._unwritten):
+            if not self._write_one(table_id):
+                break
+            await turns.others_first()
         unsynced, self._unsynced = self._unsynced, set()
         if unsynced:
             await asyncio.get_running_loop().run_in_executor(None, self._sync_files, unsynced)
@@ -88,14 +104,19 @@ class TableCopies:
         self._directories[record.table_id] = directory
         return directory
 
-    def _write_again(self) -> None:
-        for table_id in sorted(self._unwritten):
-            record = table_record(self._store.file.connection, table_id)
-            if record is None:
-                self._dropped(table_id)
-            elif not self._write(record):
+    def _write_again(self, limit: int | None = None) -> None:
+        for table_id in sorted(self._unwritten)[:limit]:
+            if not self._write_one(table_id):
                 return
-            self._unwritten.discard(table_id)
+
+    def _write_one(self, table_id: int) -> bool:
+        record = table_record(self._store.file.connection, table_id)
+        if record is None:
+            self._dropped(table_id)
+        elif not self._write(record):
+            return False
+        self._unwritten.discard(table_id)
+        return True
 
     def _dropped(self, table_id: int) -> None:
         """Its files go later: if the catalog is lost before, nobody must take it for a table that is there."""
@@ -138,7 +159,8 @@ class TableCopies:
         if counters == self._marked or catalog_id == 0:
             return
         try:
-            write_mark(self._data_dir, catalog_id, counters, self._files)
+            databases = dict(file.connection.execute("SELECT name, descriptor FROM databases"))
+            write_mark(self._data_dir, catalog_id, counters, self._files, databases_for_mark(databases))
         except OSError as error:
             self._failed("the mark of the catalog", error)
             return

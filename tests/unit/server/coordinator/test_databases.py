@@ -9,7 +9,9 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import NOON_2024_09_19_MS, CoordinatorHarness, config_change
+from fluss.server.coordinator import database_apis
+from fluss.server.network import turns
+from tests.support.coordinator import NOON_2024_09_19_MS, CoordinatorHarness, config_change, path, table_document
 
 
 def create(name: str, ignore: bool = False, document: bytes | None = None) -> pb.CreateDatabaseRequest:
@@ -110,3 +112,25 @@ def test_alter(coordinator: CoordinatorHarness) -> None:
             database_name="db", ignore_if_not_exists=False, config_changes=[config_change("a", "1", operation)]
         )
         coordinator.refuses(-1, ApiKey.ALTER_DATABASE, request)
+
+
+def test_a_database_of_many_tables_is_dropped_in_steps(
+    coordinator: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand tables took a quarter of a second, in which the coordinator answered nobody."""
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(database_apis, "TABLES_PER_STEP", 5)
+    coordinator.call(ApiKey.CREATE_DATABASE, create("db"))
+    create_table = pb.CreateTableRequest(table_json=table_document(), ignore_if_exists=False)
+    for number in range(22):
+        create_table.table_path.CopyFrom(path(f"t{number}", "db"))
+        coordinator.call(ApiKey.CREATE_TABLE, create_table)
+    coordinator.create_table("kept")
+    steps = coordinator.loop_steps_during(ApiKey.DROP_DATABASE, drop("db", cascade=True))
+    assert steps >= 22 + 22 // 5
+    assert not exists(coordinator, "db", tablet=True)
+    coordinator.call(ApiKey.CREATE_DATABASE, create("db"))
+    for database, names in (("db", []), ("fluss", ["kept"])):
+        answer = coordinator.call(ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name=database))
+        assert list(answer.table_name) == names
+    assert len(coordinator.catalog.store.drops.all().tables) == 22

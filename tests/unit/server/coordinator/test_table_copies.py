@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 
+from fluss.model.descriptor import DatabaseDescriptor
 from fluss.model.paths import TablePath
 from fluss.server.catalog import CatalogStore
-from fluss.server.catalog.mark import read_mark
+from fluss.server.catalog.mark import DATABASES_LIMIT_CHARACTERS, databases_for_mark, read_mark
 from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.coordinator.table_copies import TableCopies
+from fluss.server.network import turns
 from fluss.server.storage.files import FileSystem
+from fluss.server.storage.table_directories import DROPPED_MARKER_NAME
 from fluss.server.storage.table_record import RECORD_FILE_NAME, read_record
 from tests.support.catalog import path_of, plain_table
 
@@ -112,3 +116,53 @@ def test_a_copy_that_cannot_be_written_is_tried_again(tmp_path: Path, store: Cat
     (tmp_path / "data").unlink()
     store.create_table(path_of("other"), plain_table(), 5)
     assert read_record(tmp_path / "data" / "fluss" / f"t-{table_id}") is not None
+
+
+def test_the_mark_has_the_databases_and_a_limit(tmp_path: Path, store: CatalogStore) -> None:
+    copies = TableCopies(tmp_path, store)
+    copies.start()
+    store.create_database("shop", DatabaseDescriptor(comment="what we sell"), 1)
+    copies.close()
+    mark = read_mark(tmp_path)
+    assert mark is not None
+    assert set(mark.databases) == {"fluss", "shop"}
+    assert "what we sell" in str(mark.databases["shop"])
+    large = "x" * (DATABASES_LIMIT_CHARACTERS - 2)
+    assert databases_for_mark({"a": large, "b": "y"}) == {"a": None, "b": "y"}
+    many = databases_for_mark({f"{number:0100}": "z" for number in range(10_000)})
+    assert len(many) == DATABASES_LIMIT_CHARACTERS // 100
+    assert sum(len(name) + len(text or "") for name, text in many.items()) <= DATABASES_LIMIT_CHARACTERS
+
+
+def test_all_tables_of_a_database_are_copied_in_turns(
+    tmp_path: Path, store: CatalogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of them took two seconds, in which the coordinator answered nobody."""
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    copies = TableCopies(tmp_path, store)
+    copies.start()
+    for number in range(20):
+        store.create_table(path_of(f"t{number}"), plain_table(), 5)
+    directories = [tmp_path / "data" / "fluss" / f"t{number}-{number}" for number in range(20)]
+
+    def comments() -> int:
+        records = [read_record(directory) for directory in directories]
+        return sum(record is not None and "later" in record.database_descriptor for record in records)
+
+    async def sync() -> int:
+        """How often others could run."""
+        count = 0
+        task = asyncio.ensure_future(copies.sync())
+        while not task.done():
+            await asyncio.sleep(0)
+            count += 1
+        return count
+
+    store.alter_database("fluss", DatabaseDescriptor(comment="later"), 6)
+    assert comments() == 0
+    assert asyncio.run(sync()) >= 20
+    assert comments() == 20
+    store.drop_database("fluss", cascade=True)
+    assert not any((directory / DROPPED_MARKER_NAME).exists() for directory in directories)
+    assert asyncio.run(sync()) >= 20
+    assert all((directory / DROPPED_MARKER_NAME).exists() for directory in directories)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.written_end import written_end
 from tests.support.bucket_logs import LogBench, batch_of
@@ -37,3 +39,18 @@ def test_a_torn_end_does_not_count(tmp_path: Path) -> None:
     assert written_end(str(path.parent)) == 2
     path.write_bytes(whole + bytes(100))
     assert written_end(str(path.parent)) == 2
+
+
+@pytest.mark.parametrize("place", [0, 8, 30, 60])
+def test_damage_does_not_end_the_log(tmp_path: Path, place: int) -> None:
+    """A lake may have the rows behind it, which it had read in time or leaves out."""
+    bench = LogBench(tmp_path, NoSyncFiles())
+    log = bench.open()
+    for _ in range(3):
+        bench.append_and_wait(log, batch_of(2, payload=b"x" * 50))
+    bench.close()
+    path = Path(log.segments[-1].log_path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 + place] ^= 0x55
+    path.write_bytes(content)
+    assert written_end(str(path.parent)) == LogBench(tmp_path, NoSyncFiles()).open().log_end_offset == 6

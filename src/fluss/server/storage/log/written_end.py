@@ -1,8 +1,9 @@
 """Up to which offset a bucket's log is written, seen from another process: from its files alone.
 
 The tablet that leads the bucket may append meanwhile. What it has acknowledged is in the files already, so the answer
-is never below what any client was told; it may be above it by an append that is under way. Nothing is checked or
-changed here: that is what recovery does.
+is never below what any client was told; it may be above it by an append that is under way. Checksums are checked as in
+recovery, since a wrong number of rows would put the end anywhere; a damaged batch ends the log only if nothing good
+follows. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import mmap
 import os
 
-from fluss.codec.log_batch import MIN_HEADER_BYTES, CorruptBatch, read_header
+from fluss.codec.log_batch import MIN_HEADER_BYTES
+from fluss.codec.log_scan import scan_batches
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.checkpoint import load_checkpoint
 from fluss.server.storage.log.segment import Segment, segment_base_offset
@@ -48,18 +50,13 @@ def _written_end(directory: str) -> int:
 
 
 def _walk(path: str, position: int, offset: int) -> int:
-    """Follow the chain of offsets from one batch to the next."""
+    """Behind the last good batch."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size - position < MIN_HEADER_BYTES:
             return offset
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
-            while size - position >= MIN_HEADER_BYTES:
-                try:
-                    header = read_header(content, position)
-                except CorruptBatch:
-                    break
-                if header.base_offset != offset or position + header.size > size:
-                    break
-                position, offset = position + header.size, header.next_offset
+            for _, item in scan_batches(content, position, size, offset, 0):
+                end = item.next_offset
+                offset = end if end >= 0 else offset
     return offset
