@@ -22,6 +22,9 @@ ExtraDigits = Literal["error", "truncate"]
 _NAMES_OF_STORAGE = frozenset({"arrow.json", "arrow.uuid"})
 
 
+MAX_SHOWN_CHARACTERS = 120
+
+
 class UnfitValueError(ValueError):
     """The value does not fit; the text is the reason, without column and type."""
 
@@ -123,6 +126,15 @@ def plain(array: Any) -> Any:
             array = pc.run_end_decode(array)
         else:
             return array
+
+
+def shown(value: Any, *, quoted: bool = True) -> str:
+    """A value in an error, of bounded length."""
+    try:
+        text = repr(value) if quoted else str(value)
+    except Exception:  # numbers of thousands of digits, classes with a broken __repr__
+        return f"something of type {type(value).__name__} that cannot be shown"
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 
 def any_true(mask: Any) -> bool:

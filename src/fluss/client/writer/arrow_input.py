@@ -15,7 +15,8 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_of
-from fluss.client.writer.bad_values import first_bad_row, shown, shown_scalar
+from fluss.client.fitting.base import shown
+from fluss.client.writer.bad_values import first_bad_row, shown_scalar
 from fluss.client.writer.validity import nested_columns, validate_array, validate_batch
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.errors import FlussError

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.client.fitting import UnfitValueError
-
-MAX_SHOWN_CHARACTERS = 120
+from fluss.client.fitting.base import shown
 
 
 def first_bad_row(array: Any, check: Callable[[Any], Any]) -> int | None:
@@ -58,12 +57,3 @@ def _raw(array: Any) -> Any:
         except (ValueError, pa.ArrowException):
             continue
     return array.type
-
-
-def shown(value: Any, *, quoted: bool = True) -> str:
-    """A value in an error, of bounded length."""
-    try:
-        text = repr(value) if quoted else str(value)
-    except Exception:  # numbers of thousands of digits, classes with a broken __repr__
-        return f"something of type {type(value).__name__} that cannot be shown"
-    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.client.fitting import UnfitValueError
+from fluss.client.fitting.base import shown
 from fluss.client.writer.arrow_input import ArrowInput
-from fluss.client.writer.bad_values import shown
 from fluss.client.writer.columns import array_maker
 from fluss.errors import FlussError
 
 _FLOAT_ROOTS = ("FLOAT", "DOUBLE")
-_ARROW_KINDS = ("string", "bytes", "empty")
+_ARROW_KINDS = ("string", "bytes")
 
 
 def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> Any:
@@ -51,10 +51,15 @@ def _columns(rules: ArrowInput, frame: Any) -> list[tuple[str, Any]]:
 def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
     number = rules.schema.position(name)
     is_float = rules.schema.columns[number].data_type.root in _FLOAT_ROOTS
+    if isinstance(series.dtype, pandas.SparseDtype):
+        series = series.sparse.to_dense()
     if series.dtype == object:
         kind = pandas.api.types.infer_dtype(series, skipna=True)
         if kind not in _ARROW_KINDS:
             return _of_objects(rules, pandas, number, series)
+    elif not isinstance(series.dtype, pandas.ArrowDtype):
+        # Rows leave later, and Arrow would share the memory of the frame, which may change meanwhile.
+        series = series.copy()
     try:
         # Arrays with a mask of their own tell NaN from what is missing.
         keeps_nan = is_float and isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
@@ -69,7 +74,7 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any
     is_float = fit.data_type.root in _FLOAT_ROOTS
     stored: list[Any] = []
     for row, value in enumerate(series):
-        if value is None or value is pandas.NA or value is pandas.NaT or (not is_float and _is_nan(value)):
+        if value is None or value is pandas.NA or value is pandas.NaT or _is_missing(value, is_float=is_float):
             stored.append(None)
             continue
         try:
@@ -84,5 +89,7 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any
         return rules.refuse(f"column {rules.schema.columns[number].name!r} cannot be converted: {error}")
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _is_missing(value: Any, *, is_float: bool) -> bool:
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return bool(np.isnat(value))
+    return not is_float and isinstance(value, (float, np.floating)) and math.isnan(value)
