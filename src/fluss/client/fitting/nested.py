@@ -61,7 +61,7 @@ class ArrayFit(Fit):
         self.looks_closer = self._element.looks_closer
 
     def value(self, value: Any) -> list[Any]:
-        if not isinstance(value, (list, tuple, np.ndarray)) or isinstance(value, np.ndarray) and not value.ndim:
+        if not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and not value.ndim):
             raise UnfitValueError("it is not a list")
         return [self._element.value(item) for item in value]
 

@@ -31,12 +31,20 @@ def _is_bad(array: Any, low: int, high: int, check: Callable[[Any], Any]) -> boo
     part = array.slice(low, high - low)
     if pa.types.is_nested(array.type) or pa.types.is_dictionary(array.type):
         # Of a slice the whole child would be looked at.
-        part = array.take(pa.array(range(low, high), pa.int64()))
+        part = taken(array, low, high)
     try:
         check(part)
     except (UnfitValueError, pa.ArrowException):
         return True
     return False
+
+
+def taken(array: Any, low: int, high: int) -> Any:
+    """These rows without what is around them, as far as Arrow can copy values of this type."""
+    try:
+        return array.take(pa.array(range(low, high), pa.int64()))
+    except pa.ArrowException:  # views and runs
+        return array.slice(low, high - low)
 
 
 def shown_scalar(array: Any, row: int) -> str:

@@ -1,4 +1,4 @@
-"""Data frames of pandas as Arrow tables, before they go the way of Arrow.
+"""Data frames of pandas and polars as Arrow tables, before they go the way of Arrow.
 
 Columns with a type of their own become Arrow arrays of that type; whether those fit is decided where Arrow is. Columns
 of Python objects are Python values, so each goes the way of a value of a row. NaN is a float for FLOAT and DOUBLE, and
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,34 @@ def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> Any:
     rules.check_names([name for name, _ in columns])
     arrays = [_array(rules, pandas, name, series) for name, series in columns]
     return pa.Table.from_arrays(arrays, [name for name, _ in columns])
+
+
+def table_of_polars(frame: Any) -> Any:
+    """The same of a data frame of polars, which is one but for the types that only polars has."""
+    schema = getattr(frame, "schema", None)
+    schema = schema if isinstance(schema, Mapping) else {}  # of other libraries, which have such a method too
+    for name, kind in schema.items():
+        if _has_objects(kind):
+            raise FlussError(f"column {name!r} has values of the polars type {kind}: they leave polars as addresses")
+    try:
+        return frame.to_arrow()
+    except Exception as error:
+        for name, kind in schema.items():
+            try:
+                frame.get_column(name).to_arrow()
+            except Exception:
+                text = f"column {name!r} has values of the polars type {kind}, which Arrow does not know"
+                raise FlussError(f"{text} ({error}): cast them first") from None
+        raise FlussError(f"the frame is no Arrow table: {error}") from error
+
+
+def _has_objects(kind: Any) -> bool:
+    """Whether there are Python objects in values of a polars type."""
+    if kind.base_type().__name__ == "Object":
+        return True
+    inner = getattr(kind, "inner", None)
+    fields = [field.dtype for field in getattr(kind, "fields", ())]
+    return any(map(_has_objects, fields if inner is None else [inner, *fields]))
 
 
 def _columns(rules: ArrowInput, frame: Any) -> list[tuple[str, Any]]:
