@@ -100,7 +100,7 @@ class Fit(ABC):
                 return pa.nulls(len(array), self.arrow_type)
             return self._converted(array)
         except pa.ArrowNotImplementedError as error:
-            raise UnfitTypeError(f"Arrow cannot convert values of the type {given} ({error}): cast them first") from None
+            raise UnfitTypeError(f"Arrow cannot convert values of type {given} ({error}): cast them first") from None
         except (pa.ArrowException, OverflowError) as error:
             raise UnfitValueError(self._reason(array.type, error)) from None
 

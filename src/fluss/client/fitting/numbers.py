@@ -216,7 +216,7 @@ class DecimalFit(Fit):
         return _spelled(array).cast(self.arrow_type)
 
     def _cut_floats(self, array: Any, numbers: Any) -> Any:
-        """Of the rest every digit has room in 256 bits; what is below the last digit of the column is 0, or -1 there."""
+        """Every digit has room in 256 bits, but for numbers far below the last digit of the column."""
         is_small = pc.less(pc.abs(numbers), float(self._quantum) / 2)
         spelled = pc.if_else(is_small, "0", _spelled(array))
         scale = self._scale + _MAX_FLOAT_DIGITS

@@ -42,10 +42,10 @@ class DateFit(Fit):
         if isinstance(value, np.datetime64):
             value, nanos = _numpy_moment(value)
         if isinstance(value, datetime.datetime):
-            value, more = _plain_datetime(value)
-            if nanos or more or value.time() != datetime.time() or value.tzinfo is not None:
+            moment, more = _plain_datetime(value)
+            if nanos or more or moment.time() != datetime.time() or moment.tzinfo is not None:
                 raise UnfitValueError("it has a time of day, or a zone; use its date()")
-            return value.date()
+            return moment.date()
         if not isinstance(value, datetime.date):
             raise UnfitValueError("it is not a datetime.date")
         return value

@@ -146,8 +146,8 @@ class KeyReader:
             try:
                 checked.append(self._checks[index](value))
             except UnfitValueError as error:
-                kind = type(value).__name__
-                text = f"column {self.names[index]!r} expects {self._types[index]}, got {shown(value)} ({kind}): {error}"
+                got = f"{shown(value)} ({type(value).__name__})"
+                text = f"column {self.names[index]!r} expects {self._types[index]}, got {got}: {error}"
                 raise self._refusal(text) from None
         return checked
 
