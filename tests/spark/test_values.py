@@ -1,8 +1,8 @@
 """Values of Spark go in and come out: equal or refused, never changed, and as the way of Arrow has it.
 
-Each round draws a schema and rows for it, which go into a table by one write; rows with one value of any kind, of
-the type that Spark gives it, go in alone. `tests.support.values_oracle` and the table of docs/values.md say what must
-happen. A case is a row.
+Each round draws a schema and rows for it, which go into a table by one write; others go in by a way of the client, and
+rows with one value of any kind, of the type that Spark gives it, alone. `tests.support.values_oracle` and the table of
+docs/values.md say what must happen. A case is a row.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
@@ -27,6 +28,7 @@ from fluss.errors import FlussError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 from fluss.spark.types import spark_arrow_schema, to_spark_type
+from tests.contract.test_values_differential import WAYS, column_of
 from tests.spark.conftest import Tables, new_tables
 from tests.support.drawn_values import drawn, drawn_schema, drawn_value
 from tests.support.lanes import seed
@@ -34,7 +36,7 @@ from tests.support.targets import running_target
 from tests.support.value_table import differences
 from tests.support.values_oracle import RefusedError, expected, shown
 
-GATE_ROWS, GATE_ALONE = 48, 2
+GATE_ROWS, GATE_ALONE, BY_CLIENT = 48, 2, 12
 SOAK_CASES = 20_000
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 COLUMN_WORDS = {**dict.fromkeys(INTEGERS, "integers"), "TIMESTAMP_WITH_LOCAL_TIME_ZONE": "TIMESTAMP_LTZ"}
@@ -75,6 +77,16 @@ class Drawn:
         ]
         frame = self.tables.spark.createDataFrame(table, StructType(types))
         self.tables.write(frame.coalesce(1), self.name)
+        self.wanted += map(self.expected, rows)
+
+    def write_by_client(self, way: str, rows: list[Row]) -> None:
+        """What came in otherwise comes out through Spark too."""
+        given: Any = rows
+        if way != "rows":
+            columns = {name: column_of(way, [row[name] for row in rows], each) for name, each in self.columns.items()}
+            given = pd.DataFrame(columns) if way == "pandas" else pa.table(columns)
+        db = self.tables.db
+        (db.upsert if self.is_keyed else db.append)(self.tables.path(self.name), given)
         self.wanted += map(self.expected, rows)
 
     def write_alone(self, row: Row, name: str) -> None:
@@ -119,12 +131,15 @@ def one_round(tables: Tables, rng: random.Random, is_keyed: bool, together: int,
     table = Drawn(tables, rng, is_keyed)
     rows = [{name: drawn_value(rng, each) for name, each in table.columns.items()} for _ in range(together)]
     table.write(rows)
+    for way in WAYS:
+        rows = [{name: drawn_value(rng, each) for name, each in table.columns.items()} for _ in range(BY_CLIENT)]
+        table.write_by_client(way, rows)
     plain = [name for name, each in table.columns.items() if not isinstance(each, t.ArrayType | t.MapType | t.RowType)]
     for _ in range(alone):
         name = rng.choice(plain)
         table.write_alone({**rng.choice(rows), name: drawn(rng)}, name)
     table.check()
-    return together + alone
+    return together + len(WAYS) * BY_CLIENT + alone
 
 
 @pytest.mark.parametrize("is_keyed", [False, True], ids=["log", "keys"])

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fluss.client.values import TableBucket, TablePath
 from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
 
 if TYPE_CHECKING:
     from fluss.client.scanner.core import ScannerCore
@@ -82,7 +83,7 @@ class Verb:
         elif isinstance(rows, Mapping):
             hand_over(self._one, dict(rows))
         elif hasattr(rows, "to_arrow"):  # polars
-            hand_over(self._arrow, rows.to_arrow())
+            hand_over(self._arrow, _table_of_polars(rows))
         elif hasattr(rows, "iloc"):  # pandas
             hand_over(self._pandas, rows)
         elif isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
@@ -112,6 +113,13 @@ def check_deletes(info: TableInfo) -> None:
             "server takes it; upsert them with nulls in the other columns",
             ErrorCode.INVALID_TARGET_COLUMN,
         )
+
+
+def _table_of_polars(frame: Any) -> Any:
+    with import_lock:
+        from fluss.client.writer.frame_input import table_of_polars
+
+    return table_of_polars(frame)
 
 
 def _has_more(value: Any, known: Sequence[str]) -> bool:

@@ -123,7 +123,7 @@ def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
         return values, np.zeros(len(values), np.int64)
     if unit == "s":
         limit = (2**63 - 1) // _MILLIS_PER_SECOND
-        if (np.abs(values) > limit).any():
+        if ((values > limit) | (values < -limit)).any():
             raise RowValueError("a timestamp in seconds is too far from 1970 to be counted in milliseconds")
         return values * _MILLIS_PER_SECOND, np.zeros(len(values), np.int64)
     per_milli = _PER_MILLI_OF_UNIT[unit]
@@ -144,12 +144,15 @@ def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Boo
         values = np.where(millis < 0, millis + (_MILLIS_PER_SECOND - 1), millis) // _MILLIS_PER_SECOND
     else:
         per_milli = _PER_MILLI_OF_UNIT[arrow_type.unit]
-        limit = (2**63 - 1) // per_milli - 1
-        far = (millis > limit) | (millis < -limit)
+        parts = nanos // (NANOS_PER_MILLI // per_milli)
+        last, last_part = divmod(2**63 - 1, per_milli)
+        first, first_part = divmod(-(2**63), per_milli)
+        far = (millis > last) | (millis < first)
+        far |= ((millis == last) & (parts > last_part)) | ((millis == first) & (parts < first_part))
         if far.any():
             row = first_row(far)
             raise RowValueError(f"{data_type} of row {row} ({int(millis[row])} ms) is out of reach of {arrow_type}")
-        values = millis * per_milli + nanos // (NANOS_PER_MILLI // per_milli)
+        values = millis * per_milli + parts  # the first one overflows, and comes back
     return _primitive(values, arrow_type, nulls)
 
 

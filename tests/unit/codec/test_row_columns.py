@@ -213,6 +213,28 @@ def test_instants_that_arrow_cannot_count_are_refused() -> None:
             decode_row_array(pa.array([row] * count, pa.binary()), types, RowFormat.COMPACTED)
 
 
+@pytest.mark.parametrize("data_type", [t.TimestampType(9), t.TimestampLtzType(6)], ids=str)
+def test_the_first_and_the_last_instant_that_arrow_can_count(data_type: t.DataType) -> None:
+    arrow_type = to_arrow_type(data_type)
+    instants = pa.array([-(2**63), 1 - 2**63, -1, 0, 2**63 - 2, 2**63 - 1] * COLUMN_WISE_MIN_ROWS).cast(arrow_type)
+    for encode, row_format in (
+        (encode_compacted_columns, RowFormat.COMPACTED),
+        (encode_indexed_columns, RowFormat.INDEXED),
+    ):
+        rows = encode([instants], [data_type], len(instants))
+        assert decode_row_array(rows, [data_type], row_format)[0].equals(instants)
+        assert decode_row_array(rows[:1], [data_type], row_format)[0].equals(instants[:1])
+    per_milli = 10**6 if arrow_type.unit == "ns" else 1000
+    for end, step in ((2**63 - 1, 1), (-(2**63), -1)):
+        millis, part = divmod(end, per_milli)
+        if not 0 <= part + step < per_milli:
+            continue
+        row = encode_compacted_row([(millis, (part + step) * 10**6 // per_milli)], [data_type])
+        for count in (1, COLUMN_WISE_MIN_ROWS):
+            with pytest.raises(RowValueError, match="out of reach"):
+                decode_row_array(pa.array([row] * count, pa.binary()), [data_type], RowFormat.COMPACTED)
+
+
 def test_seconds_before_1970_are_cut_toward_zero_like_the_reference() -> None:
     types: list[t.DataType] = [t.TimestampType(0)]
     row = encode_compacted_row([(-1500, 0)], types)

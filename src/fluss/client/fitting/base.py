@@ -22,6 +22,9 @@ ExtraDigits = Literal["error", "truncate"]
 _NAMES_OF_STORAGE = frozenset({"arrow.json", "arrow.uuid"})
 
 
+MAX_SHOWN_CHARACTERS = 120
+
+
 class UnfitValueError(ValueError):
     """The value does not fit; the text is the reason, without column and type."""
 
@@ -90,11 +93,14 @@ class Fit(ABC):
         """A valid Arrow array (see `validate(full=True)`) with the column's Arrow type, not copied if it has it."""
         if array.type == self.arrow_type and not self.looks_closer:
             return array
-        array = plain(array)
-        if pa.types.is_null(array.type):
-            return pa.nulls(len(array), self.arrow_type)
+        given = array.type
         try:
+            array = plain(array)
+            if pa.types.is_null(array.type):
+                return pa.nulls(len(array), self.arrow_type)
             return self._converted(array)
+        except pa.ArrowNotImplementedError as error:
+            raise UnfitTypeError(f"Arrow cannot convert values of type {given} ({error}): cast them first") from None
         except (pa.ArrowException, OverflowError) as error:
             raise UnfitValueError(self._reason(array.type, error)) from None
 
@@ -118,11 +124,29 @@ def plain(array: Any) -> Any:
                 raise UnfitTypeError(f"{text}: cast them first")
             array = array.storage
         elif pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
+            array = _without_views(array).dictionary_decode()
         elif pa.types.is_run_end_encoded(array.type):
             array = pc.run_end_decode(array)
         else:
             return array
+
+
+def _without_views(array: Any) -> Any:
+    """A dictionary whose values Arrow can copy."""
+    kind = array.dictionary.type
+    if not pa.types.is_string_view(kind) and not pa.types.is_binary_view(kind):
+        return array
+    values = array.dictionary.cast(pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary())
+    return pa.DictionaryArray.from_arrays(array.indices, values)
+
+
+def shown(value: Any, *, quoted: bool = True) -> str:
+    """A value in an error, of bounded length."""
+    try:
+        text = repr(value) if quoted else str(value)
+    except Exception:  # numbers of thousands of digits, classes with a broken __repr__
+        return f"something of type {type(value).__name__} that cannot be shown"
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 
 def any_true(mask: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.fitting.base import Fit, FitRules, UnfitTypeError, UnfitValueError, plain
+from fluss.client.fitting.base import Fit, FitRules, UnfitTypeError, UnfitValueError, plain, shown
 from fluss.model.types import ArrayType, DataType, MapType, RowType
 
 Visit = Callable[[DataType, FitRules], Fit]
@@ -39,7 +39,7 @@ class Inner:
         try:
             return self.fit.value(value)
         except UnfitValueError as error:
-            raise UnfitValueError(f"{self.where} ({self.fit.data_type}) does not fit {value!r}: {error}") from None
+            raise UnfitValueError(f"{self.where} ({self.fit.data_type}) does not fit {shown(value)}: {error}") from None
 
     def array(self, array: Any, nulls_above: int = 0) -> Any:
         """`nulls_above` values are null because what they are part of is null."""
@@ -61,7 +61,7 @@ class ArrayFit(Fit):
         self.looks_closer = self._element.looks_closer
 
     def value(self, value: Any) -> list[Any]:
-        if not isinstance(value, (list, tuple, np.ndarray)):
+        if not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and not value.ndim):
             raise UnfitValueError("it is not a list")
         return [self._element.value(item) for item in value]
 
@@ -130,7 +130,7 @@ class RowFit(Fit):
         return {name: inner.value(item) for name, inner, item in zip(self._names, self._inner, values, strict=True)}
 
     def _has_no_field(self, name: Any) -> str:
-        return f"it has no field {name!r}; the fields are {', '.join(self._names)}"
+        return f"it has no field {shown(name)}; the fields are {', '.join(self._names)}"
 
     def _converted(self, array: Any) -> Any:
         if not pa.types.is_struct(array.type):

@@ -26,6 +26,8 @@ MAX_FLOAT32 = math.nextafter(float.fromhex("0x1.ffffffp127"), 0)
 # Room for every integer and every decimal of Arrow while digits move.
 _WIDE_DIGITS = 76
 _MAX_INTEGER_DIGITS = 20
+# Of the shortest spelling of a double, one more for those a little below the last digit of a column.
+_MAX_FLOAT_DIGITS = 18
 
 
 class BooleanFit(Fit):
@@ -51,7 +53,7 @@ class IntegerFit(Fit):
         self._limit = 1 << INTEGER_BITS[data_type.root] - 1
 
     def value(self, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        if not _is_integer(value):
             value = _whole(value)
         number = int(value)
         if not -self._limit <= number < self._limit:
@@ -72,9 +74,14 @@ class IntegerFit(Fit):
         return f"it is {whole}outside {-self._limit} to {self._limit - 1}"
 
 
+def _is_integer(value: Any) -> bool:
+    """NumPy counts its durations among the integers."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
+
+
 def _whole(value: Any) -> Any:
     """A float or decimal that is a whole number; pandas makes floats of integers with gaps."""
-    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+    if isinstance(value, (float, np.floating)) and math.isfinite(value) and value == int(value):
         return value
     if isinstance(value, decimal.Decimal) and value.is_finite() and value.adjusted() < 40 and value == int(value):
         return value
@@ -92,7 +99,7 @@ class FloatFit(Fit):
         self._limit = MAX_FLOAT32 if self._is_single else math.inf
 
     def value(self, value: Any) -> float:
-        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (float, int, np.floating, np.integer)):
+        if not isinstance(value, (float, np.floating)) and not _is_integer(value):
             raise UnfitValueError("it is not a float")
         try:
             number = float(value)
@@ -100,7 +107,9 @@ class FloatFit(Fit):
             raise UnfitValueError("it is too large") from None
         if abs(number) > self._limit and not math.isinf(number):
             raise UnfitValueError("it is too large for 32 bits")
-        if isinstance(value, (int, np.integer)):
+        if isinstance(value, np.longdouble) and number != value and value == value:
+            raise UnfitValueError("it has more digits than 64 bits hold: give it as a float to have it rounded")
+        if not isinstance(value, (float, np.floating)):
             stored = float(np.float32(number)) if self._is_single else number
             if int(stored) != int(value):
                 raise UnfitValueError(f"the nearest number of the column is {stored!r}: {_AS_FLOAT}")
@@ -160,7 +169,10 @@ class DecimalFit(Fit):
         except decimal.Inexact:
             raise UnfitValueError(self._too_fine()) from None
         except decimal.InvalidOperation:
-            raise UnfitValueError(f"it has more than {self._before_point} digits before the point") from None
+            raise UnfitValueError(self._too_large()) from None
+
+    def _too_large(self) -> str:
+        return f"it has more than {self._before_point} digits before the point"
 
     def _too_fine(self) -> str:
         return f"it has more than {self._scale} digits after the point: {self.rules.digits_hint}"
@@ -171,7 +183,7 @@ class DecimalFit(Fit):
             wide = pa.decimal256(_MAX_INTEGER_DIGITS + self._scale, self._scale)
             return array.cast(wide).cast(self.arrow_type)
         if is_floating(source):
-            return self._of_floats(widened(array))
+            return self._of_floats(array)
         if not pa.types.is_decimal(source):
             return self._refuse_type(source)
         if self.rules.truncates and source.scale > self._scale:
@@ -188,18 +200,30 @@ class DecimalFit(Fit):
             return array.cast(pa.decimal256(digits, self._scale)).cast(self.arrow_type)
         result = array.cast(self.arrow_type)
         if not result.cast(array.type).equals(array):
-            raise UnfitValueError(f"it has more than {self._before_point} digits before the point")
+            raise UnfitValueError(self._too_large())
         return result
 
     def _of_floats(self, array: Any) -> Any:
+        """Through their spellings. Arrow's cast of a text checks neither end: 5e-324 was 0, and 5e16 was 2.87 in
+        DECIMAL(38, 30), where 128 bits are too few for the digits."""
+        numbers = widened(array)
+        if any_true(pc.and_(pc.is_finite(numbers), pc.greater_equal(pc.abs(numbers), float(10**self._before_point)))):
+            raise UnfitValueError(self._too_large())
         if self.rules.truncates:
-            spelled = array.cast(pa.string()).to_pylist()
-            values = [None if each is None else self.value(decimal.Decimal(each)) for each in spelled]
-            return pa.array(values, self.arrow_type)
-        # Arrow's cast of a text takes some numbers with far more digits than fit for 0 (5e-324 among them).
-        if pc.any(pc.and_(pc.less(pc.abs(array), float(self._quantum) / 2), pc.not_equal(array, 0.0))).as_py():
+            return self._cut_floats(array, numbers)
+        if any_true(pc.and_(pc.less(pc.abs(numbers), float(self._quantum) / 2), pc.not_equal(numbers, 0.0))):
             raise UnfitValueError(self._too_fine())
-        return array.cast(pa.string()).cast(self.arrow_type)
+        return _spelled(array).cast(self.arrow_type)
+
+    def _cut_floats(self, array: Any, numbers: Any) -> Any:
+        """Every digit has room in 256 bits, but for numbers far below the last digit of the column."""
+        is_small = pc.less(pc.abs(numbers), float(self._quantum) / 2)
+        spelled = pc.if_else(is_small, "0", _spelled(array))
+        scale = self._scale + _MAX_FLOAT_DIGITS
+        exact = spelled.cast(pa.decimal256(self._before_point + 1 + scale, scale))
+        cut = self._rescaled(pc.round(exact, ndigits=self._scale, round_mode="down"))
+        is_below = pc.and_(is_small, pc.less(numbers, 0.0))
+        return pc.if_else(is_below, pa.scalar(-self._quantum, self.arrow_type), cut) if any_true(is_below) else cut
 
     def _reason(self, source: Any, error: Exception) -> str:
         text = str(error)
@@ -207,11 +231,18 @@ class DecimalFit(Fit):
             return self._too_fine()
         if "not a valid" in text:
             return "it is not a finite number"
-        return f"it has more than {self._before_point} digits before the point"
+        return self._too_large()
+
+
+def _spelled(array: Any) -> Any:
+    """The shortest spellings of floats, which are other ones for 16, 32 and 64 bits."""
+    if pa.types.is_float16(array.type):
+        return pa.array([None if each is None else str(np.float16(each)) for each in array.to_pylist()], pa.string())
+    return array.cast(pa.string())
 
 
 def _as_decimal(value: Any) -> decimal.Decimal:
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+    if _is_integer(value):
         return decimal.Decimal(int(value))
     if isinstance(value, (float, np.floating)):
         return decimal.Decimal(str(value))  # the shortest spelling, of a float of 32 bits as well

@@ -30,21 +30,22 @@ _UNITS_IN_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "
 _MAX_ROW_SECONDS = (2**63 - 1) // 1000
 _MAX_DAYS = 2**31 - 1
 _DAY_SECONDS = 86_400
+_BEYOND_DATETIME64 = "it is outside the years 1 to 9999, or finer than nanoseconds"
+_BEYOND_YEARS = "it is outside the years 1 to 9999: write it as Arrow"
 
 
 class DateFit(Fit):
     """Dates, and midnights without time zone, which is what a date is in NumPy and pandas."""
 
     def value(self, value: Any) -> datetime.date:
+        nanos = 0
         if isinstance(value, np.datetime64):
-            value = _numpy_moment(value)[0]
+            value, nanos = _numpy_moment(value)
         if isinstance(value, datetime.datetime):
-            if value != value:
-                raise UnfitValueError("it is not a time (NaT)")
-            has_nanos = bool(getattr(value, "nanosecond", 0))
-            if has_nanos or value.time() != datetime.time() or value.tzinfo is not None:
+            moment, more = _plain_datetime(value)
+            if nanos or more or moment.time() != datetime.time() or moment.tzinfo is not None:
                 raise UnfitValueError("it has a time of day, or a zone; use its date()")
-            return value.date()
+            return moment.date()
         if not isinstance(value, datetime.date):
             raise UnfitValueError("it is not a datetime.date")
         return value
@@ -189,41 +190,54 @@ def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
     """A datetime64 as a datetime, and the nanoseconds that one does not have."""
     if np.isnat(value):
         raise UnfitValueError("it is not a time (NaT)")
-    micros = value.astype("M8[us]")
     nanos = 0
-    if micros != value:
-        counted = value.astype("M8[ns]")
-        if counted != value:
-            raise UnfitValueError("it is not a time that nanoseconds can hold")
-        nanos = int(counted.astype(np.int64)) % 1000
+    try:
+        # NumPy does not notice all numbers that get too large, so they go there and back.
+        micros = value.astype("M8[us]")
+        if micros.astype(value.dtype) != value:
+            counted = value.astype("M8[ns]")
+            if counted.astype(value.dtype) != value:
+                raise UnfitValueError(_BEYOND_DATETIME64)
+            nanos = int(counted.astype(np.int64)) % 1000
+    except OverflowError:
+        raise UnfitValueError(_BEYOND_DATETIME64) from None
     moment = micros.item()
     if not isinstance(moment, datetime.datetime):
-        raise UnfitValueError("it is outside the years 1 to 9999: write it as Arrow")
+        raise UnfitValueError(_BEYOND_YEARS)
     return moment, nanos
 
 
 def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
     """The value as a datetime without zone, and the nanoseconds that pandas adds to one."""
-    nanos = 0
     if not isinstance(value, datetime.datetime):
         raise UnfitValueError("it is not a datetime.datetime")
-    if type(value) is not datetime.datetime:  # pandas.Timestamp counts nanoseconds as well
-        if value != value:
-            raise UnfitValueError("it is not a time (NaT)")
-        nanos = getattr(value, "nanosecond", nanos)
-        value = datetime.datetime(
-            value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, value.tzinfo
-        )
+    value, nanos = _plain_datetime(value)
     if value.tzinfo is not None:
         if not has_zone:
             raise UnfitValueError(
                 "it has a time zone, the column has none: make it TIMESTAMP_LTZ, or take the zone off"
             )
+        if value.utcoffset() is None:  # Python would take the zone of this machine
+            raise UnfitValueError("its time zone does not say how far it is from UTC")
         try:
             value = value.astimezone(_UTC).replace(tzinfo=None)
         except OverflowError:
             raise UnfitValueError("in UTC it is outside the years 1 to 9999") from None
     return value, nanos
+
+
+def _plain_datetime(value: datetime.datetime) -> tuple[datetime.datetime, int]:
+    """A value of a class of its own as a plain one, and the nanoseconds that pandas adds to one."""
+    if type(value) is datetime.datetime:
+        return value, 0
+    if value != value:
+        raise UnfitValueError("it is not a time (NaT)")
+    parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)
+    try:
+        plain = datetime.datetime(*parts, value.tzinfo, fold=value.fold)
+    except ValueError:  # pandas has more years
+        raise UnfitValueError(_BEYOND_YEARS) from None
+    return plain, getattr(value, "nanosecond", 0)
 
 
 def time_fit(data_type: DataType, rules: FitRules) -> Fit:

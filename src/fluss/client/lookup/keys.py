@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from fluss.client.fitting import FitRules, UnfitValueError, fit_of
+from fluss.client.fitting.base import shown
 from fluss.client.metadata import ClientTable
 from fluss.client.writer.arrow_input import ArrowInput, Source
 from fluss.client.writer.columns import ColumnMaker
@@ -145,8 +146,8 @@ class KeyReader:
             try:
                 checked.append(self._checks[index](value))
             except UnfitValueError as error:
-                kind = type(value).__name__
-                text = f"column {self.names[index]!r} expects {self._types[index]}, got {value!r} ({kind}): {error}"
+                got = f"{shown(value)} ({type(value).__name__})"
+                text = f"column {self.names[index]!r} expects {self._types[index]}, got {got}: {error}"
                 raise self._refusal(text) from None
         return checked
 

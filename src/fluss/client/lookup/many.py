@@ -20,6 +20,7 @@ from fluss.client.lookup.queue import NO_PARTITION, LookupQueue
 from fluss.client.lookup.values import RowReader, rows_of
 from fluss.client.scanner.decode_pool import decode_pool
 from fluss.client.session import Session
+from fluss.client.writer.frame_input import table_of_polars
 from fluss.errors import FlussError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ async def look_up_many(
     if output not in (None, "arrow", "rows"):
         raise FlussError(f"output is 'arrow' or 'rows', got {output!r}")
     if hasattr(given, "to_arrow"):  # polars
-        given = given.to_arrow()
+        given = table_of_polars(given)
     is_frame = hasattr(given, "iloc")  # pandas
     is_arrow = is_frame or isinstance(given, (pa.Table, pa.RecordBatch))
     if not is_arrow and (isinstance(given, (str, bytes, dict)) or not isinstance(given, Iterable)):

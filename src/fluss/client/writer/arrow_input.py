@@ -15,7 +15,8 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_of
-from fluss.client.writer.bad_values import first_bad_row, shown, shown_scalar
+from fluss.client.fitting.base import shown
+from fluss.client.writer.bad_values import first_bad_row, shown_scalar, taken
 from fluss.client.writer.validity import nested_columns, validate_array, validate_batch
 from fluss.codec.arrow_types import to_arrow_schema
 from fluss.errors import FlussError
@@ -213,7 +214,7 @@ def column_fits(schema: Schema, rules: FitRules, exact: Sequence[str]) -> list[A
 def _reason_at(array: Any, row: int, convert: Any, error: UnfitValueError) -> str:
     """The reason of the first bad value; that of the whole array may be another one's."""
     try:
-        convert(array.take(pa.array([row])))
+        convert(taken(array, row, row + 1))
     except UnfitValueError as caught:
         return str(caught)
     return str(error)

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.client.fitting import UnfitValueError
-
-MAX_SHOWN_CHARACTERS = 120
+from fluss.client.fitting.base import shown
 
 
 def first_bad_row(array: Any, check: Callable[[Any], Any]) -> int | None:
@@ -32,12 +31,20 @@ def _is_bad(array: Any, low: int, high: int, check: Callable[[Any], Any]) -> boo
     part = array.slice(low, high - low)
     if pa.types.is_nested(array.type) or pa.types.is_dictionary(array.type):
         # Of a slice the whole child would be looked at.
-        part = array.take(pa.array(range(low, high), pa.int64()))
+        part = taken(array, low, high)
     try:
         check(part)
     except (UnfitValueError, pa.ArrowException):
         return True
     return False
+
+
+def taken(array: Any, low: int, high: int) -> Any:
+    """These rows without what is around them, as far as Arrow can copy values of this type."""
+    try:
+        return array.take(pa.array(range(low, high), pa.int64()))
+    except pa.ArrowException:  # views and runs
+        return array.slice(low, high - low)
 
 
 def shown_scalar(array: Any, row: int) -> str:
@@ -58,12 +65,3 @@ def _raw(array: Any) -> Any:
         except (ValueError, pa.ArrowException):
             continue
     return array.type
-
-
-def shown(value: Any, *, quoted: bool = True) -> str:
-    """A value in an error, of bounded length."""
-    try:
-        text = repr(value) if quoted else str(value)
-    except Exception:  # numbers of thousands of digits, classes with a broken __repr__
-        return f"something of type {type(value).__name__} that cannot be shown"
-    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."

@@ -1,4 +1,4 @@
-"""Data frames of pandas as Arrow tables, before they go the way of Arrow.
+"""Data frames of pandas and polars as Arrow tables, before they go the way of Arrow.
 
 Columns with a type of their own become Arrow arrays of that type; whether those fit is decided where Arrow is. Columns
 of Python objects are Python values, so each goes the way of a value of a row. NaN is a float for FLOAT and DOUBLE, and
@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from fluss.client.fitting import UnfitValueError
+from fluss.client.fitting.base import shown
 from fluss.client.writer.arrow_input import ArrowInput
-from fluss.client.writer.bad_values import shown
 from fluss.client.writer.columns import array_maker
 from fluss.errors import FlussError
 
 _FLOAT_ROOTS = ("FLOAT", "DOUBLE")
-_ARROW_KINDS = ("string", "bytes", "empty")
+_ARROW_KINDS = ("string", "bytes")
 
 
 def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> Any:
@@ -38,6 +39,34 @@ def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> Any:
     return pa.Table.from_arrays(arrays, [name for name, _ in columns])
 
 
+def table_of_polars(frame: Any) -> Any:
+    """The same of a data frame of polars, which is one but for the types that only polars has."""
+    schema = getattr(frame, "schema", None)
+    schema = schema if isinstance(schema, Mapping) else {}  # of other libraries, which have such a method too
+    for name, kind in schema.items():
+        if _has_objects(kind):
+            raise FlussError(f"column {name!r} has values of the polars type {kind}: they leave polars as addresses")
+    try:
+        return frame.to_arrow()
+    except Exception as error:
+        for name, kind in schema.items():
+            try:
+                frame.get_column(name).to_arrow()
+            except Exception:
+                text = f"column {name!r} has values of the polars type {kind}, which Arrow does not know"
+                raise FlussError(f"{text} ({error}): cast them first") from None
+        raise FlussError(f"the frame is no Arrow table: {error}") from error
+
+
+def _has_objects(kind: Any) -> bool:
+    """Whether there are Python objects in values of a polars type."""
+    if kind.base_type().__name__ == "Object":
+        return True
+    inner = getattr(kind, "inner", None)
+    fields = [field.dtype for field in getattr(kind, "fields", ())]
+    return any(map(_has_objects, fields if inner is None else [inner, *fields]))
+
+
 def _columns(rules: ArrowInput, frame: Any) -> list[tuple[str, Any]]:
     """The columns of a frame, and those of its index that the table has."""
     columns = [(str(name), frame.iloc[:, position]) for position, name in enumerate(frame.columns)]
@@ -51,10 +80,15 @@ def _columns(rules: ArrowInput, frame: Any) -> list[tuple[str, Any]]:
 def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
     number = rules.schema.position(name)
     is_float = rules.schema.columns[number].data_type.root in _FLOAT_ROOTS
+    if isinstance(series.dtype, pandas.SparseDtype):
+        series = series.sparse.to_dense()
     if series.dtype == object:
         kind = pandas.api.types.infer_dtype(series, skipna=True)
         if kind not in _ARROW_KINDS:
             return _of_objects(rules, pandas, number, series)
+    elif not isinstance(series.dtype, pandas.ArrowDtype):
+        # Rows leave later, and Arrow would share the memory of the frame, which may change meanwhile.
+        series = series.copy()
     try:
         # Arrays with a mask of their own tell NaN from what is missing.
         keeps_nan = is_float and isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
@@ -69,7 +103,7 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any
     is_float = fit.data_type.root in _FLOAT_ROOTS
     stored: list[Any] = []
     for row, value in enumerate(series):
-        if value is None or value is pandas.NA or value is pandas.NaT or (not is_float and _is_nan(value)):
+        if value is None or value is pandas.NA or value is pandas.NaT or _is_missing(value, is_float=is_float):
             stored.append(None)
             continue
         try:
@@ -84,5 +118,7 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any
         return rules.refuse(f"column {rules.schema.columns[number].name!r} cannot be converted: {error}")
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _is_missing(value: Any, *, is_float: bool) -> bool:
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        return bool(np.isnat(value))
+    return not is_float and isinstance(value, (float, np.floating)) and math.isnan(value)

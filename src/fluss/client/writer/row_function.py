@@ -18,10 +18,10 @@ from types import CodeType
 from typing import Any, NoReturn, Protocol
 
 from fluss.client.fitting import FitRules, UnfitValueError
+from fluss.client.fitting.base import shown
 from fluss.client.fitting.texts import LONG_VALUE_BYTES, is_encodable
 from fluss.client.fitting.times import MAX_NANOSECOND_DATETIME, MIN_NANOSECOND_DATETIME
 from fluss.client.writer.arrow_input import column_fits
-from fluss.client.writer.bad_values import shown
 from fluss.errors import FlussError
 from fluss.model.schema import Schema
 

@@ -49,6 +49,8 @@ EXACT: list[tuple[t.DataType, Any, Any]] = [
     (t.DecimalType(10, 2), pa.array([0.01, -0.01, 0.0], pa.float32()), [D("0.01"), D("-0.01"), D("0.00")]),
     (t.DecimalType(10, 3), pa.array([5e-324, 2.2250738585072014e-308, -1e-300, 1e-40]), REFUSED),
     (t.DecimalType(38, 0), pa.array([1e-39]), REFUSED),
+    (t.DecimalType(38, 30), pa.array([5.4254269750754136e16, -1e8, 1e308]), REFUSED),
+    (t.DecimalType(38, 30), pa.array([12345678.5, -99999999.0]), [D("12345678.5"), D(-99999999)]),
     (t.DecimalType(10, 2), pa.array([1.999, math.nan, math.inf, 1e9]), REFUSED),
     (t.DecimalType(10, 2), pa.array([D("1.999")]), REFUSED),
     (t.DecimalType(10, 2), pa.array([D("1.9900")]), [D("1.99")]),
@@ -174,6 +176,20 @@ def test_digits_are_cut_towards_the_past_and_the_smaller_number() -> None:
     assert fit_of(t.TimeType(6), in_rows).array(pa.array([time])).to_pylist() == [time.replace(microsecond=456_000)]
     with pytest.raises(UnfitValueError, match="digits finer than the milliseconds"):
         fit_of(t.TimeType(6), IN_ROWS).value(time)
+
+
+def test_floats_are_cut_in_bulk_as_they_are_one_by_one() -> None:
+    numbers = [0.0, -0.0, 5e-324, -5e-324, 1e-38, -1e-38, 0.005, -0.005, 0.1 + 0.2, -1e16 / 3, 1e15 + 0.3, 9.999e37]
+    for data_type in (t.DecimalType(38, 0), t.DecimalType(38, 20), t.DecimalType(18, 2), t.DecimalType(38, 38)):
+        fit, taken = fit_of(data_type, CUT), []
+        for number in numbers:
+            try:
+                taken.append((number, fit.value(number)))
+            except UnfitValueError:
+                with pytest.raises(UnfitValueError, match="digits before the point"):
+                    fit.array(pa.array([number]))
+        assert fit.array(pa.array([number for number, _ in taken])).to_pylist() == [cut for _, cut in taken]
+        assert fit.array(pa.array([None, 0.0])).to_pylist() == [None, 0]
 
 
 def test_keys_are_never_cut() -> None:
