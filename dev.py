@@ -3,7 +3,7 @@
 
     test     set up .venv, then ruff, mypy and pytest: the gate; with --fast what one runs while working, with --all
              everything there is; --times prints where the time went; other arguments go to pytest
-    demo     set up .venv, then the whole system: server, client, Spark; see examples/pipeline.py
+    demo     set up .venv, then the whole system at work: server, client, Spark, a picture; Ctrl-C ends it
     clients  set up .venv, start a server, drive it with our client, restart it, drive it with pyfluss
     format   let ruff format and repair what it can
     bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
@@ -37,6 +37,7 @@ from tools.environment import (
     PROGRAMS,
     PYTHON,
     SPARK42_ENVIRONMENT,
+    become,
     run,
     set_up,
     with_spark42,
@@ -69,8 +70,8 @@ def format_code(arguments: list[str]) -> int:
 
 
 def demo(arguments: list[str]) -> int:
-    """Sensors into a log table, Spark into a primary-key table, lookups, a picture."""
-    return run(PYTHON, "examples/pipeline.py", *arguments)
+    """Sensors into a log table, Spark into a primary-key table, lookups, a picture; see tools/demo.py."""
+    return become(PYTHON, "-m", "tools.demo", *arguments)
 
 
 def clients(arguments: list[str]) -> int:
