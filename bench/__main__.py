@@ -1,4 +1,4 @@
-"""`python -m bench [--client | --kv | --peers | --spark | --lake | --growth | --memory | --amplification] ...`: one part.
+"""`python -m bench [--client | --kv | --peers | --spark | --lake | --growth | --memory | --amplification]`: one part.
 
 --record [FILE]       append the figures to bench/figures.jsonl, with commit and machine
 --figures-to FILE     write the figures as JSON

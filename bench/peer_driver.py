@@ -1,12 +1,13 @@
 """The process that applies the load to Kafka or Redis: `python -m bench.peer_driver Kafka|Redis PORT`.
 
-It speaks the lines of `bench.driver`, and runs in an environment that has the clients of both and nothing of ours. Rows
-are what an application of either has: JSON, encoded within the time that counts, except where a workload says that bytes
-are made before. The clients are those that Python programs use, with their defaults where nothing else is said here.
+It speaks the lines of `bench.driver`, and runs in an environment that has the clients of both and nothing of ours.
+Rows are what an application of either has: JSON, encoded within the time that counts, except where a workload says that
+bytes are made before. The clients are those that Python programs use, with their defaults where nothing is said here.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 import sys
@@ -43,22 +44,20 @@ def wide_message(number: int) -> bytes:
 
 
 class KafkaLoad:
-    """Topics whose broker syncs every append (`flush.messages=1`), or leaves that to the system, as it does by default."""
+    """Topics whose broker syncs every append (`flush.messages=1`), or leaves that to the system, by default."""
 
     def __init__(self, port: int) -> None:
-        import confluent_kafka
-        from confluent_kafka.admin import AdminClient
-
-        self._kafka: Any = confluent_kafka
+        self._kafka = importlib.import_module("confluent_kafka")
+        self._administration = importlib.import_module("confluent_kafka.admin")
         self._servers = {"bootstrap.servers": f"127.0.0.1:{port}"}
-        self._admin: Any = AdminClient(self._servers)
+        self._admin = self._administration.AdminClient(self._servers)
         self._wide = [wide_message(number) for number in range(16_000)]
 
     def _create(self, topic: str, synced: bool) -> None:
-        from confluent_kafka.admin import NewTopic
-
         config = {"flush.messages": "1"} if synced else {}
-        made = self._admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1, config=config)])
+        made = self._admin.create_topics(
+            [self._administration.NewTopic(topic, num_partitions=1, replication_factor=1, config=config)]
+        )
         made[topic].result()
 
     def _producer(self, **settings: Any) -> Any:
@@ -99,7 +98,7 @@ class KafkaLoad:
         return {"rows": rows - left, "seconds": time.perf_counter() - started}
 
     def lone_rows(self, table: str, times: int, synced: bool) -> dict[str, list[float]]:
-        """One row at a time: until it is acknowledged, and until a consumer that polls has it. Nothing waits for more."""
+        """One row at a time: until it is acknowledged, then until a consumer that polls has it. None waits for more."""
         self._create(table, synced)
         producer = self._producer(**{"linger.ms": 0})
         consumer = self._kafka.Consumer({**self._servers, "group.id": "lone", "enable.auto.commit": False})
@@ -135,9 +134,7 @@ class RedisLoad:
     """Rows as JSON under their keys. Whether they are synced is the server's setting."""
 
     def __init__(self, port: int) -> None:
-        import redis
-
-        self._redis: Any = redis.Redis(host="127.0.0.1", port=port)
+        self._redis = importlib.import_module("redis").Redis(host="127.0.0.1", port=port)
 
     def drop(self, table: str) -> dict[str, float]:
         """Forget everything: a server has one table at a time."""
@@ -202,4 +199,5 @@ def serve(load: KafkaLoad | RedisLoad) -> None:
 
 
 if __name__ == "__main__":
-    serve({"Kafka": KafkaLoad, "Redis": RedisLoad}[sys.argv[1]](int(sys.argv[2])))
+    kind, at = sys.argv[1], int(sys.argv[2])
+    serve(KafkaLoad(at) if kind == "Kafka" else RedisLoad(at))

@@ -1,8 +1,8 @@
 """Apache Kafka and Redis for `bench --peers`: where they come from, how they are started, what they sync.
 
-Kafka's jars come from Maven Central, Redis is the one on the PATH or, on Debian, that of its packages, unpacked into the
-cache without installing them; the clients of both are wheels in an environment of their own. What cannot be had raises
-`PeerMissingError`, whose text becomes the reason of the skip.
+Kafka's jars come from Maven Central; Redis is the one on the PATH or, on Debian, that of its packages, unpacked into
+the cache without installing them; the clients of both are wheels in an environment of their own. What cannot be had
+raises `PeerMissingError`, whose text becomes the reason of the skip.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.support.peers import CHECKOUT, PeerMissingError, free_ports, make_onc
 KAFKA, REDIS = "Kafka", "Redis"
 KAFKA_VERSION = "4.1.0"
 CLIENTS = ("confluent-kafka==2.12.2", "redis==7.1.0", "hiredis==3.3.0")
-REDIS_PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "liblua5.1-0", "lua-cjson", "lua-bitop")
-REDIS_PACKAGES += ("libatomic1", "libhiredis0.14")
+REDIS_PACKAGES = ["redis-server", "redis-tools", "libjemalloc2", "liblzf1", "liblua5.1-0", "lua-cjson", "lua-bitop"]
+REDIS_PACKAGES += ["libatomic1", "libhiredis0.14"]
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 RETRY_SECONDS = 0.05

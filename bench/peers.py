@@ -144,11 +144,11 @@ def measure(options: argparse.Namespace, directory: Path, note: Note) -> list[st
             raise SystemExit(f"bench: there is nobody to compare with. {' '.join(missing)}")
         ours: dict[str, LoadProcess] = {}
         for kind, flush in FLUSH.items():
-            server = OurServer(directory, 1, flush, OUR_CLIENT)
-            stack.callback(server.stop)
-            server.start()
-            assert server.driver is not None
-            ours[kind] = server.driver
+            own = OurServer(directory, 1, flush, OUR_CLIENT)
+            stack.callback(own.stop)
+            own.start()
+            assert own.driver is not None
+            ours[kind] = own.driver
         warm_page_cache(directory, options.warm_megabytes)
         for turn in range(options.rounds + 1):
             rounds = Rounds(options, ours, note if turn else lambda *_: None)
@@ -223,7 +223,9 @@ def main(arguments: list[str]) -> Run:
     figures = figures_of(noted)
     versions = {KAFKA: KAFKA_VERSION} | ({REDIS: redis_version()} if (REDIS, "lookup") in noted else {})
     title = f"{machine_text()}; {', '.join(f'{name} {version}' for name, version in versions.items())}; "
-    title += f"medians of {options.rounds} rounds in turns, {time.monotonic() - began:.0f} s in all. {' '.join(missing)}"
+    title += (
+        f"medians of {options.rounds} rounds in turns, {time.monotonic() - began:.0f} s in all. {' '.join(missing)}"
+    )
     text = markdown(figures, title)
     print(text)
     write_files(options, text, title, {f"{who}: {row}": values for (who, row), values in noted.items()})

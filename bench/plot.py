@@ -1,9 +1,9 @@
 """`python -m bench --plot [FILE]`: the picture of the README, from recorded figures and nothing else.
 
-For each part of the benchmarks, and each peer, the newest run in the file counts. The picture has the headlines of
-`HEADLINES`, and every other row of those runs that is behind its peer: what is missing is in docs/benchmarks.md, and none
-of it is worse. Bars begin at "as fast as the peer" and grow with the logarithm, to the right where we are faster, to the
-left where we are slower. Machine, date and commit stand below.
+For each part of the benchmarks, and each peer, the newest run in the file counts. The picture has the rows of
+`HEADLINES`, and every other row of those runs that is behind its peer: what it leaves out is ahead. Bars begin at "as
+fast as the peer" and grow with the logarithm, to the right where we are faster, to the left where we are slower.
+Machine, date and commit stand below.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ PICTURES = CHECKOUT / "docs" / "pictures"
 STYLES = Path(__file__).parent
 THEMES = {"light": ["plots.mplstyle"], "dark": ["plots.mplstyle", "plots-dark.mplstyle"]}
 NAME = "speed"
-APACHE, KAFKA, REDIS = PYFLUSS_ON_APACHE, "Kafka", "Redis"
+TIMES = "\N{MULTIPLICATION SIGN}"
+APACHE, APACHE_SERVER, KAFKA, REDIS = PYFLUSS_ON_APACHE, "Apache Fluss", "Kafka", "Redis"
 # A ratio below this counts as behind; runs differ by some hundredths.
 EVEN = 0.98
 NOT_COMPARED = ("echo",)
@@ -42,23 +43,31 @@ HEADLINES: dict[tuple[str, str], dict[str, str]] = {
         "acknowledged": "one row acknowledged",
     },
     ("kv", APACHE): {"upsert_rows": "upsert rows, new keys", "lookup": "one lookup"},
+    ("server", APACHE_SERVER): {
+        "scan_all_zstd": "scan all 16 columns",
+        "start": "start until the first table is there",
+        "memory_idle": "memory, idle",
+    },
     ("peers", KAFKA): {
-        "append_rows_synced": "append rows, both sync",
+        "append_rows_synced": "append rows, both sync first",
         "append_rows_unsynced": "append rows, neither syncs",
-        "acknowledged_synced": "one row acknowledged, both sync",
+        "acknowledged_synced": "one row acknowledged, both sync first",
         "polled_unsynced": "one row until it is read, neither syncs",
     },
     ("peers", REDIS): {
-        "upsert_rows_synced": "upsert rows, both sync",
+        "upsert_rows_synced": "upsert rows, both sync first",
         "lookup": "one lookup",
         "lookup_many": "lookup of 50,000 keys at once",
     },
 }
 GROUPS = {
     APACHE: "pyfluss 1.0 on Apache Fluss 0.9.1, which does not sync; ours does",
-    KAFKA: "Kafka",
-    REDIS: "Redis",
+    APACHE_SERVER: "the servers alone, ours and Apache Fluss, both driven by pyfluss",
+    KAFKA: "Kafka 4.1; synced: flush.messages=1",
+    REDIS: "Redis 7, append-only file; synced: appendfsync always",
 }
+# Figures of a machine that had more to do than its cores could say so.
+BUSY_LOAD_PER_CORE = 1.5
 
 
 class NoFiguresError(SystemExit):
@@ -116,7 +125,7 @@ def groups(lines: Sequence[Line]) -> list[Group]:
                 bars[peer].append(bar)
     made = [Group(peer, sorted(found, key=lambda bar: -bar.ratio)) for peer, found in bars.items() if found]
     if not made:
-        parts = dict.fromkeys(f"python3 dev.py bench --{part} --record" for part, _ in HEADLINES)
+        parts = dict.fromkeys(f"python3 dev.py {_command(part)} --record" for part, _ in HEADLINES)
         said = "bench: no figures are recorded that the plot could show. Record some first: "
         raise NoFiguresError(said + ", ".join(parts))
     return made
@@ -130,7 +139,11 @@ def sources(lines: Sequence[Line]) -> list[str]:
             said = parts.setdefault(_source(line), [])
             if part not in said:
                 said.append(part)
-    return [f"{source} ({', '.join(f'bench --{part}' for part in said)})" for source, said in parts.items()]
+    return [f"{source} ({', '.join(map(_command, said))})" for source, said in parts.items()]
+
+
+def _command(part: str) -> str:
+    return "bench" if part == "server" else f"bench --{part}"
 
 
 def _title(line: Line) -> str:
@@ -142,14 +155,16 @@ def _source(line: Line) -> str:
     machine = line["machine"]
     commit = line["commit"][:9] + (" with changes" if line["dirty"] else "")
     processor = f"{machine['processor']}, " if machine["processor"] else ""
-    return f"{processor}{machine['cores']} cores; {line['date'][:10]}, commit {commit}"
+    load = machine["load"] or 0
+    busy = f", busy (load {load:.0f})" if load > BUSY_LOAD_PER_CORE * machine["cores"] else ""
+    return f"{processor}{machine['cores']} cores{busy}; {line['date'][:10]}, commit {commit}"
 
 
 def amount(value: float, unit: str) -> str:
     """A figure with its unit, in as few characters as it needs."""
     if unit.startswith("k "):
         value, unit = (value / 1000, "M" + unit[1:]) if value >= 1000 else (value, unit)
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 else 3
     return f"{value:,.{digits}f} {unit}"
 
 
@@ -187,7 +202,7 @@ def _draw_bar(axes: Axes, place: float, bar: Bar) -> None:
     axes.barh(place, math.log10(bar.ratio), height=0.58, color=worse if is_behind else better)
     digits = 0 if bar.ratio >= 20 else 1 if bar.ratio >= 3 else 2
     number = axes.annotate(
-        f"{bar.ratio:.{digits}f}×", (max(math.log10(bar.ratio), 0), place), (6, 0),
+        f"{bar.ratio:.{digits}f}{TIMES}", (max(math.log10(bar.ratio), 0), place), (6, 0),
         textcoords="offset points", va="center", weight=600, size=9,
     )  # fmt: skip
     words = f"{amount(bar.ours, bar.unit)}, peer {amount(bar.theirs, bar.unit)}" + (": slower" if is_behind else "")
@@ -208,11 +223,11 @@ def _settle(
     axes.set_yticks(list(ticks), list(ticks.values()), size=9)
     axes.set_xticks([])
     axes.annotate(
-        "How many times faster than the peer", (0, 1), (-4, 14),
+        "How many times faster than the peer, and smaller", (0, 1), (-4, 14),
         xycoords="axes fraction", textcoords="offset points", weight=600, size=12,
     )  # fmt: skip
     axes.annotate(
-        "1× = as fast as the peer; bars grow with the logarithm", (0, 1), (-4, 2),
+        f"1{TIMES} = as fast as the peer; bars grow with the logarithm", (0, 1), (-4, 2),
         xycoords="axes fraction", textcoords="offset points", size=8.5, color=dim,
     )  # fmt: skip
     axes.annotate(

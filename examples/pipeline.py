@@ -109,7 +109,9 @@ def averaged(db: fluss.Database) -> int:
 
 def newest(db: fluss.Database, sensor: str) -> str:
     """The last average of a sensor, looked up by its key."""
-    seconds = [row["second"] for row in db.to_arrow("averages", ["sensor", "second"]).to_pylist() if row["sensor"] == sensor]
+    seconds = [
+        row["second"] for row in db.to_arrow("averages", ["sensor", "second"]).to_pylist() if row["sensor"] == sensor
+    ]
     found = db.lookup("averages", {"sensor": sensor, "second": max(seconds)}) if seconds else None
     return "" if found is None else f", {sensor} at {found['second']:%H:%M:%S}: {found['celsius']:.1f} °C"
 
@@ -118,7 +120,8 @@ def progress(db: fluss.Database, sensors: Sensors, started: float) -> int:
     """One line as soon as Spark has averaged something; how many readings that is."""
     done = averaged(db)
     if done:
-        line = f"{time.time() - started:4.0f} s  {sensors.rows:>8,} readings, {done:>8,} of them averaged{newest(db, 'attic')}"
+        line = f"{time.time() - started:4.0f} s  {sensors.rows:>8,} readings, {done:>8,} of them averaged"
+        line += newest(db, "attic")
         print(f"\r{line:<100}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
     return done
 
@@ -148,6 +151,8 @@ def run(address: str, seconds: float, folder: Path, picture: Path) -> None:
         sensors = Sensors(db)
         print(f"server at {address}, Spark is starting", flush=True)
         settings = {"spark.sql.fluss.bootstrap.servers": address, "spark.log.level": "ERROR"}
+        # Micro-batches without rows, for old state: one would be broken off by the end of the query.
+        settings["spark.sql.streaming.noDataMicroBatches.enabled"] = "false"
         spark = fluss.spark.session("pipeline", config=settings)
         query = start_stream(spark, address, folder / "checkpoint")
         sensors.start()

@@ -125,13 +125,17 @@ class Work:
         found = []
         for process_id in psutil.pids():
             with contextlib.suppress(OSError, psutil.Error):
-                if os.getsid(process_id) == self._process.pid and _is_alive(process_id):
+                if os.getsid(process_id) == self._process.pid and is_alive(process_id):
                     found.append(process_id)
         return found
 
 
-def _is_alive(process_id: int) -> bool:
-    return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+def is_alive(process_id: int) -> bool:
+    """Whether there is such a process that is more than an entry in a list."""
+    try:
+        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def show(work: Work, screen: Screen) -> int | None:

@@ -251,7 +251,9 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     folder, seconds, picture = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
     # Java keeps figures about itself among temporary files, where they stay when it is killed.
-    os.environ["JDK_JAVA_OPTIONS"] = f'-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Djava.io.tmpdir={folder}"'
+    os.environ["JDK_JAVA_OPTIONS"] = (
+        f'-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Djava.io.tmpdir={folder}"'
+    )
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         work(folder, seconds, picture)

@@ -16,6 +16,7 @@ import sys
 import time
 import venv
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv"
@@ -55,13 +56,13 @@ def run(*command: str | Path, environment: dict[str, str] | None = None) -> int:
     return subprocess.run([str(part) for part in command], cwd=ROOT, env=variables).returncode
 
 
-def become(*command: str | Path) -> int:
+def become(*command: str | Path) -> NoReturn:
     """`run` in place of this process, where the system can: a program that ends itself needs nobody who waits.
 
     Signals that end programs wait until the other one looks for them.
     """
     if os.name == "nt":
-        return run(*command)
+        sys.exit(run(*command))
     sys.stdout.flush()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # see `run`

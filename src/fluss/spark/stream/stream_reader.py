@@ -32,7 +32,6 @@ from fluss.spark.stream.planner import StreamPlanner
 from fluss.spark.stream.task_read import read_task
 from fluss.spark.stream.tasks import StreamTask
 
-
 RUNNER = "python_streaming_source_runner.py"
 """The file of Spark's program for readers on the driver, which serves one query and ends with it."""
 
