@@ -9,7 +9,8 @@
     bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
              client and pyfluss on both servers, with --spark Spark with our tables and with Parquet,
              with --lake tiering and union reads, with --memory the memory of server and client,
-             with --amplification what small requests cost others
+             with --amplification what small requests cost others, with --peers Kafka and Redis;
+             with --plot the picture of the README from figures that were recorded
     soak     kill, fuzz and property tests with many more rounds, and the benchmarks once with few rows; takes an
              hour or more
     spark42  set up .venv-spark42, the same with the oldest Spark that we support, and run tests of Spark there;

@@ -25,6 +25,8 @@ CATCH_UP_SECONDS = 180.0
 SECONDS_AFTER_THE_FIRST = 6.0
 """So long at least Spark is seen at work, however long it took to start."""
 RATE_SECONDS = 2.0
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java that does not live long enough to gain by compiling thoroughly."""
 SOCKET_NAME_BYTES = 45
 """What Spark adds to the folder in which it puts sockets; systems allow 103 bytes in all."""
 
@@ -251,9 +253,9 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     folder, seconds, picture = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
     # Java keeps figures about itself among temporary files, where they stay when it is killed.
-    os.environ["JDK_JAVA_OPTIONS"] = (
-        f'-XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Djava.io.tmpdir={folder}"'
-    )
+    os.environ["JDK_JAVA_OPTIONS"] = f'-XX:-UsePerfData "-Djava.io.tmpdir={folder}"'
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_JAVA}"
+    os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         work(folder, seconds, picture)
