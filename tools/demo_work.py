@@ -114,6 +114,8 @@ def use_class_archive() -> None:
     if "SPARK_HOME" in os.environ:
         return
     try:
+        if not any(peers_folder().glob(f"spark-*-classes-*/{spark_classes.ARCHIVE}")):
+            return  # asking for the right one makes a home of Spark
         home = spark_classes.spark_home()
         archive = peers_folder() / spark_classes.archive_name(home) / spark_classes.ARCHIVE
     except (PeerMissingError, OSError):
