@@ -17,7 +17,7 @@ import pytest
 from tests.docs.documents import CHECKOUT
 from tests.docs.test_examples import PNG_START
 from tests.support.waiting import patience, wait_until
-from tools.demo import INTERRUPTED, is_alive
+from tools.demo import INTERRUPTED, STOPS, is_alive
 
 DEMO_SECONDS = patience(280)
 
@@ -26,14 +26,19 @@ DEMO_SECONDS = patience(280)
 def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The program; all that it keeps for itself is in `folder`."""
     command = [sys.executable, "-m", "tools.demo", *arguments]
-    process = subprocess.Popen(
-        command,
-        cwd=CHECKOUT,
-        env={**os.environ, "TMPDIR": str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    # As dev.py starts it: signals wait from the very beginning.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=CHECKOUT,
+            env={**os.environ, "TMPDIR": str(folder)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     try:
         yield process
     finally:
