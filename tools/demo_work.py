@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from examples.pipeline import Sensors
 
 LOOK_SECONDS = 0.25
-CATCH_UP_SECONDS = 180.0
+CATCH_UP_SECONDS = 600.0
+"""Long, for slow machines: whoever waits can end it at any moment."""
 SECONDS_AFTER_THE_FIRST = 6.0
 """So long at least Spark is seen at work, however long it took to start."""
 RATE_SECONDS = 2.0

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -49,6 +49,15 @@ def demo(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 def work_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """What it has started by now: server and sensors first, Java and what Java starts after it."""
     return psutil.Process(process.pid).children(recursive=True)
+
+
+def has_java(processes: list[psutil.Process]) -> bool:
+    """Whether one of them is Java by now; others may end while one looks."""
+    names = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            names.append(process.name())
+    return "java" in names
 
 
 def empty(folder: Path) -> Path:
@@ -95,9 +104,9 @@ def ends_and_leaves_nothing(tmp_path: Path, moment: str) -> None:
         assert process.stdout is not None
         started: list[psutil.Process] = []
         if moment == "java":
-            wait_until(lambda: any("java" in child.name() for child in work_of(process)), "Java is starting")
+            wait_until(lambda: has_java(work_of(process)), "Java is starting", DEMO_SECONDS)
         elif moment == "workers":
-            wait_until(lambda: len(work_of(process)) > 4, "Java has started workers")
+            wait_until(lambda: len(work_of(process)) > 4, "Java has started workers", DEMO_SECONDS)
         elif moment == "picture":
             while not process.stdout.readline().strip().endswith("in a primary-key table:"):
                 assert process.poll() is None
