@@ -3,13 +3,14 @@
 
     test     set up .venv, then ruff, mypy and pytest: the gate; with --fast what one runs while working, with --all
              everything there is; --times prints where the time went; other arguments go to pytest
-    demo     set up .venv, then the whole system: server, client, Spark; see examples/pipeline.py
+    demo     set up .venv, then the whole system at work: server, client, Spark, a picture; Ctrl-C ends it
     clients  set up .venv, start a server, drive it with our client, restart it, drive it with pyfluss
     format   let ruff format and repair what it can
     bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
              client and pyfluss on both servers, with --spark Spark with our tables and with Parquet,
              with --lake tiering and union reads, with --memory the memory of server and client,
-             with --amplification what small requests cost others
+             with --amplification what small requests cost others, with --peers Kafka and Redis;
+             with --plot the picture of the README from figures that were recorded
     soak     kill, fuzz and property tests with many more rounds, and the benchmarks once with few rows; takes an
              hour or more
     spark42  set up .venv-spark42, the same with the oldest Spark that we support, and run tests of Spark there;
@@ -37,6 +38,7 @@ from tools.environment import (
     PROGRAMS,
     PYTHON,
     SPARK42_ENVIRONMENT,
+    become,
     run,
     set_up,
     with_spark42,
@@ -69,8 +71,8 @@ def format_code(arguments: list[str]) -> int:
 
 
 def demo(arguments: list[str]) -> int:
-    """Sensors into a log table, Spark into a primary-key table, lookups, a picture."""
-    return run(PYTHON, "examples/pipeline.py", *arguments)
+    """Sensors into a log table, Spark into a primary-key table, lookups, a picture; see tools/demo.py."""
+    return become(PYTHON, "-m", "tools.demo", *arguments)
 
 
 def clients(arguments: list[str]) -> int:

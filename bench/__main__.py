@@ -1,7 +1,8 @@
-"""`python -m bench [--client | --kv | --spark | --lake | --growth | --memory | --amplification] ...`: one part of them.
+"""`python -m bench [--client | --kv | --peers | --spark | --lake | --growth | --memory | --amplification]`: one part.
 
 --record [FILE]       append the figures to bench/figures.jsonl, with commit and machine
 --figures-to FILE     write the figures as JSON
+--plot [FILE]         draw the picture of the README from recorded figures instead, see `bench.plot`
 --compare BEFORE AFTER  measure two commits in turns instead, see `bench.compare`
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fluss
+from bench import plot
 from bench.compare import PARTS, compare
 from bench.figures import Run
 from bench.record import FIGURES, record
@@ -30,6 +32,9 @@ def part_of(arguments: list[str]) -> tuple[str, list[str]]:
 
 def main(arguments: list[str]) -> None:
     """Hand over to the part that was asked for, and keep its figures where that was asked for."""
+    if arguments[:1] == ["--plot"]:
+        plot.main(arguments[1:])
+        return
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--record", nargs="?", type=Path, const=FIGURES)
     parser.add_argument("--figures-to", type=Path)

@@ -58,6 +58,7 @@ PARTS: dict[str, Part] = {
     "kv": Part("kv", ("--only-ours", *ONE_ROUND)),
     "spark": Part("spark", ONE_ROUND),
     "lake": Part("lake", ONE_ROUND),
+    "peers": Part("peers", ONE_ROUND),
     "growth": Part("growth", ()),
     "memory": Part("memory", ()),
     "amplification": Part("amplification", ()),

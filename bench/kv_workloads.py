@@ -95,6 +95,18 @@ class KvWorkloads(ABC):
         await writer.flush()
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
+    async def upsert_alone(self, table: str, times: int, seconds: float) -> dict[str, Any]:
+        """One row at a time until it is acknowledged; the seconds of each. Ends after `times` rows or `seconds`."""
+        writer = (await self.open(table)).new_upsert().create_writer()
+        taken: list[float] = []
+        await writer.upsert(dict_rows(-1, 0, FIRST_COUNT)[0]).wait()  # meets what is only done once
+        deadline = time.perf_counter() + seconds
+        while not taken or (len(taken) < times and time.perf_counter() < deadline):
+            started = time.perf_counter()
+            await writer.upsert(dict_rows(-1, 0, len(taken))[0]).wait()
+            taken.append(time.perf_counter() - started)
+        return {"times": taken}
+
     async def upsert_arrow(self, table: str, rows: int, buckets: int) -> dict[str, float]:
         """New keys into a fresh table as Arrow batches, until the last is acknowledged."""
         return await self._upsert_arrow(await self._create_kv(table, buckets), np.arange(rows), FIRST_COUNT)

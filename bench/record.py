@@ -64,6 +64,7 @@ def lines(run: Run, where: Mapping[str, object]) -> list[str]:
             {
                 "part": run.part,
                 "row": figure.row,
+                "title": figure.title,
                 "value": round(figure.value, 6),
                 "unit": figure.unit,
                 "peers": {peer: round(value, 6) for peer, value in figure.peers.items()},

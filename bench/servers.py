@@ -32,23 +32,12 @@ def client_command(client: str) -> tuple[str, str]:
     return (str(pyfluss_python()), "fluss") if client == PYFLUSS else (sys.executable, "fluss.aio")
 
 
-class Driver:
-    """A `bench.driver` process with one of the clients, called one piece of work at a time."""
+class LoadProcess:
+    """A process that applies load: a JSON line for every piece of work, a JSON line of figures for every answer."""
 
-    def __init__(self, bootstrap: str, client: str = PYFLUSS) -> None:
-        python, module = client_command(client)
-        self.is_ours = client != PYFLUSS
-        environment = dict(os.environ)
-        if client != OUR_CLIENT:
-            environment.pop("PYTHONPATH", None)
-        environment.setdefault("RUST_LOG", "off")
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            [python, "-m", "bench.driver", bootstrap, module],
-            cwd=CHECKOUT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
+            command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self._read()
 
@@ -80,6 +69,19 @@ class Driver:
             raise RuntimeError(f"the driver ended with code {self._process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+class Driver(LoadProcess):
+    """A `bench.driver` process with one of the clients, called one piece of work at a time."""
+
+    def __init__(self, bootstrap: str, client: str = PYFLUSS) -> None:
+        python, module = client_command(client)
+        self.is_ours = client != PYFLUSS
+        environment = dict(os.environ)
+        if client != OUR_CLIENT:
+            environment.pop("PYTHONPATH", None)
+        environment.setdefault("RUST_LOG", "off")
+        super().__init__([python, "-m", "bench.driver", bootstrap, module], environment)
 
 
 class Server(ABC):

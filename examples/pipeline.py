@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import argparse
 import math
-import random
 import sys
 import tempfile
 import threading
 import time
 from contextlib import ExitStack
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 import fluss
@@ -41,7 +40,7 @@ AVERAGES = pa.schema(
         ("readings", pa.int64()),
     ]
 )
-READINGS_PER_ROUND = 400
+READINGS_PER_ROUND = 2_000
 ROUND_SECONDS = 0.1
 CATCH_UP_SECONDS = 180
 
@@ -54,8 +53,17 @@ def create_tables(db: fluss.Database) -> None:
     db.create_table("averages", AVERAGES, primary_keys=["sensor", "second"])
 
 
+def readings(started: float) -> pa.Table:
+    """What sensors, drawn at random, read right now."""
+    now = time.time()
+    numbers = np.random.randint(len(SENSORS), size=READINGS_PER_ROUND)
+    celsius = 12 + 4 * numbers + 3 * np.sin((now - started) / 3 + numbers) + np.random.normal(size=len(numbers))
+    at = pa.array(np.full(len(numbers), round(now * 1e6)), READINGS.field("at").type)
+    return pa.table([pa.array(SENSORS).take(pa.array(numbers)), at, pa.array(celsius)], schema=READINGS)
+
+
 class Sensors(threading.Thread):
-    """Appends a few thousand readings a second until `stop`."""
+    """Appends twenty thousand readings a second until `stop`, or until an append fails."""
 
     def __init__(self, db: fluss.Database) -> None:
         super().__init__(name="sensors", daemon=True)
@@ -66,15 +74,8 @@ class Sensors(threading.Thread):
     def run(self) -> None:
         started = time.time()
         while not self._end.wait(ROUND_SECONDS):
-            now = time.time()
-            rows = [self.reading(now, now - started) for _ in range(READINGS_PER_ROUND)]
-            self.db.append("readings", pa.Table.from_pylist(rows, READINGS))  # on disk when it returns
-            self.rows += len(rows)
-
-    def reading(self, now: float, age: float) -> dict[str, object]:
-        number = random.randrange(len(SENSORS))
-        celsius = 12 + 4 * number + 3 * math.sin(age / 3 + number) + random.gauss(0, 1)
-        return {"sensor": SENSORS[number], "at": datetime.fromtimestamp(now, timezone.utc), "celsius": celsius}
+            self.db.append("readings", readings(started))  # on disk when it returns
+            self.rows += READINGS_PER_ROUND
 
     def stop(self) -> int:
         """No more readings; how many there are."""
@@ -101,17 +102,27 @@ def start_stream(spark: SparkSession, address: str, checkpoint: Path) -> Streami
     )
 
 
+def averaged(db: fluss.Database) -> int:
+    """How many readings are in the averages by now."""
+    return int(sum(db.to_arrow("averages", ["readings"])["readings"].to_pylist()))
+
+
+def newest(db: fluss.Database, sensor: str) -> str:
+    """The last average of a sensor, looked up by its key."""
+    seconds = [
+        row["second"] for row in db.to_arrow("averages", ["sensor", "second"]).to_pylist() if row["sensor"] == sensor
+    ]
+    found = db.lookup("averages", {"sensor": sensor, "second": max(seconds)}) if seconds else None
+    return "" if found is None else f", {sensor} at {found['second']:%H:%M:%S}: {found['celsius']:.1f} °C"
+
+
 def progress(db: fluss.Database, sensors: Sensors, started: float) -> int:
-    """One line about what is written and averaged, and what is known about the attic; how many are averaged."""
-    averages = db.to_arrow("averages", ["sensor", "second", "readings"])
-    done = int(sum(averages["readings"].to_pylist()))
-    seconds = [row["second"] for row in averages.to_pylist() if row["sensor"] == "attic"]
-    known = ""
-    if seconds:
-        newest = db.lookup("averages", {"sensor": "attic", "second": max(seconds)})
-        known = f", attic at {newest['second']:%H:%M:%S}: {newest['celsius']:.1f} °C"
-    line = f"{time.time() - started:4.0f} s  {sensors.rows:>8,} readings, {done:>8,} of them averaged{known}"
-    print(f"\r{line:<100}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
+    """One line as soon as Spark has averaged something; how many readings that is."""
+    done = averaged(db)
+    if done:
+        line = f"{time.time() - started:4.0f} s  {sensors.rows:>8,} readings, {done:>8,} of them averaged"
+        line += newest(db, "attic")
+        print(f"\r{line:<100}" if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
     return done
 
 
@@ -140,6 +151,8 @@ def run(address: str, seconds: float, folder: Path, picture: Path) -> None:
         sensors = Sensors(db)
         print(f"server at {address}, Spark is starting", flush=True)
         settings = {"spark.sql.fluss.bootstrap.servers": address, "spark.log.level": "ERROR"}
+        # Micro-batches without rows, for old state: one would be broken off by the end of the query.
+        settings["spark.sql.streaming.noDataMicroBatches.enabled"] = "false"
         spark = fluss.spark.session("pipeline", config=settings)
         query = start_stream(spark, address, folder / "checkpoint")
         sensors.start()

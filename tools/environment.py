@@ -10,11 +10,13 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import venv
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv"
@@ -52,6 +54,20 @@ def run(*command: str | Path, environment: dict[str, str] | None = None) -> int:
     # Where it is set, every Python that Spark and the tests start would compile all of its modules anew, for seconds.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run([str(part) for part in command], cwd=ROOT, env=variables).returncode
+
+
+def become(*command: str | Path) -> NoReturn:
+    """`run` in place of this process, where the system can: a program that ends itself needs nobody who waits.
+
+    Signals that end programs wait until the other one looks for them.
+    """
+    if os.name == "nt":
+        sys.exit(run(*command))
+    sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # see `run`
+    os.chdir(ROOT)
+    os.execv(command[0], [str(part) for part in command])
 
 
 def set_up(environment: Path, requirements: str) -> None:

@@ -20,6 +20,7 @@ def run_example(folder: Path, name: str, *arguments: str) -> str:
     command = [sys.executable, str(CHECKOUT / "examples" / name), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=EXAMPLE_SECONDS)
     assert done.returncode == 0, "\n".join([*_causes(done.stderr), done.stderr[-4000:]])
+    assert "Traceback" not in done.stderr
     return done.stdout
 
 
@@ -28,6 +29,7 @@ def _causes(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if "Caused by" in line or "Serialization stack" in line]
 
 
+@pytest.mark.all  # the demo is made of the same parts, see test_demo.py
 def test_the_pipeline(tmp_path: Path) -> None:
     printed = run_example(tmp_path, "pipeline.py", "--seconds", "4", "--plot", "drawn.png").splitlines()
     readings = printed[-1].partition("all ")[2].partition(" readings")[0]

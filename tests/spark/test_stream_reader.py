@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import secrets
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -328,3 +331,19 @@ def test_servers_are_asked_less_and_less_while_nothing_comes(ours: ReaderTables)
         ours.append(5, 5)
         assert len(query.next_rows()) == 5
         assert query.reader.planner._idle_since is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("error", "printed"), [("EOFError", ""), ("ValueError", "ValueError")])
+def test_the_end_of_a_query_is_no_traceback_on_the_screen(error: str, printed: str) -> None:
+    """Spark's program for readers ends with an error when Java has closed the socket, and then fails to tell Java."""
+    program = f"""
+        from pyspark.sql.streaming import python_streaming_source_runner as runner
+        from fluss.spark.stream.stream_reader import FlussStreamReader
+        reader = FlussStreamReader(None, None)
+        code = "try:\\n    raise {error}\\nfinally:\\n    reader.stop()"
+        exec(compile(code, runner.__file__, "exec"))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert (done.returncode == 0) == (not printed), done.stderr
+    assert done.stderr.strip().endswith(printed)
+    assert ("Traceback" in done.stderr) == bool(printed)

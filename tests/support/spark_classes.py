@@ -65,7 +65,8 @@ def archive_name(home: Path) -> str:
     if given is not None:
         os.environ["JAVA_HOME"] = given  # looking for Java may take it away
     java = str(found / "bin" / "java") if found is not None else str(shutil.which("java"))
-    version = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS).stderr
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS).stderr
+    version = "".join(line for line in said.splitlines(keepends=True) if not line.startswith("NOTE: Picked up"))
     return f"{home.name}-classes-{_digest(f'{java} {version}')}"
 
 

@@ -7,7 +7,10 @@ planner of the driver, with its connection, is made by the first call that needs
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -28,6 +31,9 @@ from fluss.spark.stream.limits import Limits
 from fluss.spark.stream.planner import StreamPlanner
 from fluss.spark.stream.task_read import read_task
 from fluss.spark.stream.tasks import StreamTask
+
+RUNNER = "python_streaming_source_runner.py"
+"""The file of Spark's program for readers on the driver, which serves one query and ends with it."""
 
 
 def build_stream_reader(options: FlussOptions, schema: StructType) -> DataSourceStreamReader:
@@ -91,6 +97,10 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is not None:
             self._planner.close()
             self._planner = None
+        if _java_is_gone():
+            # Nobody is left to be told: Spark's program would try, and end with a traceback on the user's screen.
+            sys.stderr.flush()
+            os._exit(0)
 
     def _limits(self, limit: ReadLimit) -> Limits:
         """Both limits of the options hold when Spark passes on either; with ReadAllAvailable none does."""
@@ -112,3 +122,9 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None}
+
+
+def _java_is_gone() -> bool:
+    """Whether `stop` is called by Spark's program since the socket to Java has ended, as at the end of each query."""
+    caller = Path(sys._getframe(2).f_code.co_filename).name
+    return caller == RUNNER and isinstance(sys.exc_info()[1], EOFError)

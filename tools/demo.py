@@ -1,0 +1,187 @@
+"""`python3 dev.py demo`: the whole system at work, on a calm screen. What it shows is made by `tools/demo_work.py`.
+
+This process draws, and watches over the other one, which has a session of processes of its own: server and client in
+one program, Java, Spark's Python workers. All that they keep is in one temporary folder, all that they say besides goes
+into a file in it, of which the end is shown if something fails.
+
+Ctrl-C: signals that end programs are blocked from the start and looked for between two looks at the work, so that there
+is no moment at which one could break something off halfway. Then every process of the session is killed, and the folder
+removed when nobody is left to write into it: as there is nothing to keep, nothing needs to be stopped gently.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+LOOK_SECONDS = 0.05
+BAR_WIDTH = 24
+LAST_LINES = 15
+INTERRUPTED = 130
+
+NEXT = """Next:
+  .venv/bin/python examples/quickstart.py          a first table in thirty lines
+  .venv/bin/fluss server --data my-data            a server that stays
+  .venv/bin/python examples/lakehouse.py           the same rows as Iceberg files, read by DuckDB"""
+
+
+class Screen:
+    """Lines that stay, and on a terminal below them a bar that moves."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._moves = stream.isatty()
+        self._has_bar = False
+        self._start = time.monotonic()
+
+    def say(self, text: str, *, timed: bool = True) -> None:
+        """A line that stays; `timed` with the seconds since the start."""
+        self.clear()
+        stamp = f"{time.monotonic() - self._start:5.1f} s  " if timed else ""
+        print(f"{stamp}{text}", file=self._stream, flush=True)
+
+    def draw(self, share: float, text: str) -> None:
+        """The bar; where nothing can move, the lines are enough."""
+        if not self._moves:
+            return
+        full = round(max(0.0, min(1.0, share)) * BAR_WIDTH)
+        line = f"         [{'#' * full}{'-' * (BAR_WIDTH - full)}] {text}"
+        self._stream.write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}")
+        self._stream.flush()
+        self._has_bar = True
+
+    def clear(self) -> None:
+        """Take the bar away."""
+        if self._has_bar:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._has_bar = False
+
+
+class Work:
+    """The process that does the work, and all that it starts."""
+
+    def __init__(self, folder: Path, arguments: list[str]) -> None:
+        self.log = folder / "log.txt"
+        command = [sys.executable, "-m", "tools.demo_work", str(folder), *arguments]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, "TMPDIR": str(folder)},
+                stdin=subprocess.PIPE,  # at whose end it ends, should this process be killed
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def events(self) -> Iterator[dict[str, Any] | None]:
+        """What it reports, until its end; None where there is nothing new."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        waiting = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while True:
+                if selector.select(LOOK_SECONDS):
+                    read = os.read(descriptor, 1 << 16)
+                    if not read:
+                        return
+                    *lines, waiting = (waiting + read).split(b"\n")
+                    yield from (json.loads(line) for line in lines)
+                yield None
+
+    def last_lines(self) -> str:
+        """The end of what it said besides."""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
+
+    def kill(self) -> int:
+        """End every process of the session; the code with which the first one ended."""
+        while left := self._session():
+            for process_id in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process_id, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(LOOK_SECONDS)
+        return self._process.wait()
+
+    def _session(self) -> list[int]:
+        found = []
+        for process_id in psutil.pids():
+            with contextlib.suppress(OSError, psutil.Error):
+                if os.getsid(process_id) == self._process.pid and is_alive(process_id):
+                    found.append(process_id)
+        return found
+
+
+def is_alive(process_id: int) -> bool:
+    """Whether there is such a process that is more than an entry in a list."""
+    try:
+        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def show(work: Work, screen: Screen) -> int | None:
+    """Until the work has ended: None; or until this process is to end: the signal."""
+    for event in work.events():
+        stops = signal.sigpending() & STOPS
+        if stops:
+            return int(min(stops))
+        if event is None:
+            continue
+        if "say" in event:
+            screen.say(event["say"], timed=event.get("timed", True))
+        else:
+            screen.draw(event["bar"], event["text"])
+    return None
+
+
+def main(arguments: list[str]) -> int:
+    """The program; 0 if all went well."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    parser = argparse.ArgumentParser(prog="dev.py demo", description="Sensors, a server, Spark, lookups, a picture.")
+    parser.add_argument("--seconds", type=float, default=20, help="how long the sensors run (default: 20)")
+    parser.add_argument("--plot", type=Path, default=Path("pipeline.png"), help="the picture (default: pipeline.png)")
+    options = parser.parse_args(arguments)
+    screen = Screen(sys.stdout)
+    screen.say("Sensors write, Spark averages, you look up. Ctrl-C ends it and leaves nothing behind.\n", timed=False)
+    folder = Path(tempfile.mkdtemp(prefix="fluss-"))
+    work = None
+    try:
+        work = Work(folder, [str(options.seconds), str(options.plot.absolute())])
+        stopped_by = show(work, screen)
+        code = work.kill()
+        screen.clear()
+        if stopped_by is not None:
+            screen.say("ended; processes, sockets and files of this demo are gone")
+            return INTERRUPTED
+        if code != 0:
+            screen.say(f"it failed; the last lines of what was said:\n\n{work.last_lines()}")
+            return 1
+    finally:
+        if work is not None:
+            work.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    screen.say(f"\n{NEXT}", timed=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
