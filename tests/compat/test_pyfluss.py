@@ -1,7 +1,7 @@
 """Every case of `tests/compat/cases` with the published pyfluss client against every kind of server.
 
-The expectations were found on Apache Fluss 0.9.1, and a part of the cases (those marked `peer`) runs there in every
-test run, so that they stay true. `FLUSS_COMPAT_APACHE=all` runs all cases on it, `FLUSS_COMPAT_APACHE=off` none.
+The expectations were found on Apache Fluss 0.9.1. `dev.py test --all` runs all cases there, so that they stay true;
+pytest by itself a part of them, those marked `peer`. `FLUSS_COMPAT_APACHE` says it by hand: `all`, `some` or `off`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.compat import cases as case_package
 from tests.compat.cases.kit import Case, registered
 from tests.compat.targets import TARGETS
 from tests.support.apache_fluss import library
+from tests.support.lanes import LANE_VARIABLE
 from tests.support.peers import PeerMissingError
 from tests.support.pyfluss_environment import (
     CASE_TIMEOUT_SECONDS,
@@ -30,7 +31,7 @@ from tests.support.pyfluss_environment import (
 )
 from tests.support.waiting import patience
 
-APACHE = os.environ.get("FLUSS_COMPAT_APACHE", "some")
+APACHE = os.environ.get("FLUSS_COMPAT_APACHE") or ("all" if os.environ.get(LANE_VARIABLE) == "all" else "some")
 OWN_SERVER_TIMEOUT_SECONDS = patience(150.0)
 
 Server = tuple[str, str]
