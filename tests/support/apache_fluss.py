@@ -132,6 +132,7 @@ class ApacheFluss:
         self._java_options = tuple(java_options)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._coordinator_log_read = 0
+        self.healed = 0  # how often
         zookeeper, *ports = free_ports(3 + 2 * tablets)
         self._zookeeper_port = zookeeper
         self._coordinator_ports, *self._tablet_ports = zip(ports[::2], ports[1::2], strict=True)
@@ -199,6 +200,7 @@ class ApacheFluss:
         """Start what has ended again, and the coordinator if it has lost its way."""
         if not self.is_lost():
             return
+        self.healed += 1
         self._processes["coordinator"].terminate()  # a killed one would keep its place in ZooKeeper for a while
         self._processes["coordinator"].wait(START_TIMEOUT_SECONDS)
         self._coordinator_log_read = (self.directory / "coordinator.log").stat().st_size
