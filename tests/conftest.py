@@ -13,6 +13,7 @@ pytest_plugins += [
     "tests.support.skip_reasons",
     "tests.support.lanes",
     "tests.support.test_times",
+    "tests.support.closing_lines",
 ]
 pytest_plugins += ["tests.support.failure_notes", "tests.support.peer_hiccups", "tests.support.spark_classes"]
 

@@ -6,7 +6,8 @@
     python3 dev.py test --times    in any lane: where the time went
     python3 dev.py test PATH ...   arguments of pytest: these tests, in one process, whatever their lane
 
-ruff and mypy run beside pytest, whose closing line is the last line unless they have failed. A green gate on a clean
+ruff and mypy run beside pytest, whose closing line is the last line unless they have failed; `--all` runs pytest in
+several environments, and repeats the closing lines of all of them at the end. A green gate on a clean
 tree notes its commit in `.git/last-green`.
 """
 
@@ -102,6 +103,8 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
     if lane == "fast" and not only_some:
         command += FAST_FOLDERS
     os.environ["FLUSS_TEST_LANE"] = lane
+    closing_lines = Path(tempfile.mkstemp(prefix="fluss-closing-lines-")[1])
+    os.environ["FLUSS_TEST_CLOSING_LINES"] = str(closing_lines)  # see tests/support/closing_lines.py
     classes = None if only_some or lane == "fast" else start_archive()
     code = run(*command)
     if classes is not None:
@@ -110,6 +113,9 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
     if lane == "all" and not only_some:
         code = more() or code
     failed = checks.end()
+    if lane == "all" and not only_some:
+        print("".join(f"dev.py: {line}\n" for line in closing_lines.read_text(encoding="utf-8").splitlines()), end="")
+    closing_lines.unlink()
     if failed:
         print(f"dev.py: FAILED: {', '.join(failed)}, see above")
     code = code or (1 if failed else 0)

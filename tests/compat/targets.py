@@ -78,6 +78,10 @@ class Target(ABC):
     def stop(self) -> None:
         """End the server and remove its data."""
 
+    def is_as_it_was(self) -> bool:
+        """Whether nothing has happened to it that no case asked for: what runs meanwhile says nothing about cases."""
+        return True
+
 
 class ApacheTarget(Target):
     """Apache Fluss 0.9.1."""
@@ -100,6 +104,9 @@ class ApacheTarget(Target):
     def disturb(self, how: str) -> None:
         assert how in ("crash", "restart"), how
         self._cluster.restart_tablet()
+
+    def is_as_it_was(self) -> bool:
+        return self._cluster.healed == 0
 
     def stop(self) -> None:
         self._cluster.stop()

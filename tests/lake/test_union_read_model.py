@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import fluss
 from fluss import col
+from tests.support.lanes import rounds
 from tests.support.tiering import OPTIONS, REGIONAL, LakeTable, person
 from tests.support.union_reads import check_reads, drop_partition, ordered, planned, read_plan, rows_of
 
@@ -24,7 +25,7 @@ APPEND = st.tuples(st.just("append"), st.lists(KEYS, min_size=1, max_size=8))
 HIDE = replace(OPTIONS, position_deletes_from_bytes=0, position_deletes_max_share=1.0, max_deleted_share=10.0)
 # Real servers and files: few examples, which are told as they are, and time is no failure.
 FEW = settings(
-    max_examples=int(os.environ.get("FLUSS_MODEL_EXAMPLES", "4")),
+    max_examples=int(os.environ.get("FLUSS_MODEL_EXAMPLES") or rounds(gate=4, all_lanes=12)),
     phases=[Phase.generate],
     deadline=None,
     derandomize=True,

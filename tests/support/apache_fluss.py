@@ -1,10 +1,10 @@
-"""A real Apache Fluss 0.9.1 cluster on loopback: ZooKeeper, one coordinator, one tablet server.
+"""A real Apache Fluss 0.9.1 cluster on loopback: ZooKeeper, one coordinator, one tablet server or several.
 
-The published jar is fetched with Maven into the cache of `peers`. Each of the three processes has a plaintext listener
+The published jar is fetched with Maven into the cache of `peers`. Each of the processes has a plaintext listener
 FLUSS and, except ZooKeeper, a listener CLIENT that wants SASL/PLAIN. The processes are ended by their own ids, with
 ZooKeeper last.
 
-By hand: `python -m tests.support.apache_fluss` starts one, prints its addresses and serves until Ctrl-C.
+By hand: `python -m tests.support.apache_fluss [tablets=3]` starts one, prints its addresses, serves until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ STOP_TIMEOUT_SECONDS = patience(15.0)
 USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 # A ceiling for the heaps when the cluster only serves tests; benchmarks run with the defaults of the Java machine.
-SMALL_HEAP = ("-Xmx384m", "-XX:TieredStopAtLevel=1")
+# ZooKeeper then does not wait for the disk either: servers end when a busy one costs them their sessions.
+SMALL_HEAP = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no")
 
 _OPENED_MODULES = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -46,8 +47,8 @@ _OPENED_MODULES = (
 _PROGRAMS = {
     "zookeeper": ("org.apache.fluss.shaded.zookeeper3.org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"),
     "coordinator": ("org.apache.fluss.server.coordinator.CoordinatorServer", "--configDir", "coordinator"),
-    "tablet": ("org.apache.fluss.server.tablet.TabletServer", "--configDir", "tablet"),
 }
+_TABLET = ("org.apache.fluss.server.tablet.TabletServer", "--configDir")
 _LOST_COORDINATOR = b"NotifyLeaderAndIsr batch request from coordinator to tablet server is not empty"
 _GET_METADATA_FRAME = bytes.fromhex("0000000803f4000000000001")
 
@@ -110,7 +111,11 @@ def _told_apart() -> Generator[None, object, object]:
 
 
 class ApacheFluss:
-    """One cluster. `start()` returns when a tablet server is registered; `stop()` ends what `start()` began."""
+    """One cluster. `start()` returns when its tablet servers are registered; `stop()` ends what `start()` began.
+
+    Tablet servers have the numbers from 0 on, which are their ids. Several keep a replica of every bucket each, unless
+    the configuration says otherwise.
+    """
 
     def __init__(
         self,
@@ -118,6 +123,7 @@ class ApacheFluss:
         *,
         directory: Path | None = None,
         java_options: Sequence[str] = SMALL_HEAP,
+        tablets: int = 1,
     ) -> None:
         self._library = library()  # may raise: nothing is made before it
         self._own_directory = directory is None
@@ -126,10 +132,11 @@ class ApacheFluss:
         self._java_options = tuple(java_options)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._coordinator_log_read = 0
-        zookeeper, *ports = free_ports(5)
+        self.healed = 0  # how often
+        zookeeper, *ports = free_ports(3 + 2 * tablets)
         self._zookeeper_port = zookeeper
-        self._coordinator_ports = (ports[0], ports[1])
-        self._tablet_ports = (ports[2], ports[3])
+        self._coordinator_ports, *self._tablet_ports = zip(ports[::2], ports[1::2], strict=True)
+        self._programs = _PROGRAMS | {name: (*_TABLET, name) for name in map(_tablet, range(tablets))}
 
     @property
     def bootstrap_servers(self) -> str:
@@ -147,11 +154,11 @@ class ApacheFluss:
         return [process.pid for process in self._processes.values() if process.poll() is None]
 
     def start(self) -> None:
-        """Start the three processes and wait until a client can create tables."""
+        """Start the processes and wait until a client can create tables."""
         atexit.register(self.stop)
         _running.append(self)
         self._write_configuration()
-        for name in _PROGRAMS:
+        for name in self._programs:
             self._launch(name)
         self.wait_until_ready()
 
@@ -165,10 +172,11 @@ class ApacheFluss:
             time.sleep(0.05)
 
     def wait_until_ready(self, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
-        """Wait until coordinator and tablet server both list a tablet server in their metadata."""
+        """Wait until coordinator and tablet servers list the tablet servers that run, and no others."""
         deadline = time.monotonic() + timeout_seconds
-        for port in (self._coordinator_ports[0], self._tablet_ports[0]):
-            while not _lists_a_tablet_server(port):
+        running = [ports for number, ports in enumerate(self._tablet_ports) if _tablet(number) in self._processes]
+        for port, _ in (self._coordinator_ports, *running):
+            while _listed_tablet_servers(port) != len(running):
                 self._fail_if_a_process_ended()
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"Apache Fluss is not ready after {timeout_seconds} s\n{self.log_tails()}")
@@ -192,44 +200,49 @@ class ApacheFluss:
         """Start what has ended again, and the coordinator if it has lost its way."""
         if not self.is_lost():
             return
+        self.healed += 1
         self._processes["coordinator"].terminate()  # a killed one would keep its place in ZooKeeper for a while
         self._processes["coordinator"].wait(START_TIMEOUT_SECONDS)
         self._coordinator_log_read = (self.directory / "coordinator.log").stat().st_size
-        for name in _PROGRAMS:
+        for name in self._programs:
             if name in self._processes and self._processes[name].poll() is not None:
                 self._launch(name)
         self.wait_until_ready()
 
     def restart_tablet(self) -> None:
-        """Stop the tablet server and start it again, on the same ports and data."""
+        """Stop the first tablet server and start it again, on the same ports and data."""
         self.stop_tablet()
         self.start_tablet()
 
     def stop_tablet(self) -> None:
-        """A clean stop: after a kill a lone replica of 0.9.1 does not serve its old rows again within a minute.
+        """A clean stop: after a kill a lone replica of 0.9.1 does not serve its old rows again within a minute."""
+        process = self._processes.pop(_tablet(0))
+        process.terminate()
+        process.wait()
+        self.wait_until_ready()
+
+    def kill_tablet(self, number: int) -> None:
+        """End a tablet server with `kill -9`; the others hear of it when its session with ZooKeeper is over."""
+        process = self._processes.pop(_tablet(number))
+        process.kill()
+        process.wait()
+
+    def start_tablet(self, number: int = 0) -> None:
+        """Start a tablet server that is away, on the same ports and data; nothing happens if it runs.
 
         Waits until the coordinator has missed it: if it came back earlier, nobody would tell it which buckets it leads.
         """
-        process = self._processes.pop("tablet")
-        process.terminate()
-        process.wait()
-        deadline = time.monotonic() + START_TIMEOUT_SECONDS
-        while _lists_a_tablet_server(self._coordinator_ports[0]):
-            if time.monotonic() > deadline:
-                raise TimeoutError("the coordinator still lists the tablet server that was stopped")
-            time.sleep(0.05)
-
-    def start_tablet(self) -> None:
-        """Start the tablet server that was stopped, on the same ports and data."""
-        self._launch("tablet")
-        self.wait_until_ready()
+        if _tablet(number) not in self._processes:
+            self.wait_until_ready()
+            self._launch(_tablet(number))
+            self.wait_until_ready()
 
     def stop(self) -> None:
         """End all processes and remove the data (unless the directory was given by the caller)."""
         atexit.unregister(self.stop)
         if self in _running:
             _running.remove(self)
-        for name in ("tablet", "coordinator", "zookeeper"):
+        for name in reversed(self._programs):
             process = self._processes.pop(name, None)
             if process is None:
                 continue
@@ -264,13 +277,13 @@ class ApacheFluss:
         command = ["java", *self._java_options, *_OPENED_MODULES, log4j, "-cp", f"{self._library}/*"]
         with (self.directory / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                [*command, *_PROGRAMS[name]], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+                [*command, *self._programs[name]], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
             )
         if name == "zookeeper":
             self._wait_for_zookeeper()
 
     def _write_configuration(self) -> None:
-        for name in ("zookeeper-data", "coordinator", "tablet", "data", "remote"):
+        for name in ("zookeeper-data", "remote", *list(self._programs)[1:]):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         (self.directory / "zoo.cfg").write_text(
             f"tickTime=2000\ndataDir={self.directory / 'zookeeper-data'}\nclientPort={self._zookeeper_port}\n"
@@ -289,19 +302,20 @@ class ApacheFluss:
             "security.sasl.enabled.mechanisms": "plain",
             "security.sasl.plain.jaas.config": jaas_config(),
             "super.users": "User:admin",
-            "default.replication.factor": "1",
+            "default.replication.factor": str(len(self._tablet_ports)),
         }
         tablet_only = {
-            "tablet-server.id": "0",
-            "data.dir": str(self.directory / "data"),
             "kv.snapshot.interval": "30s",
-            # There is no other server that could take its buckets: asking for one again and again is a waste of time.
+            # Where no other server could take its buckets, asking for one again and again is a waste of time.
             "tablet-server.controlled-shutdown.retry-interval": "10ms",
         }
         coordinator = {**common, **self._config, "bind.listeners": _listeners(self._coordinator_ports)}
-        tablet = {**common, **tablet_only, **self._config, "bind.listeners": _listeners(self._tablet_ports)}
         self._write_yaml("coordinator", coordinator)
-        self._write_yaml("tablet", tablet)
+        for number, ports in enumerate(self._tablet_ports):
+            data = self.directory / ("data" if number == 0 else f"data-{number}")
+            data.mkdir(exist_ok=True)
+            own = {"tablet-server.id": str(number), "data.dir": str(data), "bind.listeners": _listeners(ports)}
+            self._write_yaml(_tablet(number), {**common, **tablet_only, **self._config, **own})
 
     def _write_yaml(self, name: str, values: Mapping[str, str]) -> None:
         lines = "".join(f"{key}: {value}\n" for key, value in values.items())
@@ -311,6 +325,11 @@ class ApacheFluss:
         for name, process in self._processes.items():
             if process.poll() is not None:
                 raise RuntimeError(f"{name} of Apache Fluss ended with code {process.returncode}\n{self.log_tails()}")
+
+
+def _tablet(number: int) -> str:
+    """The name of a tablet server's process, log and configuration."""
+    return f"tablet-{number}"
 
 
 def _listeners(ports: tuple[int, int]) -> str:
@@ -326,7 +345,7 @@ def _serves_as_zookeeper(port: int) -> bool:
         return False
 
 
-def _lists_a_tablet_server(port: int) -> bool:
+def _listed_tablet_servers(port: int) -> int:
     """Ask for the cluster metadata with a raw frame: this module must not depend on any client under test."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
@@ -335,20 +354,19 @@ def _lists_a_tablet_server(port: int) -> bool:
                 (length,) = struct.unpack(">i", stream.read(4))
                 frame = stream.read(length)
     except (OSError, struct.error):
-        return False
+        return -1
     body = frame[5:]
-    position = 0
+    position = listed = 0
     while position + 1 < len(body) and frame[0] == 0:
-        if body[position] == 0x12:  # field 2, tablet_servers
-            return True
+        listed += body[position] == 0x12  # field 2, tablet_servers
         position += 2 + body[position + 1]  # server nodes are shorter than 128 bytes: one byte of length
-    return False
+    return listed
 
 
 def main() -> None:
     """Serve until interrupted; `key=value` arguments are added to the configuration of the servers."""
     config = dict(argument.split("=", 1) for argument in sys.argv[1:])
-    with ApacheFluss(config) as cluster:
+    with ApacheFluss(config, tablets=int(config.pop("tablets", "1"))) as cluster:
         print(f"plaintext {cluster.bootstrap_servers}, SASL/PLAIN {cluster.sasl_bootstrap_servers}", end=", ")
         print(f"logs in {cluster.directory}, processes {cluster.process_ids}, own id {os.getpid()}", flush=True)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -29,6 +29,7 @@ ONLY_IN_ALL = {
     "tests/compat/test_pyfluss_suite.py": "its polls that expect nothing take a minute",
     "tests/compat/test_rocksdb_files.py": "needs the jars of Apache Fluss",
     "tests/integration/test_kv_snapshot_peer.py": "needs the jars of Apache Fluss",
+    "tests/integration/test_three_servers.py": "five Java machines of Apache Fluss, and kills",
 }
 
 

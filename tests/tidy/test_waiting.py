@@ -27,7 +27,6 @@ LOOPS = {
     "tests/support/waiting.py eventually": "the way to wait",
     "tests/support/apache_fluss.py _wait_for_zookeeper": "raises what tells a test to skip or to run again",
     "tests/support/apache_fluss.py wait_until_ready": "raises what tells a test to skip or to run again",
-    "tests/support/apache_fluss.py stop_tablet": "raises what tells a test to skip or to run again",
     "tests/support/restartable.py is_sound": "a question: no is an answer",
     "tests/support/dead_workers.py main": "watches a process for as long as it lives",
     "tests/support/kv_reader.py _look_up": "the reading as a whole has a deadline",

@@ -125,6 +125,9 @@ class Context:
         admin = await self.admin()
         earliest = fluss.OffsetSpec.earliest()
         errors: list[str] = []
+        transient = ["No leader found", "not ready", "not leader", "does not exist", "No route"]
+        if self.is_apache:  # it tells a tablet server what it leads a moment after it has told everybody else
+            transient.append("Unknown table or bucket")
 
         async def can_be_listed() -> bool:
             try:
@@ -135,7 +138,6 @@ class Context:
                     await admin.list_partition_offsets(path, partition, ids, earliest)
             except fluss.FlussError as error:
                 errors.append(str(error))
-                transient = ("No leader found", "not ready", "not leader", "does not exist", "No route")
                 if not any(text in errors[-1] for text in transient):
                     raise
                 return False
