@@ -25,6 +25,7 @@ ONLY_IN_ALL = {
     "tests/spark/test_stream_leaks.py": "a thousand micro-batches, and no behaviour of its own",
     "tests/spark/test_bench.py": "a benchmark that is only run",
     "tests/bench/test_amplification.py": "takes minutes; the limits that it looks for have tests of their own",
+    "tests/docs/test_examples.py": "the demo and the page of the README are made of the same parts",
     "tests/lake/test_catalog.py": "a race that is rare, tried often",
     "tests/compat/test_pyfluss_suite.py": "its polls that expect nothing take a minute",
     "tests/compat/test_rocksdb_files.py": "needs the jars of Apache Fluss",
