@@ -75,6 +75,10 @@ def random_condition(rng: random.Random) -> tuple[Any, Column]:
     column = functions.col(name)
 
     def literal(value: Any) -> Column:
+        if isinstance(value, datetime.datetime) and value.tzinfo is None:
+            value = value.replace(
+                tzinfo=UTC
+            )  # PySpark would take it for a time of this machine's zone; the session's is UTC
         return functions.lit(value).cast(spark_type)
 
     kind = rng.random()
