@@ -75,10 +75,9 @@ def random_condition(rng: random.Random) -> tuple[Any, Column]:
     column = functions.col(name)
 
     def literal(value: Any) -> Column:
+        # PySpark would take it for a time of this machine's zone; that of the session is UTC.
         if isinstance(value, datetime.datetime) and value.tzinfo is None:
-            value = value.replace(
-                tzinfo=UTC
-            )  # PySpark would take it for a time of this machine's zone; the session's is UTC
+            value = value.replace(tzinfo=UTC)
         return functions.lit(value).cast(spark_type)
 
     kind = rng.random()
