@@ -139,6 +139,7 @@ def plot(db: fluss.Database, file: Path) -> None:
         (line,) = axes.plot(rows["second"], rows["celsius"], marker=".")
         end = (rows["second"].iloc[-1], rows["celsius"].iloc[-1])
         axes.annotate(str(sensor), end, (8, 0), textcoords="offset points", va="center", color=line.get_color())
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set(title="Averages per second, from the primary-key table", ylabel="°C")
     figure.autofmt_xdate()
     figure.savefig(file, dpi=120)

@@ -161,7 +161,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--plot", type=Path, default=Path("pipeline.png"), help="the picture (default: pipeline.png)")
     options = parser.parse_args(arguments)
     screen = Screen(sys.stdout)
-    screen.say("Sensors write, Spark averages, you look up. Ctrl-C ends it at any moment and leaves nothing behind.\n", timed=False)
+    screen.say("Sensors write, Spark averages, you look up. Ctrl-C ends it and leaves nothing behind.\n", timed=False)
     folder = Path(tempfile.mkdtemp(prefix="fluss-"))
     work = None
     try:

@@ -244,7 +244,7 @@ def work(folder: Path, seconds: float, picture: Path) -> None:
         tables.set()
         sensors = Sensors(db)
         sensors.start()
-        say("four sensors append readings, each batch on disk before the next; Spark is starting Java")
+        say("four sensors append readings, each batch on disk before the next; Spark is starting")
         done = Watch(db, sensors, spark, seconds).until_all_is_averaged()
         say(f"all {done:,} readings are averaged, by sensor and second, in a primary-key table:")
         show_results(db, picture)
