@@ -30,19 +30,22 @@ from __future__ import annotations
 import os
 import sys
 
-import tools.testing
-from tools.environment import (
-    BIN,
-    ENVIRONMENT,
-    LOCK,
-    PROGRAMS,
-    PYTHON,
-    SPARK42_ENVIRONMENT,
-    become,
-    run,
-    set_up,
-    with_spark42,
-)
+try:
+    import tools.testing
+    from tools.environment import (
+        BIN,
+        ENVIRONMENT,
+        LOCK,
+        PROGRAMS,
+        PYTHON,
+        SPARK42_ENVIRONMENT,
+        become,
+        run,
+        set_up,
+        with_spark42,
+    )
+except KeyboardInterrupt:  # as quietly as later
+    sys.exit(130)
 
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"

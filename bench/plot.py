@@ -62,7 +62,7 @@ HEADLINES: dict[tuple[str, str], dict[str, str]] = {
 }
 GROUPS = {
     APACHE: "pyfluss 1.0 on Apache Fluss 0.9.1, which does not sync; ours does",
-    APACHE_SERVER: "the servers alone, ours and Apache Fluss, both driven by pyfluss",
+    APACHE_SERVER: "Apache Fluss 0.9.1, the servers alone: both driven by pyfluss",
     KAFKA: "Kafka 4.1; synced: flush.messages=1",
     REDIS: "Redis 7, append-only file; synced: appendfsync always",
 }
@@ -223,11 +223,11 @@ def _settle(
     axes.set_yticks(list(ticks), list(ticks.values()), size=9)
     axes.set_xticks([])
     axes.annotate(
-        "How many times faster than the peer, and smaller", (0, 1), (-4, 14),
+        "How many times faster, or smaller, than the peer", (0, 1), (-4, 14),
         xycoords="axes fraction", textcoords="offset points", weight=600, size=12,
     )  # fmt: skip
     axes.annotate(
-        f"1{TIMES} = as fast as the peer; bars grow with the logarithm", (0, 1), (-4, 2),
+        f"1{TIMES} = as fast as the peer; the scale is logarithmic", (0, 1), (-4, 2),
         xycoords="axes fraction", textcoords="offset points", size=8.5, color=dim,
     )  # fmt: skip
     axes.annotate(

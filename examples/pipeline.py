@@ -136,9 +136,11 @@ def plot(db: fluss.Database, file: Path) -> None:
     table = db.to_arrow("averages").to_pandas().sort_values("second")
     figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
     for sensor, rows in table.groupby("sensor"):
-        axes.plot(rows["second"], rows["celsius"], marker=".", label=sensor)
+        (line,) = axes.plot(rows["second"], rows["celsius"], marker=".")
+        end = (rows["second"].iloc[-1], rows["celsius"].iloc[-1])
+        axes.annotate(str(sensor), end, (8, 0), textcoords="offset points", va="center", color=line.get_color())
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set(title="Averages per second, from the primary-key table", ylabel="°C")
-    axes.legend(loc="upper right")
     figure.autofmt_xdate()
     figure.savefig(file, dpi=120)
 

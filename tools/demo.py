@@ -37,8 +37,8 @@ INTERRUPTED = 130
 
 NEXT = """Next:
   .venv/bin/python examples/quickstart.py          a first table in thirty lines
-  .venv/bin/fluss server --data my-data            a server that stays
-  .venv/bin/python examples/lakehouse.py           the same rows as Iceberg files, read by DuckDB"""
+  .venv/bin/fluss server --data my-data            a server that keeps running
+  .venv/bin/python examples/lakehouse.py           tables with a lake: Iceberg files, read by DuckDB"""
 
 
 class Screen:
@@ -170,10 +170,10 @@ def main(arguments: list[str]) -> int:
         code = work.kill()
         screen.clear()
         if stopped_by is not None:
-            screen.say("ended; processes, sockets and files of this demo are gone")
+            screen.say("ended: the demo's processes, sockets and files are gone")
             return INTERRUPTED
         if code != 0:
-            screen.say(f"it failed; the last lines of what was said:\n\n{work.last_lines()}")
+            screen.say(f"it failed; the last lines of its log:\n\n{work.last_lines()}")
             return 1
     finally:
         if work is not None:

@@ -179,7 +179,7 @@ class Watch:
         done = averaged(self._db)
         if done and self._first_at is None:
             self._first_at = time.monotonic()
-            say(f"Spark has averaged the first {done:,} of them, and goes on while more come")
+            say(f"Spark has averaged the first {done:,} of them, and keeps up as more arrive")
         return done
 
     def _draw(self, done: int, ends_at: float) -> None:
@@ -239,12 +239,12 @@ def work(folder: Path, seconds: float, picture: Path) -> None:
     from examples.pipeline import Sensors, create_tables
 
     with fluss.embedded(folder / "data", bind=address), fluss.connect(address) as db:
-        say(f"a server is ready at {address}; it keeps everything in a folder that goes away")
+        say(f"a server is ready at {address}; its data is in a temporary folder")
         create_tables(db)
         tables.set()
         sensors = Sensors(db)
         sensors.start()
-        say("four sensors append readings, each on disk before the next; Spark is starting, in Java")
+        say("four sensors append readings, each batch on disk before the next; Spark is starting")
         done = Watch(db, sensors, spark, seconds).until_all_is_averaged()
         say(f"all {done:,} readings are averaged, by sensor and second, in a primary-key table:")
         show_results(db, picture)

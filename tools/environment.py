@@ -13,8 +13,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -79,8 +82,12 @@ def set_up(environment: Path, requirements: str) -> None:
         return
     start = time.monotonic()
 
-    def tell(what: str) -> None:
-        print(f"dev.py: {time.monotonic() - start:3.0f} s  {what}", flush=True)
+    def tell(what: str, end: str = "\n") -> None:
+        print(f"dev.py: {time.monotonic() - start:3.0f} s  {what}", end=end, flush=True)
+
+    def install(what: str, *arguments: str) -> None:
+        with _ticking(lambda end: tell(what, end)):
+            _install(python, *arguments)
 
     room = f"{ROOM_GB} GB of room here ({shutil.disk_usage(ROOT).free / 1e9:.0f} GB are free)"
     tell(f"making {environment.name}: {room}; the first time {FETCHED_GB} GB to fetch and {CACHE_GB} GB in uv's cache")
@@ -95,18 +102,40 @@ def set_up(environment: Path, requirements: str) -> None:
     first.write_text(_entries(requirements, "uv", "setuptools"), encoding="utf-8")
     tell("uv and setuptools, which install the others")
     _pip(python, "--require-hashes", "--no-deps", "-r", str(first))
-    tell("the packages of requirements.lock (Spark is the largest)")
-    _install(python, "--require-hashes", "-r", str(listed))
-    tell("this project, for editing")
-    _install(python, "-e", ".")
+    install("the packages of requirements.lock (Spark is the largest)", "--require-hashes", "-r", str(listed))
+    install("this project, for editing", "-e", ".")
     stamp.write_text(wanted)
     tell(f"{environment.name} is made")
 
 
+@contextmanager
+def _ticking(tell: Callable[[str], None]) -> Iterator[None]:
+    """A line that says how long it has taken so far, every second on a terminal; `tell` gets what ends the line."""
+    if not sys.stdout.isatty():
+        tell("\n")
+        yield
+        return
+    is_over = threading.Event()
+
+    def tick() -> None:
+        tell("")
+        while not is_over.wait(1):
+            print("\r\x1b[K", end="")
+            tell("")
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        ticker.join()
+        print(flush=True)
+
+
 def _install(python: Path, *what: str) -> None:
     """With uv, which is several times quicker; with pip where uv does not work."""
-    silent = [] if sys.stderr.isatty() else ["--quiet"]  # on a terminal it shows how much is there already
-    uv: list[str | Path] = [python.with_name("uv"), "pip", "install", *silent, "--python", python]
+    uv: list[str | Path] = [python.with_name("uv"), "pip", "install", "--quiet", "--python", python]
     if run(*uv, *BUILDS, *what, environment=_uv_settings(python)) != 0:
         print("dev.py: uv could not, pip tries", flush=True)
         _pip(python, "--use-pep517", *BUILDS, *what)
@@ -128,7 +157,8 @@ def _uv_settings(python: Path) -> dict[str, str]:
                 words = str(ast.literal_eval(value)).split()
                 found[UV_SETTINGS[name]] = ("," if name == "find-links" else " ").join(words)
     # Hashes say which file is meant: it does not matter which index has it.
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **found, **os.environ}
+    # uv leaves locks among temporary files.
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **found, **os.environ, "TMPDIR": str(python.parents[1])}
 
 
 def _entries(requirements: str, *names: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dev import SPARK42_TESTS
 from fluss.server.config_options import OPTIONS
+from fluss.version import VERSION
 from tests.tidy.repository import PACKAGE, ROOT, files, name, nodes, tree
 from tools.environment import with_spark42
 from tools.generate_configuration import PATH as CONFIGURATION_DOCUMENT
@@ -133,6 +134,18 @@ def test_every_option_with_effect_is_used() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in readers)
     attributes = [option.attribute for option in OPTIONS.values() if option.attribute]
     assert [each for each in attributes if f"config.{each}" not in text] == [], "nothing reads these options"
+
+
+def test_workflows_run_what_developers_run() -> None:
+    workflows = list((ROOT / ".github" / "workflows").iterdir())
+    commands = [line for path in workflows for line in re.findall(r"\brun: *(.*)", path.read_text(encoding="utf-8"))]
+    assert commands
+    assert [command for command in commands if not re.fullmatch(r"python3 dev\.py [\w -]+", command)] == []
+
+
+def test_the_version_is_written_in_one_place() -> None:
+    lines = offending_lines([*PACKAGE_SOURCES, ROOT / "pyproject.toml"], lambda line: f'"{VERSION}"' in line)
+    assert [line.partition(":")[0] for line in lines] == ["src/fluss/version.py"]
 
 
 def test_the_lock_file_has_hashes_and_names_no_index() -> None:
