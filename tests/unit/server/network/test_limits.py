@@ -251,6 +251,26 @@ def test_nor_when_they_begin_one_after_the_other_and_send_all_that_the_server_ta
 
 
 @pytest.mark.parametrize("use_uvloop", [True, False])
+def test_nor_by_what_comes_with_the_heads_of_many_frames(use_uvloop: bool) -> None:
+    """It is received before it is known to belong to a large frame, so it was not held to the share of the frame."""
+    limits = NetworkLimits(
+        max_received_bytes_in_memory=16_000_000,
+        max_shared_received_bytes=14_000_000,
+        frame_stall_under_pressure_seconds=600.0,
+    )
+    begun = produce_frame(20_000_000)
+    with running_network(limits, use_uvloop=use_uvloop) as network, contextlib.ExitStack() as unfinished:
+        received = network.server.received
+        for number in range(101):
+            client = unfinished.enter_context(network.client())
+            client.send_bytes(begun[: 300_000 if number else 6_000_000])
+            wait_until(lambda number=number: len(received._of_frames) > number, "the frame has begun")  # type: ignore[misc]
+        with network.client() as other:
+            assert other.produce(1, 0, bytes(66_000)).base_offset == 66_000
+        assert not received.is_full
+
+
+@pytest.mark.parametrize("use_uvloop", [True, False])
 def test_a_frame_of_several_turns_is_served(use_uvloop: bool) -> None:
     with running_network(use_uvloop=use_uvloop) as network, network.client() as client:
         assert client.produce(1, 0, bytes(3 * TURN_BYTES)).base_offset == 3 * TURN_BYTES
