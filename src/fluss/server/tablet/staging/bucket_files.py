@@ -281,7 +281,7 @@ class BucketFiles:
         self._files = {}
 
     def summaries(self, now_ms: int) -> list[FileSummary]:
-        """All files, for cleaning. What a clock wrote that was ahead counts as written now, or it would stay for years."""
+        """All files, for cleaning. What was written by a clock that was ahead counts as written now."""
         known = self._load()
         for file in known.values():
             file.touched_ms = min(file.touched_ms, now_ms)
