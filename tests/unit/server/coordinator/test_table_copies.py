@@ -137,7 +137,8 @@ def test_the_mark_has_the_databases_and_a_limit(tmp_path: Path, store: CatalogSt
 
 def test_marks_of_moving_cursors_read_no_databases(tmp_path: Path, store: CatalogStore) -> None:
     """The mark is written every second while they move; descriptors of databases may have half a megabyte each."""
-    copies, seen = TableCopies(tmp_path, store), []
+    copies = TableCopies(tmp_path, store)
+    seen: list[str] = []
     copies.start()
     store.create_database("shop", DatabaseDescriptor(comment="what we sell"), 1)
     copies.close()
