@@ -120,6 +120,27 @@ def test_available_now_with_the_state_ends(ours: ReaderTables) -> None:
     assert {row[3] for row in later} == set(range(5))
 
 
+@pytest.mark.parametrize("mode", [{}, {"mode": "changelog"}], ids=["rows", "changelog"])
+def test_available_now_ends_behind_offsets_without_rows(ours: ReaderTables, mode: dict[str, str]) -> None:
+    """Deletes of keys that are not there take offsets: the latest one has no row, and none will come."""
+    ours.upsert([1], "x")
+    for _ in range(3):
+        ours.delete([7])
+    for limit in ({}, {"maxRowsPerTrigger": 1}):
+        with ours.reading({**mode, "start": "earliest", **limit}) as query:
+            query.begin()
+            query.available_now()
+            assert len(query.all_rows()) == 1
+            checkpoint = query.offset
+    ours.delete([7])
+    with ours.reading(mode, start=checkpoint) as query:
+        query.available_now()
+        assert query.all_rows() == []
+    ours.upsert([2], "y")
+    with ours.reading(mode, start=checkpoint) as query:
+        assert len(query.rows_within(1)) == 1
+
+
 def test_plain_rows_are_what_inserts_and_updates_left(tables: ReaderTables) -> None:
     tables.upsert([1, 2], "old")
     with tables.reading() as query:

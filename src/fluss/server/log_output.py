@@ -70,7 +70,8 @@ BUSY_LOGGERS = (
     "fluss.server.tablet.staging.service",
     "fluss.server.tablet.write_requests",
 )
-# What is damaged, cut, put aside or cannot be opened: each file has its line. Only the very same line is counted.
+# What is damaged, cut, put aside or cannot be opened: each file has its line. Only the very same line is counted. What
+# these loggers say of something that befalls all buckets at once, such as a full disk, has the attribute `is_counted`.
 EVIDENCE_LOGGERS = frozenset(
     {
         "fluss.server.start_check",
@@ -126,7 +127,11 @@ class Repetitions(logging.Filter):
             return True
         self.tell()
         with self._lock:
-            is_evidence = record.name in EVIDENCE_LOGGERS and len(self._kinds) < EVIDENCE_LIMIT_LINES
+            is_evidence = (
+                record.name in EVIDENCE_LOGGERS
+                and not getattr(record, "is_counted", False)
+                and len(self._kinds) < EVIDENCE_LIMIT_LINES
+            )
             key = (record.name, record.levelno, record.getMessage() if is_evidence else str(record.msg))
             kind = self._kinds.get(key)
             if kind is None:

@@ -62,6 +62,20 @@ async def a_write_without_effect_takes_one_offset(context: Context) -> None:
 
 
 @case(peer=True)
+async def a_reader_goes_over_writes_without_effect(context: Context) -> None:
+    """The latest offsets have no row, and whoever has polled them gets the next row there is."""
+    path = await create_keyed(context)
+    await upsert(context, path, [[1, "a", 1]])
+    scanner = await context.scanner(path)
+    assert [record.offset for record in await poll_records(scanner, 1)] == [0]
+    await delete(context, path, [[7]])
+    assert list(await scanner.poll(200)) == []
+    await delete(context, path, [[8]])
+    await upsert(context, path, [[2, "b", 2]])
+    assert [record.offset for record in await poll_records(scanner, 1)] == [3]
+
+
+@case(peer=True)
 async def partial_updates(context: Context) -> None:
     """Only the named columns change; the key alone changes nothing, but inserts a row of nulls."""
     path = await create_keyed(context)

@@ -113,6 +113,17 @@ def test_every_file_that_is_cut_or_damaged_has_its_line(lines: Lines, monkeypatc
         logger.removeHandler(lines)
 
 
+def test_what_befalls_all_buckets_at_once_is_counted_also_there(lines: Lines) -> None:
+    logger = logging.getLogger(EVIDENCE)
+    logger.addHandler(lines)
+    try:
+        for number in range(2000):
+            logger.error("%s cannot be opened: %s", f"bucket {number}", "no room", extra={"is_counted": True})
+        assert len(lines.texts) == REPETITIONS_SHOWN
+    finally:
+        logger.removeHandler(lines)
+
+
 def test_counts_are_told_when_the_process_ends(tmp_path: Path) -> None:
     root, logger = logging.getLogger(), logging.getLogger("test.repetitions")
     before, level = list(root.handlers), root.level

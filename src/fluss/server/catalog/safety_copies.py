@@ -10,13 +10,15 @@ changed since the last one; a start makes one before it upgrades a catalog of an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from fluss.errors import FlussError
@@ -83,7 +85,7 @@ def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
     free = files.free_bytes(str(data_dir))
     if free < RESERVED_FREE_BYTES + 2 * catalog.stat().st_size:
         raise OSError(f"{free} bytes are free in {data_dir}, which is kept for the catalog itself")
-    moment = datetime.now(timezone.utc).strftime(_TIME_FORMAT)
+    moment = _moment_after(list_copies(data_dir))
     target = data_dir / f"catalog.copy-{moment}{'-before-upgrade' if before_upgrade else ''}.sqlite"
     temporary = target.with_name("catalog.copy.tmp")
     temporary.unlink(missing_ok=True)
@@ -98,6 +100,18 @@ def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
     files.sync_directory(str(data_dir))
     _prune(data_dir)
     return target
+
+
+def _moment_after(copies: Sequence[Path]) -> str:
+    """Now, or just behind the newest copy if the clock was ahead then: the last name is the newest copy."""
+    moment = datetime.now(timezone.utc)
+    for path in copies:
+        match = _NAME.fullmatch(path.name)
+        assert match is not None
+        with contextlib.suppress(ValueError, OverflowError):  # digits that are no time, in a name that is not ours
+            named = datetime.strptime(match[1], _TIME_FORMAT).replace(tzinfo=timezone.utc)
+            moment = max(moment, named + timedelta(microseconds=1))
+    return moment.strftime(_TIME_FORMAT)
 
 
 def copy_before_upgrade(data_dir: Path, needed_tables: frozenset[str], format_version: int) -> None:

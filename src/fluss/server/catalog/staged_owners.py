@@ -9,22 +9,32 @@ Users who have not logged in are all the same, so what they stage belongs to nob
 first user who has logged in takes it over. The same goes for what versions without this table staged.
 
 A row stays as long as its table, or until there are too many. Then the user who has most of them loses the oldest for
-which nothing was decided, so nobody can crowd out the rows of others.
+which nothing was decided, so nobody can crowd out the rows of others. What was staged for those is nobody's then, and
+nobody may have it: a name that is claimed after such a loss takes over no attempt from before it. Attempts are told
+apart by their writer ids, which only grow (`check_attempts`).
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog.database_file import DatabaseFile
 
-# Of transactions for which nothing was decided; the decided ones have a limit of their own.
+# Of transactions for which nothing was decided, up to twice as many where most of the decided ones are nobody's, and a
+# tenth more for each process. The decided ones have a limit of their own.
 UNDECIDED_PER_TABLE_LIMIT_ROWS = 100_000
 ANONYMOUS_USER = ""
 
 # Share of the rows that goes at once when there are too many, so that looking for them is paid rarely.
 EVICTED_SHARE = 10
+
+COUNTED_TABLES_LIMIT = 1_000
+
+# Of the last time when there were too many: names that are claimed from then on have attempts from this id on.
+EVICTION_TIME_COUNTER = "staged_eviction_time"
+FIRST_ID_COUNTER = "staged_eviction_writer_id"
 
 _UNDECIDED = (
     "FROM staged_owners AS o WHERE o.table_id = ?1 AND NOT EXISTS "
@@ -37,6 +47,7 @@ class StagedOwners:
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
+        self._left: dict[int, int] = {}
 
     def check(self, table_id: int, transaction: str, user: str | None) -> bool:
         """FlussError 48 if the transaction is another user's; returns whether it is this user's or needs no owner."""
@@ -63,17 +74,55 @@ class StagedOwners:
         """The same as a part of a transaction under way."""
         if self.check(table_id, transaction, user):
             return
-        (count,) = connection.execute("SELECT count(*) FROM staged_owners WHERE table_id = ?", (table_id,)).fetchone()
-        if count >= UNDECIDED_PER_TABLE_LIMIT_ROWS:
-            self._make_room(connection, table_id)
-        connection.execute("INSERT INTO staged_owners VALUES (?, ?, ?, ?)", (table_id, transaction, user, now_ms))
+        left = self._left.get(table_id, 0)
+        if left <= 0:
+            left = self._count_room(connection, table_id, now_ms)
+        if len(self._left) >= COUNTED_TABLES_LIMIT:
+            self._left.clear()
+        self._left[table_id] = left - 1
+        claimed_time = max(now_ms, self._file.counter(EVICTION_TIME_COUNTER))  # clocks may be set back
+        connection.execute("INSERT INTO staged_owners VALUES (?, ?, ?, ?)", (table_id, transaction, user, claimed_time))
 
-    def _make_room(self, connection: sqlite3.Connection, table_id: int) -> None:
-        rows = connection.execute(f"SELECT owner, count(*) {_UNDECIDED} GROUP BY owner", (table_id,)).fetchall()
-        if sum(count for _, count in rows) >= UNDECIDED_PER_TABLE_LIMIT_ROWS:
-            owner, count = max(rows, key=lambda row: int(row[1]))
-            connection.execute(
-                f"DELETE FROM staged_owners WHERE table_id = ?1 AND name IN (SELECT o.name {_UNDECIDED} "
-                "AND o.owner = ?2 ORDER BY o.claimed_time LIMIT ?3)",
-                (table_id, owner, max(1, count // EVICTED_SHARE)),
+    @property
+    def first_writer_id(self) -> int:
+        """Attempts of names that are claimed from now on need at least this writer id."""
+        return self._file.counter(FIRST_ID_COUNTER)
+
+    def check_attempts(self, table_id: int, transaction: str, user: str | None, writer_ids: Iterable[int]) -> None:
+        """FlussError 33 if one of these may have been staged by somebody who has lost the transaction since."""
+        first_id = self.first_writer_id
+        older = min((writer_id for writer_id in writer_ids if writer_id < first_id), default=None)
+        if older is None or user is None:
+            return
+        row = self._file.row(
+            "SELECT claimed_time FROM staged_owners WHERE table_id = ? AND name = ?", (table_id, transaction)
+        )
+        if row is None or row[0] >= self._file.counter(EVICTION_TIME_COUNTER):
+            raise FlussError(
+                f"attempt {older} is older than what is known about transaction {transaction!r}, so its rows may be "
+                "another user's; nothing was committed, stage the rows again with a new writer id",
+                ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
             )
+
+    def _count_room(self, connection: sqlite3.Connection, table_id: int, now_ms: int) -> int:
+        """How many names may be claimed before this is asked again: to count them takes long."""
+        (undecided,) = connection.execute(  # at least so many, if all that was decided has an owner
+            "SELECT (SELECT count(*) FROM staged_owners WHERE table_id = ?1)"
+            " - (SELECT count(*) FROM staged_transactions WHERE table_id = ?1)",
+            (table_id,),
+        ).fetchone()
+        if undecided >= UNDECIDED_PER_TABLE_LIMIT_ROWS:
+            self._make_room(connection, table_id, now_ms)
+        return max(1, (UNDECIDED_PER_TABLE_LIMIT_ROWS - max(0, int(undecided))) // EVICTED_SHARE)
+
+    def _make_room(self, connection: sqlite3.Connection, table_id: int, now_ms: int) -> None:
+        owner, count = connection.execute(
+            f"SELECT owner, count(*) {_UNDECIDED} GROUP BY owner ORDER BY 2 DESC LIMIT 1", (table_id,)
+        ).fetchone()
+        connection.execute(
+            f"DELETE FROM staged_owners WHERE table_id = ?1 AND name IN (SELECT o.name {_UNDECIDED} "
+            "AND o.owner = ?2 ORDER BY o.claimed_time LIMIT ?3)",
+            (table_id, owner, max(1, count // EVICTED_SHARE)),
+        )
+        self._file.set_counter(EVICTION_TIME_COUNTER, max(now_ms, self._file.counter(EVICTION_TIME_COUNTER)))
+        self._file.set_counter(FIRST_ID_COUNTER, self._file.counter("writer_id"))

@@ -87,7 +87,9 @@ class StagedRecords:
             ).fetchone()
             if row is not None and row[0] >= batch_id:
                 return Decision(row == (batch_id, token), row[0])
-            self._check_not_revoked(connection, {file.writer_id for _, files in buckets for file in files})
+            writer_ids = {file.writer_id for _, files in buckets for file in files}
+            self._check_not_revoked(connection, writer_ids)
+            self.owners.check_attempts(table_id, transaction, user, writer_ids)
             if row is None:
                 self._make_room(connection, table_id)
             connection.execute(

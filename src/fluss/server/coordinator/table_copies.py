@@ -49,6 +49,7 @@ class TableCopies:
         self._unwritten: set[int] = set()
         self._unsynced: set[Path] = set()
         self._marked: dict[str, int] = {}
+        self._databases: dict[str, str | None] = {}
         self._is_failing = False
 
     def start(self) -> None:
@@ -159,8 +160,10 @@ class TableCopies:
         if counters == self._marked or catalog_id == 0:
             return
         try:
-            databases = dict(file.connection.execute("SELECT name, descriptor FROM databases"))
-            write_mark(self._data_dir, catalog_id, counters, self._files, databases_for_mark(databases))
+            if not self._marked or counters["change"] != self._marked["change"]:
+                databases = dict(file.connection.execute("SELECT name, descriptor FROM databases"))
+                self._databases = databases_for_mark(databases)
+            write_mark(self._data_dir, catalog_id, counters, self._files, self._databases)
         except OSError as error:
             self._failed("the mark of the catalog", error)
             return

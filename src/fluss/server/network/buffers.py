@@ -153,7 +153,8 @@ class ReceivedInMemory(BytesInMemory):
     Frames that began early must not take all the memory, or everybody who comes later waits until they end. So when all
     but `shared_bytes` of the limit is taken, a frame goes on only up to its share: half of `shared_bytes` divided by
     the number of frames that are on their way. The other half is for the oldest, which may always go on, and for
-    ordinary frames: who sends those does not notice frames of 100 MiB that never end.
+    ordinary frames: who sends those does not notice frames of 100 MiB that never end. What arrives together with the
+    head of a frame is in memory before anybody knows how large the frame is, so `start_bytes` keeps that small too.
 
     A share is smaller the more frames there are, and what a frame has it keeps. So frames that begin one after the
     other have more than a half together: 1/1 + 1/2 + 1/3 + ... of it. Frames above their share therefore leave the
@@ -195,6 +196,14 @@ class ReceivedInMemory(BytesInMemory):
                 left = self.share_bytes - self._of_frames.get(owner, 0)
             step = min(step, left)
         return max(step, MIN_STEP_BYTES)
+
+    def start_bytes(self, most: int) -> int:
+        """How much is received at once, at most `most`, where a frame may begin."""
+        if not self._is_short:
+            return most
+        if self._bytes >= self._limit_bytes - self._shared_bytes // 2:
+            return MIN_STEP_BYTES
+        return min(most, max(self.share_bytes, MIN_STEP_BYTES))
 
     def begin_frame(self, owner: int, size: int) -> None:
         """A big frame of `size` bytes of `owner` is now being received."""

@@ -92,10 +92,10 @@ class Connection(asyncio.BufferedProtocol):
             return self._big[self._big_position : end]
         shared = self.server.receive_buffer
         carried = len(self._pending)
+        room = self.server.received.start_bytes(len(shared) - carried)
         if carried:
             shared[:carried] = self._pending
-            return shared[carried:]
-        return shared
+        return shared[carried : carried + room]
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` arrived in the buffer that `get_buffer` named."""

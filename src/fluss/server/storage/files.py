@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from fluss.codec.buffers import ReadableBuffer
+from fluss.errors import ErrorCode, FlussError
 
 # Linux takes at most this many buffers in one pwritev.
 MAX_BUFFERS_PER_WRITE = 1024
@@ -238,3 +239,12 @@ def file_time_ms(path: str | os.PathLike[str]) -> int:
 
 def is_disk_full(error: OSError) -> bool:
     return error.errno in FULL_DISK_ERRORS
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether something ran out that all buckets need; no fault of a single file."""
+    if isinstance(error, FlussError):
+        return error.error_code == ErrorCode.DISK_WRITE_LOCKED or is_shortage(error.__cause__)
+    if isinstance(error, OSError):
+        return is_disk_full(error) or error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+    return isinstance(error, MemoryError)

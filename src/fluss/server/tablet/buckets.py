@@ -26,7 +26,7 @@ from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.network.service import Reply
 from fluss.server.placement import leader_of
 from fluss.server.storage.disk_reserve import room_for_opening
-from fluss.server.storage.files import FileSystem, is_disk_full
+from fluss.server.storage.files import FileSystem, is_disk_full, is_shortage
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.log.bucket_log import BucketLog
@@ -275,7 +275,8 @@ class BucketRegistry:
             self._opening_failed(local, error)
 
     def _opening_failed(self, local: LocalBucket, error: BaseException | None) -> None:
-        logger.error("%s cannot be opened and is not served: %s", local.name, error)
+        counted = {"is_counted": is_shortage(error)}
+        logger.error("%s cannot be opened and is not served: %s", local.name, error, extra=counted)
         local.becomes_broken(_opening_error(local.name, error), self._clock() + BROKEN_RETRY_MS)
 
     def _close_failed(self, local: LocalBucket, kv: KvBucket) -> None:
@@ -337,8 +338,8 @@ class BucketRegistry:
             if error is None:
                 self._remove_log(local)
                 return
-            # The search for left-over files tries again.
-            logger.warning("files of %s, which was dropped, cannot be removed yet: %s", local.name, error)
+            counted = {"is_counted": True}  # the search for left-over files tries again
+            logger.warning("files of %s, which is dropped, cannot be removed yet: %s", local.name, error, extra=counted)
             assert local.log is not None
             _close_log(local.log, local.name)
 

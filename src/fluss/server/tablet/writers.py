@@ -31,7 +31,7 @@ class WritersApi:
         self._registry.follow_catalog()
         paths = [TablePath(path.database_name, path.table_name) for path in request.table_path]
         self._access.check_any_write(context, paths)
-        if self._next_id == self._end_id:
+        if self._next_id == self._end_id or self._next_id < self._store.staged.owners.first_writer_id:
             self._next_id = self._store.allocate_writer_ids(WRITER_ID_BLOCK)
             self._end_id = self._next_id + WRITER_ID_BLOCK
         writer_id = self._next_id

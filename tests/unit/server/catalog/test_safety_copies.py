@@ -74,6 +74,27 @@ def test_only_the_newest_stay(tmp_path: Path, store: CatalogStore) -> None:
     assert list_copies(tmp_path) == [*made[::-1][:COPIES_LIMIT], upgrade]
 
 
+def test_a_copy_of_a_clock_that_was_ahead_is_not_the_newest_for_years(tmp_path: Path, store: CatalogStore) -> None:
+    """It was what a repair took, and a copy was made every second while anything was changed."""
+
+    async def body() -> None:
+        ahead = make_copy(tmp_path).rename(tmp_path / "catalog.copy-20990101T000000.000000Z.sqlite")
+        os.utime(ahead, (time.time() + 10_000_000,) * 2)
+        copies, now = SafetyCopies(tmp_path, store.file), time.time()
+        for number in range(5):
+            store.create_table(path_of(f"t{number}"), plain_table(), 1)
+            await copies.look(now + number)
+        assert len(list_copies(tmp_path)) == 2
+        stored = read_stored_catalog(list_copies(tmp_path)[0])
+        assert stored is not None
+        assert set(stored.tables) == {0}
+        for _ in range(COPIES_LIMIT):
+            make_copy(tmp_path)
+        assert not ahead.exists()
+
+    asyncio.run(body())
+
+
 def test_a_copy_before_an_upgrade(tmp_path: Path, store: CatalogStore) -> None:
     store.create_table(path_of("a"), plain_table(), 1)
     copy_before_upgrade(tmp_path, LATER_TABLE_NAMES, FORMAT_VERSION)

@@ -11,6 +11,7 @@ import pytest
 from fluss.model.descriptor import DatabaseDescriptor
 from fluss.model.paths import TablePath
 from fluss.server.catalog import CatalogStore
+from fluss.server.catalog.database_file import COMMITS_COUNTER
 from fluss.server.catalog.mark import DATABASES_LIMIT_CHARACTERS, databases_for_mark, read_mark
 from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.coordinator.table_copies import TableCopies
@@ -132,6 +133,30 @@ def test_the_mark_has_the_databases_and_a_limit(tmp_path: Path, store: CatalogSt
     many = databases_for_mark({f"{number:0100}": "z" for number in range(10_000)})
     assert len(many) == DATABASES_LIMIT_CHARACTERS // 100
     assert sum(len(name) + len(text or "") for name, text in many.items()) <= DATABASES_LIMIT_CHARACTERS
+
+
+def test_marks_of_moving_cursors_read_no_databases(tmp_path: Path, store: CatalogStore) -> None:
+    """The mark is written every second while they move; descriptors of databases may have half a megabyte each."""
+    copies = TableCopies(tmp_path, store)
+    seen: list[str] = []
+    copies.start()
+    store.create_database("shop", DatabaseDescriptor(comment="what we sell"), 1)
+    copies.close()
+    store.file.connection.set_trace_callback(seen.append)
+    for number in range(3):
+        store.producer_offsets.put(f"cursor-{number}", "[]", 10, 1)
+        copies.close()
+        mark = read_mark(tmp_path)
+        assert mark is not None
+        assert mark.ahead_of({name: store.file.counter(name) for name in mark.counters}) == []
+        assert mark.counters[COMMITS_COUNTER] == store.file.counter(COMMITS_COUNTER)
+        assert set(mark.databases) == {"fluss", "shop"}
+    assert [text for text in seen if "FROM databases" in text] == []
+    store.drop_database("shop", cascade=False)
+    copies.close()
+    mark = read_mark(tmp_path)
+    assert mark is not None
+    assert set(mark.databases) == {"fluss"}
 
 
 def test_all_tables_of_a_database_are_copied_in_turns(

@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from bench.amplification_frames import unfinished_frames
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
@@ -202,52 +201,6 @@ def test_frames_cannot_wait_for_each_other_for_ever() -> None:
         for client in clients:
             assert client.receive_frame()[:2] == (7, 0)
             client.close()
-
-
-def test_frames_that_never_end_do_not_keep_others_from_writing() -> None:
-    # None of them is dropped here for stalling: those that come later have their share at once.
-    limits = NetworkLimits(
-        max_received_bytes_in_memory=4_000_000,
-        max_shared_received_bytes=3_000_000,
-        frame_stall_under_pressure_seconds=600.0,
-    )
-    with running_network(limits) as network:
-        unfinished = [network.client() for _ in range(5)]
-        for client in unfinished:
-            client.send_bytes(produce_frame(20_000_000)[:300_000])
-        wait_until(lambda: network.server.received.bytes >= 1_500_000, "more than what is not shared is taken")
-        with network.client() as other:
-            assert other.produce(1, 0, bytes(200_000)).base_offset == 200_000
-        assert network.server.connection_count >= len(unfinished)
-        for client in unfinished:
-            client.close()
-
-
-def test_nor_when_they_begin_one_after_the_other_and_send_all_that_the_server_takes() -> None:
-    """What is a share when a frame begins is more than its share later, and the oldest may always go on."""
-    frames, frame_bytes = 40, 12_000_000
-    limits = NetworkLimits(
-        max_received_bytes_in_memory=64_000_000,
-        max_shared_received_bytes=32_000_000,
-        max_request_bytes=12_500_000,
-        frame_stall_under_pressure_seconds=600.0,
-    )
-    with running_network(limits) as network, network.client() as other, contextlib.ExitStack() as unfinished:
-        received = network.server.received
-
-        def take_no_more(number: int) -> bool:
-            taken = received._of_frames
-            return len(taken) == number and all(
-                owner in received._waiting or size == frame_bytes for owner, size in taken.items()
-            )
-
-        host, port = other.socket.getpeername()
-        for number in range(1, frames + 1):
-            unfinished.enter_context(unfinished_frames((host, port), frames=1, frame_bytes=frame_bytes))
-            wait_until(lambda number=number: network.in_loop(lambda: take_no_more(number)), "it has its share")  # type: ignore[misc]
-        assert received.bytes > 32_000_000, "more than what is not shared is taken"
-        for _ in range(100):
-            assert other.produce(1, 0, bytes(100_000)).base_offset == 100_000
 
 
 @pytest.mark.parametrize("use_uvloop", [True, False])

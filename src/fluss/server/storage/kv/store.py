@@ -208,7 +208,8 @@ class KvStore:
             self._call(self._database.set_options, {"disable_auto_compactions": "false" if allowed else "true"})
             self._is_compacting = allowed
             if not allowed:
-                _logger.warning("the store in %s is not compacted until there is more room on the disk", self.directory)
+                text, counted = "the store in %s is not compacted until there is more room", {"is_counted": True}
+                _logger.warning(text, self.directory, extra=counted)
 
     def flush(self, *, wait: bool = False) -> None:
         """Write rows into files; without `wait` in RocksDB's own threads."""

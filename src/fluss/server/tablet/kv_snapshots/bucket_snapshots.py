@@ -99,7 +99,7 @@ class BucketSnapshots:
             # Another store, or a copied data directory: what lies there is not ours to reuse or to delete.
             logger.warning(
                 "bucket %s: snapshots were written to %s and go to %s from now on",
-                bucket, record.tablet_directory, expected.tablet_directory,
+                bucket, record.tablet_directory, expected.tablet_directory, extra={"is_counted": True},
             )  # fmt: skip
             record = replace(expected, next_snapshot_id=record.next_snapshot_id)
         snapshots = BucketSnapshots(directory, store, record or expected, files)

@@ -280,9 +280,12 @@ class BucketFiles:
             self._count(file, -file.counted)
         self._files = {}
 
-    def summaries(self) -> list[FileSummary]:
-        """All files, for cleaning."""
-        return [FileSummary(file.header, writer_id, file.touched_ms) for writer_id, file in self._load().items()]
+    def summaries(self, now_ms: int) -> list[FileSummary]:
+        """All files, for cleaning. What was written by a clock that was ahead counts as written now."""
+        known = self._load()
+        for file in known.values():
+            file.touched_ms = min(file.touched_ms, now_ms)
+        return [FileSummary(file.header, writer_id, file.touched_ms) for writer_id, file in known.items()]
 
     # ---- what there is ----
 

@@ -18,7 +18,7 @@ from fluss.server.storage.staged_files import StagedHeader
 from fluss.server.tablet.buckets import BucketRegistry
 from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.staging.applier import StagedApplier
-from fluss.server.tablet.staging.bucket_files import BucketFiles, FileSummary
+from fluss.server.tablet.staging.bucket_files import FileSummary
 from fluss.server.tablet.staging.workers import StagingWorkers
 
 
@@ -64,9 +64,13 @@ class StagedCleaning:
         if local.state is not BucketState.OPEN:
             return []
         before = self._protected(local)
-        found = await self._workers.submit(local, BucketFiles.summaries)
+        found = await self._summaries(local)
         self._unprotect(local, before - {file.writer_id for file in found})
         return found
+
+    async def _summaries(self, local: LocalBucket) -> list[FileSummary]:
+        now_ms = self._clock()
+        return await self._workers.submit(local, lambda files: files.summaries(now_ms))
 
     def _is_finished(self, local: LocalBucket, file: FileSummary) -> bool:
         """Its batch is decided, and nothing of it is left to be appended here."""
@@ -92,7 +96,7 @@ class StagedCleaning:
         found: list[tuple[LocalBucket, list[int]]] = []
         for local, log, _ in self._registry.open_buckets():
             if local.bucket.table_id == table_id and log.writers.protected:
-                files = await self._workers.submit(local, BucketFiles.summaries)
+                files = await self._summaries(local)
                 found.append((local, [file.writer_id for file in files if is_meant(file.header)]))
         meant = {writer_id for _, ids in found for writer_id in ids}
         if not meant:

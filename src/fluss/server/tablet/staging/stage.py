@@ -75,7 +75,9 @@ class StageApi(WriteApi):
         refusal = super()._request_error(context, message)
         if refusal is None:
             user = staged_user(context, self._authorizer)
-            self._catalog.store.staged.owners.claim(message.table_id, message.transaction, user, self._clock())
+            owners = self._catalog.store.staged.owners
+            owners.claim(message.table_id, message.transaction, user, self._clock())
+            owners.check_attempts(message.table_id, message.transaction, user, [message.writer_id])
         return refusal
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:

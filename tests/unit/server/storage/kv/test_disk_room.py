@@ -75,6 +75,14 @@ def test_compaction_rests_while_the_files_would_not_fit_twice(tmp_path: Path) ->
     store.close()
 
 
+def test_stores_that_rest_are_one_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, store, _, room = _room(tmp_path)
+    room.steer_compaction()
+    store.close()
+    said = [record for record in caplog.records if "is not compacted" in record.getMessage()]
+    assert [getattr(record, "is_counted", False) for record in said] == [True]
+
+
 def test_files_that_pile_up_press_until_they_are_compacted(tmp_path: Path) -> None:
     disk, store, _, room = _room(tmp_path)
     room.steer_compaction()

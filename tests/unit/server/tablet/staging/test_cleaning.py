@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,30 @@ def test_files_of_earlier_processes_expire_by_their_time_on_disk(tmp_path: Path)
     (file,) = tmp_path.rglob("*.staged")
     os.utime(file, (1, 1))
     run_tablet(tmp_path, after)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_was_ahead_keeps_no_files_for_years(tmp_path: Path, restarted: bool) -> None:
+    year_ms = 365 * 24 * 3_600_000
+
+    async def ahead(tablet: StagedTablet) -> None:
+        table = tablet.create_table("t")
+        tablet.coordinator.now_ms += year_ms
+        await staged(tablet, table, 1, [1])
+        tablet.coordinator.now_ms -= year_ms
+        if not restarted:
+            await in_time(tablet)
+
+    async def in_time(tablet: StagedTablet) -> None:
+        await tablet.service.registry.open_existing()
+        await eventually(lambda: list(tablet.service.registry.open_buckets()), "the bucket is open")
+        for left in (1, 0):
+            await tablet.service.staging.cleaning.round()
+            assert len(tablet.staged_files()) == left
+            tablet.coordinator.now_ms += 61_000
+
+    run_tablet(tmp_path, ahead, staged_append_expiration_ms=60_000)
+    if restarted:
+        (file,) = tmp_path.rglob("*.staged")
+        os.utime(file, (time.time() + year_ms / 1000,) * 2)
+        run_tablet(tmp_path, in_time, staged_append_expiration_ms=60_000)

@@ -10,6 +10,7 @@ import pytest
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import table_descriptor_from_json
 from fluss.model.paths import TablePath
+from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog import CatalogStore, staged_owners, staged_records
@@ -137,3 +138,39 @@ def test_who_crowds_loses_his_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (count,) = store.file.connection.execute("SELECT count(*) FROM staged_owners").fetchone()
     assert count <= 20
     store.close()
+
+
+def test_what_was_staged_by_who_lost_it_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_owners, "UNDECIDED_PER_TABLE_LIMIT_ROWS", 10)
+    older = "older than what is known about transaction 'query'"
+
+    async def scenario(tablet: StagedTablet) -> None:
+        table, store = tablet.create_table("t"), tablet.coordinator.catalog.store
+        init_writer = pb.InitWriterRequest()
+        init_writer.table_path.add(database_name="fluss", table_name="t")
+
+        async def new_id() -> int:
+            return int((await tablet.call(ApiKey.INIT_WRITER, init_writer, **ANN)).writer_id)
+
+        anns, kept = Attempt(await new_id()), Attempt(await new_id(), transaction="kept")
+        bobs_old = Attempt(await new_id())
+        assert await stage(tablet, table, anns, 1, **ANN) == 0
+        tablet.coordinator.now_ms += 1
+        assert await stage(tablet, table, kept, 2, **ANN) == 0
+        for number in range(20):
+            tablet.coordinator.now_ms += 1
+            store.staged.owners.claim(table, f"name {number}", "User:ann", tablet.coordinator.now_ms)
+        for user in (BOB, NOBODY):
+            with pytest.raises(FlussError, match=older) as caught:
+                tablet.decide(table, anns, **user)
+            assert caught.value.error_code == ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION
+        assert await stage(tablet, table, bobs_old, 3, **BOB) == ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION
+        with pytest.raises(FlussError, match=older):
+            tablet.decide(table, anns, **BOB)
+        bobs = Attempt(await new_id())
+        assert await stage(tablet, table, bobs, 4, **BOB) == 0
+        assert tablet.decide(table, bobs, **BOB)
+        await tablet.apply(table, **BOB)
+        assert await tablet.rows(table) == [4]
+
+    run_tablet(tmp_path, scenario)
