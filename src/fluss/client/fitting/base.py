@@ -25,6 +25,8 @@ _EXTENSION_NAME = b"ARROW:extension:name"
 
 
 MAX_SHOWN_CHARACTERS = 120
+CONVERT = "convert it first"
+"""What to do about a Python value of another kind."""
 
 
 class UnfitValueError(ValueError):
