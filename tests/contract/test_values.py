@@ -67,7 +67,7 @@ def test_arrow_data_that_nobody_could_read_is_refused(
     bad = pa.table({"id": [2], "v": array})
     write = db.upsert if key else db.append
     write(table_name, {"id": 1})
-    with pytest.raises(FlussError, match=rf"column 'v' expects .* in row 0: .*|{words}") as caught:
+    with pytest.raises(FlussError, match=rf"column 'v' expects .*{words}") as caught:
         write(table_name, bad)
     assert "in row 0" in caught.value.message
     write(table_name, {"id": 3})

@@ -75,3 +75,27 @@ def test_a_bad_last_chunk_is_refused_before_the_first_one_leaves(
     with table.new_upsert().create_writer() if is_keyed else table.new_append().create_writer() as writer:
         writer.write_arrow(good)
     assert db.to_arrow(table_name).num_rows == (1 if key == ["v"] and is_keyed else 1000)
+
+
+def test_a_key_of_no_bytes_is_refused_by_every_call(db: fluss.Database, table_name: str) -> None:
+    """With one bucket no hash is made of it, so it was the server that refused it, when other chunks were written."""
+    schema = fluss.Schema.builder().column("k", TYPES.string()).column("v", TYPES.int()).primary_key("k").build()
+    properties = {**ICEBERG, "table.log.arrow.compression.type": "NONE"}
+    db.create_table(table_name, fluss.TableDescriptor(schema, bucket_count=1, properties=properties))
+    keys = pa.table({"k": pa.chunked_array([[f"key {number}" for number in range(1000)], [""]])})
+    rows = keys.append_column("v", ids(1001))
+    for call in (
+        lambda: db.upsert(table_name, rows),
+        lambda: db.upsert(table_name, rows.to_pandas()),
+        lambda: db.upsert(table_name, [("", 1)]),
+        lambda: db.delete(table_name, keys),
+        lambda: db.delete(table_name, [("",)]),
+        lambda: db.lookup(table_name, ""),
+        lambda: db.lookup_many(table_name, ["", "key 1"]),
+        lambda: db.lookup_many(table_name, keys),
+    ):
+        with pytest.raises(FlussError, match="a key of no bytes cannot be stored"):
+            call()
+    assert db.to_arrow(table_name).num_rows == 0
+    db.upsert(table_name, rows.slice(0, 1000))
+    assert db.to_arrow(table_name).num_rows == 1000

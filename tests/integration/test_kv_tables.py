@@ -16,6 +16,7 @@ from fluss.codec.kv_values import ValueReader
 from fluss.codec.log_batch import iter_batches
 from fluss.codec.row_columns import RowFormat
 from fluss.codec.value_batch import decode_value_batch
+from fluss.errors import ErrorCode
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 from fluss.protocol import fluss_api_pb2 as pb
@@ -149,3 +150,16 @@ def test_kv_calls_on_log_tables(cluster: LogCluster) -> None:
     request = pb.PrefixLookupRequest(table_id=table)
     request.buckets_req.add(bucket_id=0, keys=[b"\x01"])
     assert cluster.tablet.call(ApiKey.PREFIX_LOOKUP, request, 1).buckets_resp[0].error_code == 20
+
+
+def test_a_key_of_no_bytes_is_refused_and_not_as_damage(cluster: LogCluster) -> None:
+    """Other clients send one for an empty text in a table with keys for Iceberg; a damaged batch would come again."""
+    table = create(cluster, "no_bytes")
+    request = pb.PutKvRequest(acks=-1, table_id=table, timeout_ms=10_000)
+    row = encode_compacted_row((1, "a"), SCHEMA.data_types)
+    request.buckets_req.add(bucket_id=0, records=encode_kv_batch([b""], [row], 1))
+    answer = cluster.tablet.call(ApiKey.PUT_KV, request, 2).buckets_resp[0]
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "an empty text cannot be the primary key" in answer.error_message
+    put(cluster, table, [(1, "a")])
+    assert look_up(cluster, table, [1]) == [(1, "a")]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss.codec.aligned_row import encode_aligned_row
 from fluss.codec.arrow_columns import as_column, from_big_unscaled, from_content, from_fixed, from_timestamps
@@ -41,6 +42,7 @@ from fluss.codec.row_values import (
 from fluss.model.types import DataType, DecimalType
 
 KV_FORMAT_VERSION = 2
+NO_BYTES = "a key of no bytes cannot be stored: with keys for Iceberg, an empty text cannot be the primary key"
 _MICROS_PER_MILLI = 1000
 _MASK = 0xFFFFFFFF
 _HUDI_NULL = "__null__"
@@ -173,6 +175,12 @@ def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: Key
         part for column, kind in zip(columns, types, strict=True) for part in compacted_field(column, kind, None)
     ]
     return components[0] if len(components) == 1 else join(components, count)
+
+
+def check_stored_keys(keys: Any) -> None:
+    """Raise for a key of no bytes in a binary array: no store keeps it."""
+    if pc.any(pc.equal(pc.binary_length(keys), 0)).as_py():
+        raise RowValueError(NO_BYTES)
 
 
 def check_key_types(types: Sequence[DataType], encoding: KeyEncoding) -> None:

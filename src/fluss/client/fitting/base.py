@@ -20,9 +20,13 @@ ExtraDigits = Literal["error", "truncate"]
 # Extension types whose values are what is stored, a text or 16 bytes. A period of pandas is no number of months, and
 # numbers that stand for true and false are none either.
 _NAMES_OF_STORAGE = frozenset({"arrow.json", "arrow.uuid"})
+# Where a field names its extension type. Arrow leaves it there when nobody has registered the type in this process.
+_EXTENSION_NAME = b"ARROW:extension:name"
 
 
 MAX_SHOWN_CHARACTERS = 120
+CONVERT = "convert it first"
+"""What to do about a Python value of another kind."""
 
 
 class UnfitValueError(ValueError):
@@ -129,6 +133,23 @@ def plain(array: Any) -> Any:
             array = pc.run_end_decode(array)
         else:
             return array
+
+
+def check_meaning(field: Any) -> None:
+    """Raise for a field, or one inside of it, of an extension type that this process does not know.
+
+    Its values come as what they are stored as, and only the metadata of the field tell that they mean something else.
+    """
+    name = (field.metadata or {}).get(_EXTENSION_NAME, b"").decode(errors="replace")
+    if name and name not in _NAMES_OF_STORAGE:
+        text = f"its field has the extension type {shown(name)}, whose values mean something else than what they are"
+        raise UnfitTypeError(f"{text} stored as: convert them first, or take the metadata off to write what is stored")
+    kind = field.type
+    while pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not isinstance(kind, pa.BaseExtensionType):
+        for index in range(kind.num_fields):
+            check_meaning(kind.field(index))
 
 
 def _without_views(array: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.fitting.base import Fit, FitRules, UnfitTypeError, UnfitValueError, plain, shown
+from fluss.client.fitting.base import CONVERT, Fit, FitRules, UnfitTypeError, UnfitValueError, plain, shown
 from fluss.model.types import ArrayType, DataType, MapType, RowType
 
 Visit = Callable[[DataType, FitRules], Fit]
@@ -62,7 +62,7 @@ class ArrayFit(Fit):
 
     def value(self, value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and not value.ndim):
-            raise UnfitValueError("it is not a list")
+            raise UnfitValueError(f"it is not a list: {CONVERT}")
         return [self._element.value(item) for item in value]
 
     def _converted(self, array: Any) -> Any:
@@ -84,11 +84,11 @@ class MapFit(Fit):
     def value(self, value: Any) -> list[tuple[Any, Any]]:
         pairs = value.items() if isinstance(value, Mapping) else value
         if not isinstance(value, (Mapping, list, tuple)):
-            raise UnfitValueError("it is neither a dict nor a list of pairs")
+            raise UnfitValueError(f"it is neither a dict nor a list of pairs: {CONVERT}")
         out = []
         for pair in pairs:
             if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                raise UnfitValueError("it is neither a dict nor a list of pairs")
+                raise UnfitValueError(f"it is neither a dict nor a list of pairs: {CONVERT}")
             out.append((self._key.value(pair[0]), self._value.value(pair[1])))
         return out
 
@@ -126,7 +126,7 @@ class RowFit(Fit):
                 raise UnfitValueError(f"it has {len(value)} values for {len(self._names)} fields")
             values = list(value)
         else:
-            raise UnfitValueError("it is neither a dict nor a list")
+            raise UnfitValueError(f"it is neither a dict nor a list: {CONVERT}")
         return {name: inner.value(item) for name, inner, item in zip(self._names, self._inner, values, strict=True)}
 
     def _has_no_field(self, name: Any) -> str:

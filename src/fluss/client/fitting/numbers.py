@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss.client.fitting.base import (
+    CONVERT,
     Fit,
     FitRules,
     UnfitValueError,
@@ -57,7 +58,7 @@ class IntegerFit(Fit):
             value = _whole(value)
         number = int(value)
         if not -self._limit <= number < self._limit:
-            raise UnfitValueError(f"it is outside {-self._limit} to {self._limit - 1}")
+            raise UnfitValueError(f"it is {self._outside()}")
         return number
 
     def condition(self, name: str) -> str:
@@ -69,9 +70,12 @@ class IntegerFit(Fit):
             return widened(array).cast(self.arrow_type)
         return self._refuse_type(source)
 
+    def _outside(self) -> str:
+        return f"outside {-self._limit} to {self._limit - 1}: it needs a column of a larger type"
+
     def _reason(self, source: Any, error: Exception) -> str:
         whole = "" if pa.types.is_integer(source) else "not a whole number, or "
-        return f"it is {whole}outside {-self._limit} to {self._limit - 1}"
+        return f"it is {whole}{self._outside()}"
 
 
 def _is_integer(value: Any) -> bool:
@@ -87,7 +91,7 @@ def _whole(value: Any) -> Any:
         return value
     if isinstance(value, (float, np.floating, decimal.Decimal)):
         raise UnfitValueError("it is not a whole number: round it first")
-    raise UnfitValueError("it is not an int")
+    raise UnfitValueError(f"it is not an int: {CONVERT}")
 
 
 class FloatFit(Fit):
@@ -100,13 +104,13 @@ class FloatFit(Fit):
 
     def value(self, value: Any) -> float:
         if not isinstance(value, (float, np.floating)) and not _is_integer(value):
-            raise UnfitValueError("it is not a float")
+            raise UnfitValueError(f"it is not a float: {CONVERT}")
         try:
             number = float(value)
         except OverflowError:
-            raise UnfitValueError("it is too large") from None
+            raise UnfitValueError("it is too large: it needs a column of type DECIMAL") from None
         if abs(number) > self._limit and not math.isinf(number):
-            raise UnfitValueError("it is too large for 32 bits")
+            raise UnfitValueError(_TOO_LARGE_FOR_FLOAT)
         if isinstance(value, np.longdouble) and number != value and value == value:
             raise UnfitValueError("it has more digits than 64 bits hold: give it as a float to have it rounded")
         if not isinstance(value, (float, np.floating)):
@@ -128,7 +132,7 @@ class FloatFit(Fit):
         array = widened(array)
         result = array.cast(self.arrow_type)
         if self._is_single and any_true(pc.and_not(pc.is_inf(result), pc.is_inf(array))):
-            raise UnfitValueError("it is too large for 32 bits")
+            raise UnfitValueError(_TOO_LARGE_FOR_FLOAT)
         return result
 
     def _of_integers(self, array: Any) -> Any:
@@ -144,6 +148,8 @@ class FloatFit(Fit):
         return result
 
 
+_TOO_LARGE_FOR_FLOAT = "it is too large for 32 bits: it needs a column of type DOUBLE"
+_NOT_FINITE = "it is not a finite number: write a null, or make the column DOUBLE"
 _AS_FLOAT = "give it as a float to have it rounded"
 
 
@@ -163,7 +169,7 @@ class DecimalFit(Fit):
         if not isinstance(value, decimal.Decimal):
             value = _as_decimal(value)
         if not value.is_finite():
-            raise UnfitValueError("it is not a finite number")
+            raise UnfitValueError(_NOT_FINITE)
         try:
             return self._context.quantize(value, self._quantum)
         except decimal.Inexact:
@@ -172,7 +178,7 @@ class DecimalFit(Fit):
             raise UnfitValueError(self._too_large()) from None
 
     def _too_large(self) -> str:
-        return f"it has more than {self._before_point} digits before the point"
+        return f"it has more than {self._before_point} digits before the point: it needs a column with more of them"
 
     def _too_fine(self) -> str:
         return f"it has more than {self._scale} digits after the point: {self.rules.digits_hint}"
@@ -230,7 +236,7 @@ class DecimalFit(Fit):
         if "data loss" in text:
             return self._too_fine()
         if "not a valid" in text:
-            return "it is not a finite number"
+            return _NOT_FINITE
         return self._too_large()
 
 
@@ -246,4 +252,4 @@ def _as_decimal(value: Any) -> decimal.Decimal:
         return decimal.Decimal(int(value))
     if isinstance(value, (float, np.floating)):
         return decimal.Decimal(str(value))  # the shortest spelling, of a float of 32 bits as well
-    raise UnfitValueError("it is not a decimal.Decimal, an int or a float")
+    raise UnfitValueError(f"it is not a decimal.Decimal, an int or a float: {CONVERT}")

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.fitting.base import Fit, FitRules, UnfitValueError, any_true
+from fluss.client.fitting.base import CONVERT, Fit, FitRules, UnfitValueError, any_true
 from fluss.codec.row_columns import RowFormat
 from fluss.model.types import BinaryType, CharType, DataType
 
@@ -29,9 +29,9 @@ class TextFit(Fit):
 
     def value(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise UnfitValueError("it is not a str")
+            raise UnfitValueError(f"it is not a str: {CONVERT}")
         if not value.isascii() and not is_encodable(value):
-            raise UnfitValueError("it has half of a surrogate pair, which UTF-8 cannot hold")
+            raise UnfitValueError("it has half of a surrogate pair, which UTF-8 cannot hold: repair it first")
         return value if type(value) is str else str.__str__(value)
 
     def condition(self, name: str) -> str | None:
@@ -105,7 +105,7 @@ class BytesFit(Fit):
 
     def value(self, value: Any) -> bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise UnfitValueError("it is not bytes")
+            raise UnfitValueError(f"it is not bytes: {CONVERT}")
         return value if type(value) is bytes else bytes(value)
 
     def condition(self, name: str) -> str | None:
@@ -126,8 +126,11 @@ class BinaryFit(BytesFit):
     def value(self, value: Any) -> bytes:
         content = super().value(value)
         if len(content) != self._length:
-            raise UnfitValueError(f"it has {len(content)} bytes, not exactly {self._length}")
+            raise UnfitValueError(f"it has {len(content)} bytes, {self._exactly()}")
         return content
+
+    def _exactly(self) -> str:
+        return f"not exactly {self._length}: bring it to that length first, or make the column BYTES"
 
     def condition(self, name: str) -> str | None:
         fits = self._length <= LONG_VALUE_BYTES
@@ -138,7 +141,7 @@ class BinaryFit(BytesFit):
         if result is None:
             return self._refuse_type(array.type)
         if any_true(pc.not_equal(pc.binary_length(result), self._length)):
-            raise UnfitValueError(f"it has not exactly {self._length} bytes")
+            raise UnfitValueError(f"it has more or fewer bytes, {self._exactly()}")
         return result.cast(self.arrow_type)
 
 

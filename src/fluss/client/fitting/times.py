@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.fitting.base import Fit, FitRules, UnfitTypeError, UnfitValueError, any_true
+from fluss.client.fitting.base import CONVERT, Fit, FitRules, UnfitTypeError, UnfitValueError, any_true
 from fluss.codec.arrow_convert import cut, relabelled
 from fluss.model.types import DataType, TimestampLtzType, TimestampType, TimeType
 
@@ -30,7 +30,10 @@ _UNITS_IN_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "
 _MAX_ROW_SECONDS = (2**63 - 1) // 1000
 _MAX_DAYS = 2**31 - 1
 _DAY_SECONDS = 86_400
-_BEYOND_DATETIME64 = "it is outside the years 1 to 9999, or finer than nanoseconds"
+_FEWER_DIGITS = "it needs a column with fewer digits of a second"
+_BEYOND_DATETIME64 = (
+    "it is outside the years 1 to 9999, or finer than nanoseconds: round it first, or write it as Arrow"
+)
 _BEYOND_YEARS = "it is outside the years 1 to 9999: write it as Arrow"
 
 
@@ -47,7 +50,7 @@ class DateFit(Fit):
                 raise UnfitValueError("it has a time of day, or a zone; use its date()")
             return moment.date()
         if not isinstance(value, datetime.date):
-            raise UnfitValueError("it is not a datetime.date")
+            raise UnfitValueError(f"it is not a datetime.date: {CONVERT}")
         return value
 
     def condition(self, name: str) -> str:
@@ -57,7 +60,7 @@ class DateFit(Fit):
         source = array.type
         if pa.types.is_timestamp(source) and source.tz is None:
             if any_true(_is_beyond(array, _MAX_DAYS * _DAY_SECONDS * 1_000_000_000 // _UNIT_NANOS[source.unit])):
-                raise UnfitValueError("it is too far away for a date")
+                raise UnfitValueError("it is too far away for a date: it needs a column of type TIMESTAMP")
             days = array.cast(pa.date32())
             if not days.cast(source).equals(array):
                 raise UnfitValueError("it has a time of day: cast the column to date32 first")
@@ -65,7 +68,7 @@ class DateFit(Fit):
         return array.cast(pa.date32()) if pa.types.is_date(source) else self._refuse_type(source)
 
     def _reason(self, source: Any, error: Exception) -> str:
-        return "it is not a whole number of days, or too far away"
+        return "it is not a whole number of days, or too far away: repair it first"
 
 
 class _DigitsFit(Fit):
@@ -91,7 +94,11 @@ class _DigitsFit(Fit):
         return cut(array, self.unit) if self.rules.truncates else array.cast(self.arrow_type)
 
     def _reason(self, source: Any, error: Exception) -> str:
-        return self._too_fine() if "lose data" in str(error) else f"it is out of reach for {self.arrow_type}"
+        return (
+            self._too_fine()
+            if "lose data" in str(error)
+            else f"it is out of reach for {self.arrow_type}: {_FEWER_DIGITS}"
+        )
 
 
 class TimeFit(_DigitsFit):
@@ -106,9 +113,9 @@ class TimeFit(_DigitsFit):
 
     def value(self, value: Any) -> int:
         if not isinstance(value, datetime.time):
-            raise UnfitValueError("it is not a datetime.time")
+            raise UnfitValueError(f"it is not a datetime.time: {CONVERT}")
         if value.tzinfo is not None:
-            raise UnfitValueError("it has a time zone, the column has none")
+            raise UnfitValueError("it has a time zone, the column has none: take the zone off")
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         nanos = self._kept_nanos(value.microsecond * 1000)
         return (seconds * 1_000_000_000 + nanos) // self._column_nanos
@@ -145,7 +152,7 @@ class TimestampFit(_DigitsFit):
             moment = moment.replace(microsecond=kept // 1000)
         if self.unit == "ns":
             if not MIN_NANOSECOND_DATETIME <= moment <= MAX_NANOSECOND_DATETIME:
-                raise UnfitValueError("nanoseconds since 1970 reach only from 1677 to 2262")
+                raise UnfitValueError(f"nanoseconds since 1970 reach only from 1677 to 2262: {_FEWER_DIGITS}")
             return (moment - _EPOCH) // _MICROSECOND * 1000 + nanos if nanos else moment
         return moment
 
@@ -167,7 +174,7 @@ class TimestampFit(_DigitsFit):
             self._refuse_type(source)
         array = self._in_unit(relabelled(array, self.arrow_type.tz) if self._has_zone else array)
         if self.looks_closer and any_true(_is_beyond(array, _MAX_ROW_SECONDS)):
-            raise UnfitValueError("it is out of reach for milliseconds, which rows hold")
+            raise UnfitValueError("it is out of reach for milliseconds, which rows hold: repair it first")
         return array
 
     def _refuse_type(self, source: Any) -> Any:
@@ -189,7 +196,7 @@ def _zone_error(what: str) -> UnfitValueError:
 def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
     """A datetime64 as a datetime, and the nanoseconds that one does not have."""
     if np.isnat(value):
-        raise UnfitValueError("it is not a time (NaT)")
+        raise UnfitValueError("it is not a time (NaT): write None")
     nanos = 0
     try:
         # NumPy does not notice all numbers that get too large, so they go there and back.
@@ -210,7 +217,7 @@ def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
 def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
     """The value as a datetime without zone, and the nanoseconds that pandas adds to one."""
     if not isinstance(value, datetime.datetime):
-        raise UnfitValueError("it is not a datetime.datetime")
+        raise UnfitValueError(f"it is not a datetime.datetime: {CONVERT}")
     value, nanos = _plain_datetime(value)
     if value.tzinfo is not None:
         if not has_zone:
@@ -218,11 +225,11 @@ def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
                 "it has a time zone, the column has none: make it TIMESTAMP_LTZ, or take the zone off"
             )
         if value.utcoffset() is None:  # Python would take the zone of this machine
-            raise UnfitValueError("its time zone does not say how far it is from UTC")
+            raise UnfitValueError("its time zone does not say how far it is from UTC: give it one that does")
         try:
             value = value.astimezone(_UTC).replace(tzinfo=None)
         except OverflowError:
-            raise UnfitValueError("in UTC it is outside the years 1 to 9999") from None
+            raise UnfitValueError("in UTC it is outside the years 1 to 9999: write it as Arrow") from None
     return value, nanos
 
 
@@ -231,7 +238,7 @@ def _plain_datetime(value: datetime.datetime) -> tuple[datetime.datetime, int]:
     if type(value) is datetime.datetime:
         return value, 0
     if value != value:
-        raise UnfitValueError("it is not a time (NaT)")
+        raise UnfitValueError("it is not a time (NaT): write None")
     parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)
     try:
         plain = datetime.datetime(*parts, value.tzinfo, fold=value.fold)

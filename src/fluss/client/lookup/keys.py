@@ -25,7 +25,7 @@ from fluss.client.writer.kv_encoding import kv_row_format
 from fluss.codec.arrow_values import column_to_values
 from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
 from fluss.codec.compacted_row import write_compacted_field
-from fluss.codec.keys import KeyEncoding, KeyPlan, encode_key, encode_keys, key_plan
+from fluss.codec.keys import NO_BYTES, KeyEncoding, KeyPlan, check_stored_keys, encode_key, encode_keys, key_plan
 from fluss.codec.partition_names import SEPARATOR, check_partition_value, partition_name, partition_names
 from fluss.codec.row_values import RowValueError
 from fluss.errors import ErrorCode, FlussError
@@ -130,7 +130,7 @@ class KeyReader:
                     bucket_key = encode_key(chosen, self._bucket_types, self._bucket_encoding)
                 bucket = self._bucket_of(bucket_key, self._bucket_count, self._tail)
             if not encoded:
-                raise RowValueError("a key of no bytes cannot be stored")
+                raise RowValueError(NO_BYTES)
             if not self._partition_positions:
                 return Place(None, bucket), encoded
             name = partition_name([values[index] for index in self._partition_positions], self._partition_types)
@@ -220,6 +220,8 @@ class KeyReader:
         try:
             columns = [batch.column(index) for index in self._key_positions]
             encoded = encode_keys(columns, self._key_types, self._encoding, count)
+            if self._encoding is KeyEncoding.ICEBERG:
+                check_stored_keys(encoded)
             buckets = np.zeros(count, np.int32)
             if self._bucket_count > 1:
                 bucket_keys = encoded

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_of
-from fluss.client.fitting.base import shown
+from fluss.client.fitting.base import check_meaning, shown
 from fluss.client.writer.bad_values import first_bad_row, shown_scalar, taken
 from fluss.client.writer.validity import nested_columns, validate_array, validate_batch
 from fluss.codec.arrow_types import to_arrow_schema
@@ -71,6 +71,8 @@ class ArrowInput:
             validate_batch(batch, self._nested if is_same else nested_columns(types))
         except pa.ArrowException as error:
             self._refuse_invalid(batch, source, error)
+        if not batch.schema.equals(self.arrow_schema, check_metadata=True):
+            self._check_meanings(batch.schema)
         if not is_same or self._looks_closer:
             batch = self._converted(batch, source)
         elif not batch.schema.equals(self.arrow_schema):
@@ -124,6 +126,15 @@ class ArrowInput:
             for number, name in enumerate(self._names)
             if types.get(name) != self._types[number] or self.fits[number].looks_closer
         )
+
+    def _check_meanings(self, given: Any) -> None:
+        for field in given:
+            try:
+                check_meaning(field)
+            except UnfitTypeError as error:
+                self.check_names([field.name])
+                expected = self.schema.columns[self._names.index(field.name)].data_type
+                self.refuse(f"column {field.name!r} expects {expected}, got {field.type}: {error}")
 
     def _converted(self, batch: Any, source: Source) -> Any:
         self.check_names(batch.schema.names)

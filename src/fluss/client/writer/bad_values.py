@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.client.fitting import UnfitValueError
-from fluss.client.fitting.base import shown
+from fluss.client.fitting.base import MAX_SHOWN_CHARACTERS, shown
 
 
 def first_bad_row(array: Any, check: Callable[[Any], Any]) -> int | None:
@@ -18,6 +18,8 @@ def first_bad_row(array: Any, check: Callable[[Any], Any]) -> int | None:
         array.validate()
     except pa.ArrowException:
         return None  # the array itself is broken: nobody should look into it
+    if _is_bad(array, 0, 0, check):
+        return _row_of_bad_entry(array, check) if pa.types.is_dictionary(array.type) else None
     while high - low > 1:
         middle = (low + high) // 2
         if _is_bad(array, low, middle, check):
@@ -25,6 +27,13 @@ def first_bad_row(array: Any, check: Callable[[Any], Any]) -> int | None:
         else:
             low = middle
     return low if high > low and _is_bad(array, low, high, check) else None
+
+
+def _row_of_bad_entry(array: Any, check: Callable[[Any], Any]) -> int | None:
+    """The first row that has the first bad entry of a dictionary."""
+    entry = first_bad_row(array.dictionary, check)
+    row: int = -1 if entry is None else array.indices.index(entry).as_py()
+    return None if row < 0 else row
 
 
 def _is_bad(array: Any, low: int, high: int, check: Callable[[Any], Any]) -> bool:
@@ -49,19 +58,37 @@ def taken(array: Any, low: int, high: int) -> Any:
 
 def shown_scalar(array: Any, row: int) -> str:
     """A value of an array for an error; also one that Python has nothing for."""
-    scalar = array[row]
     try:
-        value = scalar.as_py()
-    except (ValueError, OverflowError, UnicodeDecodeError, pa.ArrowException):
-        value = _raw(array.slice(row, 1))
+        value = _value(array.slice(row, 1))
+    except (ValueError, OverflowError, AttributeError, pa.ArrowException):  # of runs, say
+        value = array.type
     return shown(value)
 
 
-def _raw(array: Any) -> Any:
-    """The bytes of a text that is no UTF-8, the number of a time that is none."""
-    for raw_type in (pa.binary(), pa.large_binary(), pa.int64(), pa.int32()):
-        try:
-            return array.view(raw_type)[0].as_py()
-        except (ValueError, pa.ArrowException):
-            continue
-    return array.type
+def _value(array: Any) -> Any:
+    """The only value of an array: with the bytes of a text that is no UTF-8, with the number of a time that is none."""
+    kind, scalar = array.type, array[0]
+    if not scalar.is_valid:
+        return None
+    if isinstance(kind, pa.BaseExtensionType):
+        return _value(array.storage)
+    if pa.types.is_dictionary(kind):
+        return _value(array.dictionary.slice(array.indices[0].as_py(), 1))
+    if pa.types.is_struct(kind):
+        return {kind.field(index).name: _value(array.field(index)) for index in range(kind.num_fields)}
+    if isinstance(scalar, pa.ListScalar):  # all kinds of lists, and maps
+        count = min(len(scalar.values), MAX_SHOWN_CHARACTERS)
+        values = [_value(scalar.values.slice(index, 1)) for index in range(count)]
+        return [tuple(pair.values()) for pair in values] if pa.types.is_map(kind) else values
+    try:
+        value = scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.as_buffer().to_pybytes()
+    except (ValueError, OverflowError):
+        return _number(array)
+    # Python has no time that is none: it would be that of another day.
+    return value if not pa.types.is_time(kind) or pa.scalar(value, kind).equals(scalar) else _number(array)
+
+
+def _number(array: Any) -> Any:
+    return array.view(pa.int64() if array.type.bit_width == 64 else pa.int32())[0].as_py()

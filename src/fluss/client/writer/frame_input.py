@@ -82,6 +82,10 @@ def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
     is_float = rules.schema.columns[number].data_type.root in _FLOAT_ROOTS
     if isinstance(series.dtype, pandas.SparseDtype):
         series = series.sparse.to_dense()
+    is_numpy_float = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
+    if is_numpy_float and not is_float and series.isna().all():
+        # The type that pandas gives to a column without any value says nothing.
+        return pa.chunked_array([pa.nulls(len(series), rules.arrow_schema.types[number])])
     if series.dtype == object:
         kind = pandas.api.types.infer_dtype(series, skipna=True)
         if kind not in _ARROW_KINDS:
@@ -91,7 +95,7 @@ def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
         series = series.copy()
     try:
         # Arrays with a mask of their own tell NaN from what is missing.
-        keeps_nan = is_float and isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
+        keeps_nan = is_float and is_numpy_float
         array = pa.array(series.to_numpy() if keeps_nan else series, from_pandas=not keeps_nan)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return _of_objects(rules, pandas, number, series)

@@ -26,7 +26,7 @@ from fluss.client.writer.assigner import (
 from fluss.client.writer.encoding import BatchEncoder
 from fluss.codec.arrow_values import column_to_values
 from fluss.codec.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
-from fluss.codec.keys import KeyEncoding, encode_key, encode_keys
+from fluss.codec.keys import KeyEncoding, check_stored_keys, encode_key, encode_keys
 from fluss.codec.kv_batch import encode_kv_batch, numbered_kv_batch
 from fluss.codec.partition_names import partition_names
 from fluss.codec.row_columns import COLUMN_WISE_MIN_ROWS, RowFormat, encode_rows
@@ -107,8 +107,12 @@ class KvRouter(Router):
         types, encoding = self._primary_types, self._encoding
         if batch.num_rows <= MAX_ROWS_HASHED_ONE_BY_ONE:
             rows = zip(*map(column_to_values, columns, types), strict=True)
-            return pa.array([encode_key(row, types, encoding) for row in rows], pa.binary())
-        return as_binary(encode_keys(columns, types, encoding, batch.num_rows))
+            keys = pa.array([encode_key(row, types, encoding) for row in rows], pa.binary())
+        else:
+            keys = as_binary(encode_keys(columns, types, encoding, batch.num_rows))
+        if encoding is KeyEncoding.ICEBERG:
+            check_stored_keys(keys)
+        return keys
 
     def _rows(self, batch: Any) -> Any:
         deletes = batch.column(batch.num_columns - 1)

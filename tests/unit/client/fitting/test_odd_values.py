@@ -134,9 +134,8 @@ def rules_of(data_type: t.DataType) -> ArrowInput:
 
 def by_pandas(data_type: t.DataType, series: Any) -> list[Any]:
     rules = rules_of(data_type)
-    (batch,) = rules.batches(table_of_frame(rules, pd.DataFrame({"c": series}), "write_pandas"))
-    values: list[Any] = batch.column(0).to_pylist()
-    return values
+    batches = rules.batches(table_of_frame(rules, pd.DataFrame({"c": series}), "write_pandas"))
+    return [value for batch in batches for value in batch.column(0).to_pylist()]
 
 
 def test_what_is_missing_in_columns_of_objects() -> None:
@@ -144,6 +143,72 @@ def test_what_is_missing_in_columns_of_objects() -> None:
         for data_type in (t.IntType(), t.StringType(), t.TimestampType(6), t.DecimalType(5, 2)):
             assert by_pandas(data_type, pd.Series([missing], dtype=object)) == [None]
     assert str(by_pandas(t.DoubleType(), pd.Series([float("nan"), None], dtype=object))) == "[nan, None]"
+
+
+def test_a_column_of_pandas_without_any_value_has_no_type() -> None:
+    """pandas calls it one of floats, also where the frame is empty."""
+    for data_type in (t.StringType(), t.BytesType(), t.BooleanType(), t.DateType(), t.TimestampType(3), POINT):
+        for values in ([float("nan"), float("nan")], []):
+            assert by_pandas(data_type, pd.Series(values, dtype=float)) == [None] * len(values)
+        with pytest.raises(FlussError, match="column 'c' expects"):
+            by_pandas(data_type, pd.Series([float("nan"), 1.5]))
+    with pytest.raises(FlussError, match="must not be null"):
+        by_pandas(t.StringType(nullable=False), pd.Series([float("nan")]))
+
+
+class Months(pa.ExtensionType):  # type: ignore[misc]
+    """A type that nobody registers, so that its values are read as numbers."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "tests.months")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: Any, serialized: bytes) -> Months:
+        return cls()
+
+
+def received(array: Any, data_type: t.DataType) -> list[Any]:
+    """What becomes of a column that comes from another process."""
+    sink = pa.BufferOutputStream()
+    table = pa.table({"c": array})
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    read = pa.ipc.open_stream(sink.getvalue()).read_all()
+    assert not isinstance(read.schema.field("c").type, pa.BaseExtensionType)
+    (batch,) = rules_of(data_type).batches(read)
+    values: list[Any] = batch.column(0).to_pylist()
+    return values
+
+
+def test_extension_types_that_nobody_registered_are_no_values_of_the_column() -> None:
+    months, bigint = pa.ExtensionArray.from_storage(Months(), pa.array([672])), t.BigIntType()
+    fields = t.RowType((t.RowField("x", bigint),))
+    for data_type, array in (
+        (bigint, months),
+        (t.IntType(), months),
+        (bigint, months.slice(0, 0)),
+        (t.ArrayType(bigint), pa.ListArray.from_arrays([0, 1], months)),
+        (t.ArrayType(bigint), pa.FixedSizeListArray.from_arrays(months, 1)),
+        (t.MapType(t.StringType(), bigint), pa.MapArray.from_arrays([0, 1], pa.array(["a"]), months)),
+        (fields, pa.StructArray.from_arrays([months], ["x"])),
+        (t.ArrayType(fields), pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([months], ["x"]))),
+    ):
+        with pytest.raises(FlussError, match=r"column 'c' expects .*'tests\.months', whose values mean something else"):
+            received(array, data_type)
+
+
+def test_metadata_that_only_name_what_is_stored_are_no_hindrance() -> None:
+    for data_type, array, name in (
+        (t.StringType(), pa.array(["{}"]), "arrow.json"),
+        (t.BinaryType(16), pa.array([b"0123456789abcdef"], pa.binary(16)), "arrow.uuid"),
+        (t.BigIntType(), pa.array([5]), ""),
+    ):
+        field = pa.field("c", array.type, metadata={"ARROW:extension:name": name, "PARQUET:field_id": "1"})
+        (batch,) = rules_of(data_type).batches(pa.table([array], schema=pa.schema([field])))
+        assert batch.column(0).to_pylist() == array.to_pylist()
 
 
 def test_sparse_columns_are_those_that_they_stand_for() -> None:
@@ -179,6 +244,52 @@ def test_what_only_polars_has_is_refused_by_name() -> None:
             table_of_polars(frame)
     assert table_of_polars(pl.DataFrame({"c": [1]})).to_pylist() == [{"c": 1}]
     assert table_of_polars(pl.Series([1])).to_pylist() == [1]
+
+
+def not_utf8(view: Any) -> Any:
+    """A text, and bytes that are none."""
+    values = pa.array([b"good", b"caf\xe9 and more than twelve bytes"])
+    kind = pa.binary_view() if view == pa.string_view() else pa.binary()
+    return values.cast(pa.large_binary() if view == pa.large_string() else kind).view(view)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_errors_have_the_row_and_the_bytes_of_a_text_that_is_none(kind: Any) -> None:
+    bad = not_utf8(kind)
+    text, texts, pairs = t.StringType(), t.ArrayType(t.StringType()), t.MapType(t.StringType(), t.IntType())
+    for data_type, array, row, value in (
+        (text, bad, 1, "b'caf"),
+        (text, pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.int8()), bad), 2, "b'caf"),
+        (texts, pa.ListArray.from_arrays([0, 0, 2], bad), 1, r"\['good', b'caf"),
+        (texts, pa.FixedSizeListArray.from_arrays(bad, 1), 1, r"\[b'caf"),
+        (pairs, pa.MapArray.from_arrays([0, 1, 2], bad, pa.array([1, 2])), 1, r"\[\(b'caf.*', 2\)\]"),
+        (t.RowType((t.RowField("x", text),)), pa.StructArray.from_arrays([bad], ["x"]), 1, "{'x': b'caf"),
+    ):
+        with pytest.raises(FlussError, match=rf"got {value}.* in row {row}: it is not UTF-8"):
+            list(rules_of(data_type).batches(pa.table({"c": array})))
+
+
+def test_errors_do_not_name_a_row_that_is_good() -> None:
+    """Of a list view no row can be looked at alone, and an entry of a dictionary may be that of no row."""
+    for array in (
+        pa.ListViewArray.from_arrays([0, 1], [1, 1], not_utf8(pa.string())),
+        pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), not_utf8(pa.string())),
+    ):
+        data_type = t.StringType() if pa.types.is_dictionary(array.type) else t.ArrayType(t.StringType())
+        with pytest.raises(FlussError, match="is broken: ") as caught:
+            list(rules_of(data_type).batches(pa.table({"c": array})))
+        assert "in row" not in caught.value.message
+
+
+def test_errors_have_the_number_of_a_time_that_is_none() -> None:
+    """Python would show that of another day."""
+    for number in (-1, 86_400_000):
+        times = pa.array([number], pa.time32("ms"))
+        lists = pa.ListArray.from_arrays([0, 1], times)
+        for data_type, array, value in ((t.TimeType(3), times, number), (t.ArrayType(t.TimeType(3)), lists, [number])):
+            with pytest.raises(FlussError) as caught:
+                list(rules_of(data_type).batches(pa.table({"c": array})))
+            assert f"got {value} ({array.type}) in row 0: it is no time of a day" in caught.value.message
 
 
 def test_views_and_runs_are_refused_with_row_and_value() -> None:

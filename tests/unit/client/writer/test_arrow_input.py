@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from fluss.client.writer import arrow_input, validity
 from fluss.client.writer.arrow_input import ArrowInput
 from fluss.client.writer.frame_input import table_of_frame
-from fluss.client.writer.validity import SMALL_BYTES, validate_array
+from fluss.client.writer.validity import LARGE_TEXT_BYTES, SMALL_BYTES, validate_array, validate_batch
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
 from fluss.model.types import (
@@ -24,6 +25,7 @@ from fluss.model.types import (
     TimestampLtzType,
     TimestampType,
 )
+from tests.support.lanes import rounds, seed
 
 SCHEMA = Schema(
     (
@@ -137,6 +139,52 @@ def test_of_a_slice_only_what_can_be_seen_is_validated(
     for start, count in ((0, 4), (2, 1), (2, 2), (1, 2)):
         with pytest.raises(pa.ArrowInvalid, match="UTF8"):
             validate_array(array.slice(start, count))
+
+
+def is_valid(check: Any, *arguments: Any, **options: Any) -> bool:
+    try:
+        check(*arguments, **options)
+    except pa.ArrowException:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_texts_are_judged_as_arrow_judges_them(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shorter way for ASCII: texts with any damage, and any slice of them."""
+    monkeypatch.setattr(validity, "LARGE_TEXT_BYTES", 0)
+    rng, verdicts = random.Random(seed()), []
+    for _ in range(rounds(gate=1500, all_lanes=20_000)):
+        count = rng.randint(0, 6)
+        given = [rng.choice(["", "a", "abc" * 500, "ä", "a€", None, "x\0", "\x7f"]) for _ in range(count)]
+        validity_bits, offsets, content = pa.array([*given, "end"], kind).buffers()
+        changed = [bytearray(offsets.to_pybytes()), bytearray(content.to_pybytes())]
+        for _ in range(rng.choice([0, 0, 1, 2])):
+            buffer = rng.choice(changed)
+            buffer[rng.randrange(len(buffer))] = rng.choice([0, 1, 0x41, 0x7F, 0x80, 0xC3, 0xFF])
+        buffers = [validity_bits, *map(pa.py_buffer, changed)]
+        start = rng.randint(0, count)
+        length = rng.randint(0, count - start)
+        if not is_valid(pa.Array.from_buffers, kind, length, buffers, offset=start):
+            continue  # Arrow makes no such array
+        array = pa.Array.from_buffers(kind, length, buffers, offset=start)
+        wanted = is_valid(array.validate, full=True)
+        assert is_valid(validate_array, array) == wanted, (given, changed, start, len(array))
+        batch = pa.RecordBatch.from_arrays([array], ["c"])
+        assert is_valid(validate_batch, batch, []) == wanted
+        verdicts.append((wanted, validity._is_large_ascii(array)) if wanted else (wanted, False))
+    assert {(True, True), (True, False), (False, False)} <= set(verdicts)
+
+
+def test_large_texts_take_the_shorter_way() -> None:
+    texts = pa.array(["good"] * (LARGE_TEXT_BYTES // 4 + 1))
+    assert validity._is_large_ascii(texts)
+    assert not validity._is_large_ascii(texts[:-1].take(pa.array(range(10))))
+    bad = pa.concat_arrays([texts, TEXTS])
+    for array in (bad, bad[3:]):
+        with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+            validate_batch(pa.record_batch({"c": array}), [])
+    validate_batch(pa.record_batch({"c": bad[:-3]}), [])
 
 
 def test_broken_offsets_of_lists_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,7 +256,7 @@ def test_long_values_are_counted() -> None:
 
 
 def test_unfit_values_say_so_without_context() -> None:
-    with pytest.raises(UnfitValueError, match=r"^it is not an int$"):
+    with pytest.raises(UnfitValueError, match=r"^it is not an int: convert it first$"):
         fit_of(t.IntType()).value("1")
 
 
