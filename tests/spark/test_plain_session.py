@@ -40,7 +40,8 @@ def outcome(module_tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> 
         tables.create(name, SCHEMA, bucket_count=2, **AN_HOUR)
     tables.create("keyed", SCHEMA, primary_keys=["id"], bucket_count=2)
     passed_on = ("PATH", HOME_VARIABLE, OPTIONS_VARIABLE)
-    variables = {"PYSPARK_PYTHON": sys.executable, **{key: os.environ[key] for key in passed_on if key in os.environ}}
+    python = environment.plain_python(sys.executable)  # Spark itself finds nothing where the path has a space
+    variables = {"PYSPARK_PYTHON": python, **{key: os.environ[key] for key in passed_on if key in os.environ}}
     java_home = environment.find_java_home()
     if java_home is not None:
         variables["JAVA_HOME"] = str(java_home)

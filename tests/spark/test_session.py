@@ -127,7 +127,7 @@ def test_what_spark_submit_was_given_wins_over_our_defaults(tmp_path: Path) -> N
         "print(json.dumps([spark.conf.get(key) for key in keys]))\n"
     )
     java_home = environment.find_java_home()
-    variables = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    variables = {**os.environ, "PYSPARK_PYTHON": environment.plain_python(sys.executable)}
     if java_home is not None:
         variables["JAVA_HOME"] = str(java_home)
     given = {
