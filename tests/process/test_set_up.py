@@ -40,8 +40,11 @@ def test_installing_is_one_line_whatever_uv_has_to_say() -> None:
 
 
 def test_ctrl_c_while_modules_are_imported(tmp_path: Path) -> None:
-    # In place of a module that dev.py imports, one during whose import the signal comes.
-    (tmp_path / "venv.py").write_text("import signal\n\nsignal.raise_signal(signal.SIGINT)\n", encoding="utf-8")
+    # In place of a module that dev.py imports, one during whose import the signal comes. As on a terminal: where the
+    # tests run in the background, programs are born with the signal ignored.
+    as_on_a_terminal = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    interrupting = f"import signal\n\n{as_on_a_terminal}\nsignal.raise_signal(signal.SIGINT)\n"
+    (tmp_path / "venv.py").write_text(interrupting, encoding="utf-8")
     command = [sys.executable, "dev.py", "demo"]
     variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=SECONDS)
