@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from bench.nasty_requests import TAKEN_ENTRIES, NastyRequest
-from fluss.codec.arrow_batch import encode_arrow_batch
-from fluss.codec.compression import Compression, CompressionKind
-from fluss.codec.keys import KeyEncoding, encode_key
-from fluss.codec.kv_batch import encode_kv_batch
+from fluss.codec.arrow.compression import Compression, CompressionKind
+from fluss.codec.batches.arrow_batch import encode_arrow_batch
+from fluss.codec.batches.kv_batch import encode_kv_batch
+from fluss.codec.keys.encoding import KeyEncoding, encode_key
 from fluss.model import types as t
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fluss.codec.batches.log_batch import encode_batch
 from fluss.codec.buffers import ReadableBuffer
-from fluss.codec.log_batch import encode_batch
 from fluss.errors import FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.bucket_log import BucketLog

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import fluss
-from fluss.spark.environment import prepare_environment
+from fluss.spark.java.java_runtime import prepare_environment
 
 PROJECT = Path(__file__).with_name("declarative")
 ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string()), ("amount", pa.float64()), ("paid", pa.bool_())])

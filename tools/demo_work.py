@@ -92,7 +92,7 @@ def start_java(settings: dict[str, str]) -> None:
     """Start Java before what Python needs of Spark is imported: on two cores both go on at the same time."""
     from pyspark import SparkConf, SparkContext
 
-    from fluss.spark.environment import prepare_environment
+    from fluss.spark.java.java_runtime import prepare_environment
 
     use_class_archive()
     prepare_environment(settings)

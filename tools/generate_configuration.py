@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fluss.server.config_option import Option
-from fluss.server.config_options import FAMILIES, OPTIONS
+from fluss.server.config.option import Option
+from fluss.server.config.options import FAMILIES, OPTIONS
 
 PATH = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 
@@ -14,7 +14,7 @@ INTRODUCTION = """\
 
 For operators: every option of the server, its default, and whether it has an effect on one machine.
 
-Generated from `src/fluss/server/config_options.py` by `python -m tools.generate_configuration`; a test checks it.
+Generated from `src/fluss/server/config/options.py` by `python -m tools.generate_configuration`; a test checks it.
 
 `fluss server` takes options from a YAML file (`--config server.yaml`), one by one (`-o NAME=VALUE`), and by its flags;
 flags win over `-o`, which wins over the file. `fluss.embedded(DIR, config={...})` takes the same names. They are Apache

@@ -30,7 +30,7 @@ import fluss.aio
 import fluss.spark
 from fluss.cli.main import build_parser
 from fluss.config import Config
-from fluss.server.config_options import OPTIONS
+from fluss.server.config.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "fluss"

@@ -18,32 +18,26 @@ from fluss.lazy_imports import import_lock as _import_lock
 from fluss.version import VERSION as _VERSION
 
 if _TYPE_CHECKING:
-    from fluss.client.acls import Acl
-    from fluss.client.admin import FlussAdmin
-    from fluss.client.admin_calls import ConfigEntry
-    from fluss.client.connection import FlussConnection
-    from fluss.client.data_types import DataField, DataTypes
-    from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
-    from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
-    from fluss.client.facade import Database, connect
-    from fluss.client.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
-    from fluss.client.rebalancing import BucketMove, RebalanceProgress
-    from fluss.client.scanner import (
-        BadBatch,
-        BatchScanner,
-        ColumnRef,
-        LogScanner,
-        Predicate,
-        RecordBatch,
-        ScanRecord,
-        ScanRecords,
-        col,
-    )
-    from fluss.client.schemas import Schema, SchemaInfo
-    from fluss.client.table import FlussTable, TableAppend, TableScan
-    from fluss.client.table_info import TableInfo
-    from fluss.client.table_upsert import TableUpsert
-    from fluss.client.values import (
+    from fluss.api.admin import FlussAdmin
+    from fluss.api.blocking import Database, connect
+    from fluss.api.connection import FlussConnection
+    from fluss.api.limit_scan import BatchScanner
+    from fluss.api.log_scanner import LogScanner
+    from fluss.api.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
+    from fluss.api.table import FlussTable, TableAppend, TableScan
+    from fluss.api.table_upsert import TableUpsert
+    from fluss.client.calls.admin import ConfigEntry
+    from fluss.client.calls.table_info import TableInfo
+    from fluss.client.decode.bad_batches import BadBatch
+    from fluss.client.decode.materialize import ScanRecord
+    from fluss.client.scan.records import RecordBatch, ScanRecords
+    from fluss.client.send.acknowledgements import WriteResultHandle
+    from fluss.client.write.append_writer import AppendWriter
+    from fluss.client.write.upsert_writer import UpsertWriter
+    from fluss.config import Config
+    from fluss.server.process.embedded import EmbeddedCluster
+    from fluss.values.acls import Acl
+    from fluss.values.basic import (
         EARLIEST_OFFSET,
         LATEST_OFFSET,
         ChangeType,
@@ -56,9 +50,12 @@ if _TYPE_CHECKING:
         TableBucket,
         TablePath,
     )
-    from fluss.client.writer import AppendWriter, UpsertWriter, WriteResultHandle
-    from fluss.config import Config
-    from fluss.server.embedded import EmbeddedCluster
+    from fluss.values.data_types import DataField, DataTypes
+    from fluss.values.databases import DatabaseDescriptor, DatabaseInfo
+    from fluss.values.descriptors import KvFormat, LogFormat, TableDescriptor
+    from fluss.values.predicates import ColumnRef, Predicate, col
+    from fluss.values.rebalancing import BucketMove, RebalanceProgress
+    from fluss.values.schema import Schema, SchemaInfo
 
 __all__ = [
     "EARLIEST_OFFSET",
@@ -119,32 +116,27 @@ __all__ = [
 
 # Where public names live. They are loaded at first use: `import fluss` alone must not load Arrow.
 _HOMES = {
-    "fluss.client.acls": ("Acl",),
-    "fluss.client.admin": ("FlussAdmin",),
-    "fluss.client.admin_calls": ("ConfigEntry",),
-    "fluss.client.connection": ("FlussConnection",),
-    "fluss.client.data_types": ("DataField", "DataTypes"),
-    "fluss.client.databases": ("DatabaseDescriptor", "DatabaseInfo"),
-    "fluss.client.facade": ("Database", "connect"),
-    "fluss.client.lookup": ("Lookuper", "PrefixLookuper", "TableLookup", "TablePrefixLookup"),
-    "fluss.client.descriptors": ("KvFormat", "LogFormat", "TableDescriptor"),
-    "fluss.client.rebalancing": ("BucketMove", "RebalanceProgress"),
-    "fluss.client.scanner": (
-        "BadBatch",
-        "BatchScanner",
-        "ColumnRef",
-        "LogScanner",
-        "Predicate",
-        "RecordBatch",
-        "ScanRecord",
-        "ScanRecords",
-        "col",
-    ),
-    "fluss.client.schemas": ("Schema", "SchemaInfo"),
-    "fluss.client.table": ("FlussTable", "TableAppend", "TableScan"),
-    "fluss.client.table_info": ("TableInfo",),
-    "fluss.client.table_upsert": ("TableUpsert",),
-    "fluss.client.values": (
+    "fluss.values.acls": ("Acl",),
+    "fluss.api.admin": ("FlussAdmin",),
+    "fluss.client.calls.admin": ("ConfigEntry",),
+    "fluss.api.connection": ("FlussConnection",),
+    "fluss.values.data_types": ("DataField", "DataTypes"),
+    "fluss.values.databases": ("DatabaseDescriptor", "DatabaseInfo"),
+    "fluss.api.blocking": ("Database", "connect"),
+    "fluss.api.lookup": ("Lookuper", "PrefixLookuper", "TableLookup", "TablePrefixLookup"),
+    "fluss.values.descriptors": ("KvFormat", "LogFormat", "TableDescriptor"),
+    "fluss.values.rebalancing": ("BucketMove", "RebalanceProgress"),
+    "fluss.api.limit_scan": ("BatchScanner",),
+    "fluss.api.log_scanner": ("LogScanner",),
+    "fluss.client.decode.bad_batches": ("BadBatch",),
+    "fluss.client.decode.materialize": ("ScanRecord",),
+    "fluss.client.scan.records": ("RecordBatch", "ScanRecords"),
+    "fluss.values.predicates": ("ColumnRef", "Predicate", "col"),
+    "fluss.values.schema": ("Schema", "SchemaInfo"),
+    "fluss.api.table": ("FlussTable", "TableAppend", "TableScan"),
+    "fluss.client.calls.table_info": ("TableInfo",),
+    "fluss.api.table_upsert": ("TableUpsert",),
+    "fluss.values.basic": (
         "EARLIEST_OFFSET",
         "LATEST_OFFSET",
         "ChangeType",
@@ -157,7 +149,9 @@ _HOMES = {
         "TableBucket",
         "TablePath",
     ),
-    "fluss.client.writer": ("AppendWriter", "UpsertWriter", "WriteResultHandle"),
+    "fluss.client.send.acknowledgements": ("WriteResultHandle",),
+    "fluss.client.write.append_writer": ("AppendWriter",),
+    "fluss.client.write.upsert_writer": ("UpsertWriter",),
     "fluss.config": ("Config",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -197,7 +191,7 @@ def embedded(
             print(cluster.bootstrap_servers)
     """
     with _import_lock:
-        from fluss.server.embedded import start_embedded
+        from fluss.server.process.embedded import start_embedded
 
     return start_embedded(directory, tablets=tablets, config=config, bind=bind)
 

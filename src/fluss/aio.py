@@ -11,24 +11,27 @@ calls of scanners, and `async for` over a scanner.
 from __future__ import annotations
 
 import fluss as _fluss
-from fluss.client.acls import Acl
-from fluss.client.admin import FlussAdmin
-from fluss.client.admin_calls import ConfigEntry
-from fluss.client.awaitable import Closing
-from fluss.client.connection import CLOSE_TIMEOUT_SECONDS, BaseConnection
-from fluss.client.data_types import DataField, DataTypes
-from fluss.client.databases import DatabaseDescriptor, DatabaseInfo
-from fluss.client.descriptors import KvFormat, LogFormat, TableDescriptor
-from fluss.client.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
-from fluss.client.rebalancing import BucketMove, RebalanceProgress
-from fluss.client.scanner import AioBatchScanner as BatchScanner
-from fluss.client.scanner import AioLogScanner as LogScanner
-from fluss.client.scanner import BadBatch, ColumnRef, Predicate, RecordBatch, ScanRecord, ScanRecords, col
-from fluss.client.schemas import Schema, SchemaInfo
-from fluss.client.table import BaseTable, BaseTableScan, TableAppend, check_bucket
-from fluss.client.table_info import TableInfo
-from fluss.client.table_upsert import TableUpsert
-from fluss.client.values import (
+from fluss.api.admin import FlussAdmin
+from fluss.api.aio_scanner import AioBatchScanner as BatchScanner
+from fluss.api.aio_scanner import AioLogScanner as LogScanner
+from fluss.api.connection import CLOSE_TIMEOUT_SECONDS, BaseConnection
+from fluss.api.lookup import Lookuper, PrefixLookuper, TableLookup, TablePrefixLookup
+from fluss.api.table import BaseTable, BaseTableScan, TableAppend, check_bucket
+from fluss.api.table_upsert import TableUpsert
+from fluss.client.calls.admin import ConfigEntry
+from fluss.client.calls.table_info import TableInfo
+from fluss.client.decode.bad_batches import BadBatch
+from fluss.client.decode.materialize import ScanRecord
+from fluss.client.net.self_awaitable import Closing
+from fluss.client.scan.records import RecordBatch, ScanRecords
+from fluss.client.send.acknowledgements import WriteResultHandle
+from fluss.client.write.append_writer import AppendWriter
+from fluss.client.write.upsert_writer import UpsertWriter
+from fluss.config import Config
+from fluss.errors import ErrorCode, FlussError
+from fluss.model import paths
+from fluss.values.acls import Acl
+from fluss.values.basic import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     ChangeType,
@@ -41,10 +44,12 @@ from fluss.client.values import (
     TableBucket,
     TablePath,
 )
-from fluss.client.writer import AppendWriter, UpsertWriter, WriteResultHandle
-from fluss.config import Config
-from fluss.errors import ErrorCode, FlussError
-from fluss.model import paths
+from fluss.values.data_types import DataField, DataTypes
+from fluss.values.databases import DatabaseDescriptor, DatabaseInfo
+from fluss.values.descriptors import KvFormat, LogFormat, TableDescriptor
+from fluss.values.predicates import ColumnRef, Predicate, col
+from fluss.values.rebalancing import BucketMove, RebalanceProgress
+from fluss.values.schema import Schema, SchemaInfo
 
 __all__ = [
     "EARLIEST_OFFSET",

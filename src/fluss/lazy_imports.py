@@ -6,7 +6,7 @@ module that is half loaded, and the import fails with "cannot import name". It t
 an append beside an upsert say, in a third to two thirds of fresh processes.
 
     with import_lock:
-        from fluss.client.lookup import TableLookup
+        from fluss.api.lookup import TableLookup
 
 Whoever loads something of ours inside of a function does it like that (`tests/tidy/test_lazy_imports.py`). The lock may
 be taken again by who has it, since what is loaded may load more. Nothing waits for another thread while it is loaded.

@@ -14,8 +14,8 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError, FlussTable, TablePath
-from fluss.codec.bucketing import fluss_bucket
-from fluss.codec.keys import KeyEncoding, encode_key
+from fluss.codec.keys.bucketing import fluss_bucket
+from fluss.codec.keys.encoding import KeyEncoding, encode_key
 from fluss.model.types import StringType
 from tests.support.log_reader import read_batches, read_rows, read_table
 from tests.support.targets import Target

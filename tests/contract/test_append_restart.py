@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client import cluster
-from fluss.client.writer import row_buffer
+from fluss.client.net import cluster
+from fluss.client.write import row_buffer
 from tests.support.log_reader import read_rows, read_table
 from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
 from tests.support.waiting import patience, wait_until

@@ -11,8 +11,8 @@ import pytest
 
 import fluss
 from fluss import Acl, BucketMove, ErrorCode, FlussAdmin, FlussConnection, FlussError, RebalanceProgress
-from fluss.client.table_read.snapshot_plan import KvSnapshot, SnapshotLease, latest_snapshots
-from fluss.client.values import TableBucket
+from fluss.client.state.snapshot_plan import KvSnapshot, SnapshotLease, latest_snapshots
+from fluss.values.basic import TableBucket
 from tests.support.kv_tables import KvTable, user
 from tests.support.restartable import RestartableServer
 from tests.support.targets import Target

@@ -13,7 +13,7 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError
-from fluss.client.awaitable import Closing
+from fluss.client.net.self_awaitable import Closing
 from tests.support.lanes import rounds
 from tests.support.targets import Target
 from tests.support.waiting import wait_until

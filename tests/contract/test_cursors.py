@@ -9,7 +9,7 @@ import pytest
 
 import fluss
 from fluss import Acl, ErrorCode, FlussConnection, FlussError, TableBucket
-from fluss.client.cursors import Cursor
+from fluss.api.cursors import Cursor
 from tests.support.restartable import RestartableServer
 from tests.support.waiting import eventually
 

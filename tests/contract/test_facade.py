@@ -14,7 +14,7 @@ import pytest
 
 import fluss
 from fluss import DataTypes, ErrorCode, FlussError, col
-from fluss.client import facade, facade_parts
+from fluss.api import blocking, blocking_parts
 from tests.support.apache_fluss import USERS
 from tests.support.kv_reader import read_changes, replay
 from tests.support.targets import Target
@@ -154,8 +154,8 @@ def test_a_table_without_partitions_is_empty(database: fluss.Database, table_nam
 def test_following_finds_new_partitions(
     database: fluss.Database, table_name: str, partitions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facade_parts, "PARTITION_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(facade, "FOLLOW_POLL_MS", 10)
+    monkeypatch.setattr(blocking_parts, "PARTITION_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(blocking, "FOLLOW_POLL_MS", 10)
     database.create_table(table_name, SCHEMA, partition_keys=["name"])
     for name in partitions:
         database.create_partition(table_name, {"name": name})

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.lake_calls import KEEP_ALL_SNAPSHOTS, FinishedTable, TieringCalls, TieringTable
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.coordinator_calls import KEEP_ALL_SNAPSHOTS, FinishedTable, TieringCalls, TieringTable
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import fluss.aio as fluss
-from fluss.client.scanner import ready_queue
+from fluss.client.scan import ready_queue
 from tests.support.scan_tables import ONE_BATCH_AT_A_TIME, ROWS, WAIT_MS, rows_of
 from tests.support.targets import Target
 

@@ -16,10 +16,11 @@ from pyarrow import fs
 
 import fluss
 from fluss import FlussError, col
-from fluss.client.scan_plan import ScanPlan
-from fluss.client.scanner import ready_queue, remote_files, remote_reader
-from fluss.client.table_read.log_range import LogRange
-from fluss.codec.log_batch import iter_batches
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.net import remote_files
+from fluss.client.scan import ready_queue, remote_reader
+from fluss.client.scan.log_range import LogRange
+from fluss.codec.batches.log_batch import iter_batches
 from tests.support.restartable import KINDS, RestartableServer, restartable_server
 from tests.support.scan_tables import WAIT_MS, ScanTable, rows_of
 from tests.support.waiting import wait_until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import fluss
-from fluss.client.scanner import ready_queue
+from fluss.client.scan import ready_queue
 from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
 from tests.support.scan_tables import ONE_BATCH_AT_A_TIME, ScanTable, poll_ids, rows_of
 

@@ -15,7 +15,7 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError, FlussTable, TablePath
-from fluss.client.staged import (
+from fluss.api.staged import (
     StagedAppender,
     StagedAttempt,
     abort_staged,

@@ -15,12 +15,13 @@ import pytest
 
 import fluss
 from fluss import FlussConnection, FlussError, col
-from fluss.client.bucket_offsets import EARLIEST, list_bucket_offsets
-from fluss.client.table_read import changelog, current, snapshot_rows
-from fluss.client.table_read.bucket_scan import BucketScan
-from fluss.client.table_read.bucket_state import BucketState
-from fluss.client.table_read.snapshot_plan import MAX_PLANS, KvSnapshot, SnapshotLease, latest_snapshots
-from fluss.client.values import TableBucket
+from fluss.api import current_rows
+from fluss.client.calls.bucket_offsets import EARLIEST, list_bucket_offsets
+from fluss.client.state import changelog_state, snapshot_rows
+from fluss.client.state.bucket_scan import BucketScan
+from fluss.client.state.bucket_state import BucketState
+from fluss.client.state.snapshot_plan import MAX_PLANS, KvSnapshot, SnapshotLease, latest_snapshots
+from fluss.values.basic import TableBucket
 from tests.support.kv_tables import KvTable, user
 from tests.support.restartable import RestartableServer
 from tests.support.waiting import wait_until
@@ -54,8 +55,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     async def no(*_: object) -> bool:
         return False
 
-    monkeypatch.setattr(changelog, "snapshot_batches", spy)
-    monkeypatch.setattr(current, "_serves_scans", no)
+    monkeypatch.setattr(changelog_state, "snapshot_batches", spy)
+    monkeypatch.setattr(current_rows, "_serves_scans", no)
     return found
 
 
@@ -173,7 +174,7 @@ def test_a_bucket_as_of_an_offset(
 def test_files_that_are_not_there(
     connection: FlussConnection, name: str, read: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Snapshots on another machine's disk, or superseded ones: the changelog, as long as it has everything."""
+    """Snapshots on another machine's disk, or superseded ones: the changelog_state, as long as it has everything."""
     table = KvTable(connection, name, bucket_count=1)
     table.write(FIRST)
     _wait_for_snapshots(table)

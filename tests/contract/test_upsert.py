@@ -12,8 +12,8 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError, FlussTable, TablePath
-from fluss.codec.bucketing import fluss_bucket
-from fluss.codec.keys import KeyEncoding, encode_key
+from fluss.codec.keys.bucketing import fluss_bucket
+from fluss.codec.keys.encoding import KeyEncoding, encode_key
 from fluss.model.types import IntType
 from tests.support.kv_reader import look_up, read_changes, replay
 from tests.support.waiting import patience

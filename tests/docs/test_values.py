@@ -10,7 +10,7 @@ import pytest
 
 import fluss
 import fluss.aio
-from fluss.client.staged import StagedAppender, commit_staged
+from fluss.api.staged import StagedAppender, commit_staged
 from tests.docs.documents import CHECKOUT, Block, Reader, python_blocks
 from tests.support.targets import running_target
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 
+from fluss.codec.batches.kv_batch import encode_kv_batch
 from fluss.codec.crc import crc32c
-from fluss.codec.kv_batch import encode_kv_batch
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.fuzz.campaign import Attacker, run_campaign

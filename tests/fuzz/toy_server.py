@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.log_output import set_up_logging
 from fluss.server.network.limits import NetworkLimits
 from fluss.server.network.server import BoundListener, NetworkServer
-from fluss.server.network.service import Handler, RequestContext
+from fluss.server.runtime.handlers import Handler, RequestContext
+from fluss.server.runtime.log_output import set_up_logging
 from tests.support.network import ToyService, bound_socket
 
 

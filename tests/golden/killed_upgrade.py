@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fluss.server.catalog import CatalogStore
-from fluss.server.data_directory import DataDirectory
+from fluss.server.process.data_directory import DataDirectory
 
 
 def upgrade(data: Path) -> None:

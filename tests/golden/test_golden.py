@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.staged import StagedAttempt, StagedBucket, abort_staged, commit_staged, last_committed
+from fluss.api.staged import StagedAttempt, StagedBucket, abort_staged, commit_staged, last_committed
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey

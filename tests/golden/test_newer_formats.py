@@ -16,23 +16,23 @@ from rocksdict import Options, Rdict
 import fluss
 from fluss import FlussError
 from fluss.codec.crc import crc32c
-from fluss.lake.tables.offsets import load_offsets
+from fluss.lake.tables.interface.offsets import load_offsets
 from fluss.model.paths import TableBucket, TablePath
 from fluss.server.catalog.database_file import FORMAT_VERSION, stored_format_version
-from fluss.server.data_directory import LOCK_FILE_NAME
-from fluss.server.kv_snapshot import snapshot_from_json
+from fluss.server.process.data_directory import LOCK_FILE_NAME
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store import NOTE_KEY, KvStore
+from fluss.server.storage.kv_snapshot import snapshot_from_json
 from fluss.server.storage.log.checkpoint import CHECKPOINT_NAME, Checkpoint, encode_checkpoint
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.recovery import Recovery
+from fluss.server.storage.remote_store import RemoteStore
 from fluss.server.storage.staged_files import StagedHeader, encode_header
-from fluss.server.tablet import remote_log
+from fluss.server.tablet.buckets.dropped_files import remove_directory
 from fluss.server.tablet.kv_snapshots import record as snapshot_record
-from fluss.server.tablet.leftovers import remove_directory
-from fluss.server.tablet.remote_manifest import RemoteManifest, RemoteRecord, record_to_json
-from fluss.server.tablet.remote_store import RemoteStore
+from fluss.server.tablet.remote import remote_log
+from fluss.server.tablet.remote.manifest import RemoteManifest, RemoteRecord, record_to_json
 from fluss.spark.stream.offsets import StreamOffsets
 from tests.support.server_process import ServerFailedError, ServerProcess
 

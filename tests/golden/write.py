@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fluss
 import fluss.spark
-from fluss.client.staged import StagedAppender, StagedAttempt, commit_staged
-from fluss.client.staged_commit import Commit, StagedFile
+from fluss.api.staged import StagedAppender, StagedAttempt, commit_staged
+from fluss.client.two_phase.commit_calls import Commit, StagedFile
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey

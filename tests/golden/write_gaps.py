@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import fluss
-from fluss.codec.log_batch import iter_batches
-from fluss.codec.log_scan import is_filler
+from fluss.codec.batches.log_batch import iter_batches
+from fluss.codec.batches.log_scan import is_filler
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.given_offsets import load_given, write_given
 from tests.golden.archives import pack, place_of

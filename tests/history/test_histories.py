@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import fluss
-from fluss.client import cluster
+from fluss.client.net import cluster
 from tests.history import checks
 from tests.history.clients import JOIN_SECONDS, KEYS, ROUNDS_PER_KEY, TABLES, Client, Recorded, Tail, create_tables
 from tests.support.lanes import rounds, seed

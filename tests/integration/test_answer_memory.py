@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.codec.keys import KeyEncoding, encode_key
+from fluss.codec.keys.encoding import KeyEncoding, encode_key
 from fluss.model import types as t
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS

@@ -14,7 +14,7 @@ import pytest
 
 import fluss
 import fluss.aio
-from fluss.codec.log_batch import read_header
+from fluss.codec.batches.log_batch import read_header
 from fluss.errors import ErrorCode, FlussError
 from tests.support import bad_values
 from tests.support.log_cluster import LogCluster

@@ -11,7 +11,7 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussError, TablePath
-from fluss.client.table_read import kv_scan
+from fluss.client.state import kv_scan
 from fluss.model.paths import TableBucket
 from fluss.server.tablet.kv import bucket_answers
 from tests.support.kv_tables import KvTable

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import fluss
-from fluss.client.table_read import current
+from fluss.api import current_rows
 from tests.support.kv_tables import KvTable, user
 from tests.support.object_store import ObjectStore
 from tests.support.waiting import wait_until
@@ -66,7 +66,7 @@ def test_a_table_lives_on_in_its_snapshot(
         store.is_down = False
         wait_until(lambda: len(_documents(store)) == 2, "another snapshot")
         table.write([user(1001)])
-        monkeypatch.setattr(current, "_serves_scans", no)
+        monkeypatch.setattr(current_rows, "_serves_scans", no)
         assert table.rows() == [*rows, user(1000), user(1001)]
     for directory in (tmp_path / "data" / "data").glob("*/*/kv-0"):
         shutil.rmtree(directory)

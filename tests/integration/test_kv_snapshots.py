@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from fluss.codec.compacted_row import encode_compacted_row
-from fluss.codec.keys import encode_key
-from fluss.codec.kv_batch import encode_kv_batch
+from fluss.codec.batches.kv_batch import encode_kv_batch
+from fluss.codec.keys.encoding import encode_key
+from fluss.codec.rows.compacted import encode_compacted_row
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.network.service import ProduceRequest
-from fluss.server.tablet.kv.rules import KvRules
+from fluss.server.runtime.handlers import ProduceRequest
+from fluss.server.tablet.buckets.kv_rules import KvRules
 from tests.support.coordinator import create_partition, drop_partition, path
 from tests.support.kv_snapshots import (
     SNAPSHOTS_ON,

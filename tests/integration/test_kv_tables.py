@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from fluss.codec.changelog import ChangelogCodec
-from fluss.codec.compacted_row import encode_compacted_row
-from fluss.codec.compression import NO_COMPRESSION
-from fluss.codec.keys import KeyEncoding, encode_key
-from fluss.codec.kv_batch import encode_kv_batch
-from fluss.codec.kv_values import ValueReader
-from fluss.codec.log_batch import iter_batches
-from fluss.codec.row_columns import RowFormat
-from fluss.codec.value_batch import decode_value_batch
+from fluss.codec.arrow.compression import NO_COMPRESSION
+from fluss.codec.batches.changelog import ChangelogCodec
+from fluss.codec.batches.kv_batch import encode_kv_batch
+from fluss.codec.batches.kv_values import ValueReader
+from fluss.codec.batches.log_batch import iter_batches
+from fluss.codec.batches.value_batch import decode_value_batch
+from fluss.codec.keys.encoding import KeyEncoding, encode_key
+from fluss.codec.rows.columns import RowFormat
+from fluss.codec.rows.compacted import encode_compacted_row
 from fluss.errors import ErrorCode
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 import fluss
-from fluss.client.lake_calls import FinishedTable, TieringCalls, TieringTable
 from fluss.errors import FlussError
+from fluss.lake.coordinator_calls import FinishedTable, TieringCalls, TieringTable
 from fluss.model.paths import TablePath
 from tests.support.server_process import ServerProcess
 from tests.support.tiering import REGIONAL, LakeTable, by_id, person

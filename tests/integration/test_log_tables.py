@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss.codec.arrow_batch import encode_arrow_batch
-from fluss.codec.compression import NO_COMPRESSION
-from fluss.codec.log_batch import empty_batch, iter_batches, read_header
-from fluss.codec.row_columns import RowFormat
-from fluss.codec.row_log_batch import encode_row_batch
+from fluss.codec.arrow.compression import NO_COMPRESSION
+from fluss.codec.batches.arrow_batch import encode_arrow_batch
+from fluss.codec.batches.log_batch import empty_batch, iter_batches, read_header
+from fluss.codec.batches.row_log_batch import encode_row_batch
+from fluss.codec.rows.columns import RowFormat
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.schema import Column, Schema
 from fluss.model.types import IntType, StringType

@@ -12,8 +12,8 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.tablet import fetch
-from fluss.server.tablet.fetch_reader import FetchAnswer, look
+from fluss.server.tablet.log import fetch
+from fluss.server.tablet.log.fetch_reader import FetchAnswer, look
 from tests.support.log_cluster import LogCluster, arrow_batch, ids_of
 from tests.support.waiting import patience
 from tests.support.wire import WireClient

@@ -16,7 +16,7 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussError
-from fluss.client.rpc import RpcConnection
+from fluss.client.net.rpc import RpcConnection
 from fluss.protocol.api_keys import ApiKey
 from tests.support.scan_tables import ScanTable, rows_of
 

@@ -14,8 +14,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.permissions import CLUSTER_NAME, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.embedded import EmbeddedCluster
 from fluss.server.network.dispatch import Dispatcher
+from fluss.server.process.embedded import EmbeddedCluster
 from fluss.server.security.permissions import PERMISSIONS, Refusal
 from tests.support.apache_fluss import jaas_config
 from tests.support.coordinator import int_column, path, table_document

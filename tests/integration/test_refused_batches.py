@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.writer import kv_encoding
-from fluss.codec import row_columns
+from fluss.client.write import kv_encoding
+from fluss.codec.rows import columns
 from fluss.errors import ErrorCode, FlussError
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
@@ -28,7 +28,7 @@ def db(tmp_path: Path) -> Iterator[fluss.Database]:
 @pytest.fixture
 def _damaged_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows with the bad name leave with bytes in it that are no text, as another client might send them."""
-    encode = row_columns.encode_rows
+    encode = columns.encode_rows
 
     def encode_badly(*arguments: Any) -> Any:
         rows = encode(*arguments).to_pylist()

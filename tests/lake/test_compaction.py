@@ -15,8 +15,8 @@ from fluss.lake.maintenance.compaction import compact, groups_worth_rewriting, r
 from fluss.lake.maintenance.options import MaintenanceOptions
 from fluss.lake.maintenance.running import LocalRunner
 from fluss.lake.maintenance.service import maintain_if_due
-from fluss.lake.tables.format import OFFSETS_PATH_PROPERTY, LakeFile, LakeSplit
 from fluss.lake.tables.iceberg.tables import IcebergFormat
+from fluss.lake.tables.interface.format import OFFSETS_PATH_PROPERTY, LakeFile, LakeSplit
 from fluss.model.schema import Column
 from fluss.model.types import StringType
 from tests.lake.test_readers import all_types, by_key, check_all_see, outside

@@ -11,9 +11,12 @@ import pytest
 from pyiceberg.table import Table
 
 import fluss
-from fluss.client.lake_calls import TieringCalls
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import (
+from fluss.lake.coordinator_calls import TieringCalls
+from fluss.lake.tables.iceberg import committing, last_round
+from fluss.lake.tables.iceberg.committing import IcebergTable
+from fluss.lake.tables.iceberg.producer import RoundProducer
+from fluss.lake.tables.interface.format import (
     COMMIT_USER,
     COMMIT_USER_PROPERTY,
     LAST_ROUND_PROPERTY,
@@ -22,9 +25,6 @@ from fluss.lake.tables.format import (
     LakeFile,
     LakeSplit,
 )
-from fluss.lake.tables.iceberg import committing, last_round
-from fluss.lake.tables.iceberg.committing import IcebergTable
-from fluss.lake.tables.iceberg.producer import RoundProducer
 from fluss.lake.tables.opening import lake_of
 from fluss.model.paths import TableBucket
 from tests.support.tiering import FAR_FUTURE_MS, LAKE, PEOPLE, LakeTable, Watching, person

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import fluss
-from fluss.client.lake_calls import TieringCalls
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.maintenance.service import ORPHANS_CHECKED_PROPERTY, MaintenanceReport
 from fluss.lake.tiering import failing, service
 from fluss.lake.tiering.rounds import RoundReport

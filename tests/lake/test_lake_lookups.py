@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.table_read import lake_access
+from fluss.lake.reading import lake_access
 from tests.support.tiering import REGIONAL, LakeTable, person
 from tests.support.union_reads import drop_partition
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import CommitMessage, LakeFile
 from fluss.lake.tables.iceberg.tables import IcebergFormat
+from fluss.lake.tables.interface.format import CommitMessage, LakeFile
 from fluss.model.schema import Column
 from fluss.model.types import StringType
 from tests.lake.test_readers import by_key, check_all_see

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg.utils.decimal import unscaled_to_decimal
 
-from fluss.codec.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate
+from fluss.codec.filters.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from fluss.model.types import (
     BigIntType,

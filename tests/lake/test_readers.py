@@ -13,8 +13,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from fluss.lake.tables.format import LakeSplit
 from fluss.lake.tables.iceberg.tables import IcebergFormat, identifier
+from fluss.lake.tables.interface.format import LakeSplit
 from fluss.model.paths import TableBucket
 from fluss.model.types import BooleanType, DateType, IntType, StringType
 from tests.spark.all_types import CASES, arrow_rows, nanos

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import (
+from fluss.lake.tables.iceberg import committing
+from fluss.lake.tables.iceberg.tables import IcebergFormat, identifier
+from fluss.lake.tables.interface.format import (
     COMMIT_USER,
     OFFSETS_PATH_PROPERTY,
     OFFSETS_PROPERTY,
@@ -23,8 +25,6 @@ from fluss.lake.tables.format import (
     LakeSplit,
     LakeTableSpec,
 )
-from fluss.lake.tables.iceberg import committing
-from fluss.lake.tables.iceberg.tables import IcebergFormat, identifier
 from fluss.model.paths import TableBucket
 from tests.lake.test_readers import by_key, check_all_see, outside
 from tests.support.lake_tables import PEOPLE, TABLE_ID, Tierer, made, people, spec_of

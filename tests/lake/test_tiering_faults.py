@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import fluss
-from fluss.client.lake_calls import TieringCalls
 from fluss.errors import FlussError
+from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.tables.opening import lake_of
 from fluss.lake.tiering.heartbeats import Heartbeats
 from fluss.lake.tiering.local import LocalRunner

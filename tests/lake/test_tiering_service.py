@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import fluss
-from fluss.client.lake_calls import TieringCalls
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.tiering.progress import Progress
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.service import TieringService

@@ -11,9 +11,9 @@ import pytest
 
 import fluss
 from fluss import Predicate, col
-from fluss.client.table_read import lake_current
-from fluss.client.table_read.lake_plan import key_part, plan_union
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.reading import current_rows
+from fluss.lake.reading.plan import key_part, plan_union
 from tests.support.tiering import OPTIONS, PEOPLE, REGIONAL, LakeTable, person
 from tests.support.union_reads import (
     EXPIRING,
@@ -304,13 +304,13 @@ def test_large_tables_are_merged_when_that_is_faster(db: fluss.Database, monkeyp
         plans.append(plan_union(*arguments, **options))
         return plans[-1]
 
-    monkeypatch.setattr(lake_current, "plan_union", plan)
+    monkeypatch.setattr(current_rows, "plan_union", plan)
     table = tiered(db, range(100))
     db.upsert(table.name, [person(n, name="tail") for n in range(10)])
     expected = ordered(person(n, name="tail" if n < 10 else f"n{n}") for n in range(100))
     assert rows_of(table) == expected
     assert plans == [], "a small table is read live"
-    monkeypatch.setattr(lake_current, "MIN_UNION_ROWS", 100)
+    monkeypatch.setattr(current_rows, "MIN_UNION_ROWS", 100)
     assert rows_of(table) == expected
     assert len(plans) == 1
     assert len(rows_of(table, limit=7)) == 7
@@ -323,12 +323,12 @@ def test_large_tables_are_merged_when_that_is_faster(db: fluss.Database, monkeyp
         raise FlussError("the lake does not answer", ErrorCode.STORAGE_EXCEPTION)
 
     table.tier()
-    monkeypatch.setattr(lake_current, "plan_union", unreachable)
+    monkeypatch.setattr(current_rows, "plan_union", unreachable)
     assert len(rows_of(table)) == 100, "the live rows do not need the lake"
 
 
 def test_times_that_the_lake_would_cut_are_read_live(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_current, "MIN_UNION_ROWS", 1)
+    monkeypatch.setattr(current_rows, "MIN_UNION_ROWS", 1)
     schema = pa.schema([pa.field("id", pa.int64(), False), ("at", pa.timestamp("ns"))])
     table = LakeTable(db, schema, primary_keys=["id"])
     written = pa.table({"id": pa.array([1]), "at": pa.array([1_234_567_891], pa.timestamp("ns"))})

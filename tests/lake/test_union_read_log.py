@@ -14,8 +14,8 @@ import pytest
 
 import fluss
 from fluss import aio, col
-from fluss.client.scanner.base_scanner import BaseLogScanner
-from fluss.client.scanner.log_scanner import LogScanner
+from fluss.api.base_scanner import BaseLogScanner
+from fluss.api.log_scanner import LogScanner
 from fluss.errors import ErrorCode, FlussError
 from tests.support.tiering import PEOPLE, REGIONAL, LakeTable, Rows, person
 from tests.support.union_reads import (

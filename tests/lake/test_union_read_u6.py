@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import fluss
-from fluss.client.table_read import lake_current
-from fluss.client.table_read.lake_plan import UnionPlan, plan_union
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import LakeSplit
+from fluss.lake.reading import current_rows
+from fluss.lake.reading.plan import UnionPlan, plan_union
+from fluss.lake.tables.interface.format import LakeSplit
 from fluss.lake.tables.opening import lake_of
 from tests.support.tiering import REGIONAL, LakeTable, person
 from tests.support.union_reads import check_reads, drop_partition, ordered, planned, read_plan, rows_of
@@ -87,7 +87,7 @@ def after_planning(monkeypatch: pytest.MonkeyPatch, happen: Callable[[], None], 
                 happen()
         return made
 
-    monkeypatch.setattr(lake_current, "plan_union", plan)
+    monkeypatch.setattr(current_rows, "plan_union", plan)
     return plans
 
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import CommitMessage, LakeSplit
 from fluss.lake.tables.iceberg import writing
 from fluss.lake.tables.iceberg.statistics import file_statistics
 from fluss.lake.tables.iceberg.tables import IcebergFormat, identifier
+from fluss.lake.tables.interface.format import CommitMessage, LakeSplit
 from fluss.model.paths import TableBucket
 from tests.support.lake_tables import PEOPLE, TABLE_ID, made, people, spec_of
 

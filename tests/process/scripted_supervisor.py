@@ -17,10 +17,10 @@ import threading
 import time
 from pathlib import Path
 
-from fluss.server import supervisor
-from fluss.server.exit_codes import EXIT_CANNOT_START
-from fluss.server.heartbeat import BEAT_SECONDS, Heart
-from fluss.server.supervisor import HANG_SECONDS, Supervisor
+from fluss.server.process import supervisor
+from fluss.server.process.supervisor import HANG_SECONDS, Supervisor
+from fluss.server.runtime.exit_codes import EXIT_CANNOT_START
+from fluss.server.runtime.heartbeat import BEAT_SECONDS, Heart
 
 STUBBORN_DEADLINE_SECONDS = 0.5
 SHORT_HANG_SECONDS = 12.0  # those that beat are never silent for so long, however busy the machine is

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.server.config import ServerConfig
+from fluss.server.config.server_config import ServerConfig
 from tests.support.waiting import patience
 from tests.support.wire import WireClient
 

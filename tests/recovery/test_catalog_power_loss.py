@@ -21,17 +21,17 @@ from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.drop_records import Dropped
 from fluss.server.catalog.mark import MARK_FILE_NAME
 from fluss.server.catalog.table_rows import table_record
-from fluss.server.coordinator.table_copies import TableCopies
-from fluss.server.start_check import check_tables
-from fluss.server.storage.json_checksum import CHECKSUM_KEY, json_checksum
-from fluss.server.storage.table_directories import (
+from fluss.server.coordinator.tables.table_copies import TableCopies
+from fluss.server.process.start_check import check_tables
+from fluss.server.storage.directory.table_directories import (
     DATA_DIRECTORY_NAME,
     DROPPED_MARKER_NAME,
     ORPHANS_DIRECTORY_NAME,
     list_directories,
 )
-from fluss.server.storage.table_record import RECORD_FILE_NAME, read_record
-from fluss.server.tablet.leftovers import dropped_directories
+from fluss.server.storage.directory.table_record import RECORD_FILE_NAME, read_record
+from fluss.server.storage.json_checksum import CHECKSUM_KEY, json_checksum
+from fluss.server.tablet.buckets.dropped_files import dropped_directories
 from tests.support.catalog import path_of, plain_table
 from tests.support.faulty_files import FaultyFiles
 from tests.support.lanes import rounds, seed

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import fluss
-from fluss.client.staged import commit_staged
+from fluss.api.staged import commit_staged
 from fluss.errors import FlussError
 from fluss.server.storage.log import log_writer
 from tests.support.damage import KINDS, Damage, kinds_of_files, possible_damages

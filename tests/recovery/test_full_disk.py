@@ -19,8 +19,8 @@ import pytest
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.log_output import REPETITIONS_SHOWN
-from fluss.server.storage.disk_reserve import keep_reserves
+from fluss.server.runtime.log_output import REPETITIONS_SHOWN
+from fluss.server.storage.directory.disk_reserve import keep_reserves
 from tests.support.coordinator import table_document
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
 from tests.support.log_workload import create_table, leaders, table_json

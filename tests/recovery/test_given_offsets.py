@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fluss.codec.log_batch import filler_batch
-from fluss.codec.log_scan import is_filler
+from fluss.codec.batches.log_batch import filler_batch
+from fluss.codec.batches.log_scan import is_filler
 from fluss.errors import FlussError
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import FlushMode

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client import cluster
+from fluss.client.net import cluster
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import patience, wait_until
 

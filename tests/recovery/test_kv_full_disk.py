@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import fluss
-from fluss.codec.compacted_row import encode_compacted_row
-from fluss.codec.keys import KeyEncoding, encode_key
-from fluss.codec.kv_batch import encode_kv_batch
+from fluss.codec.batches.kv_batch import encode_kv_batch
+from fluss.codec.keys.encoding import KeyEncoding, encode_key
+from fluss.codec.rows.compacted import encode_compacted_row
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.types import BigIntType
 from fluss.protocol import fluss_api_pb2 as pb

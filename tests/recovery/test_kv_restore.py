@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fluss.server.tablet.local_bucket import BROKEN_RETRY_MS, BucketState
+from fluss.server.tablet.buckets.local_bucket import BROKEN_RETRY_MS, BucketState
 from tests.recovery.test_full_disk import disk, fill
 from tests.support.kv_snapshots import SNAPSHOTS_ON, needed_files, registered, remote_files
 from tests.support.kv_tablet import KvTable

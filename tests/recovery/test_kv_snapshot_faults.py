@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-import fluss.server.tablet.kv_snapshots.rounds as rounds
+import fluss.server.tablet.snapshot_rounds as rounds
 from fluss.server.catalog.kv_snapshot_records import KvSnapshotRecords
 from fluss.server.storage.kv.checkpoint import checkpoint_directory
+from fluss.server.storage.remote_store import RemoteStore
 from fluss.server.tablet.kv_snapshots.bucket_snapshots import BucketSnapshots
-from fluss.server.tablet.remote_store import RemoteStore
 from tests.support.kv_snapshots import SNAPSHOTS_ON, needed_files, registered, remote_files, snapshot_items
 from tests.support.kv_tablet import KvTable
 from tests.support.tablet import TabletHarness

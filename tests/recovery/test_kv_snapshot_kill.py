@@ -13,9 +13,9 @@ import sqlite3
 import time
 from pathlib import Path
 
-from fluss.codec.kv_values import ValueReader
-from fluss.codec.row_columns import RowFormat
-from fluss.server.kv_snapshot import CompletedSnapshot, snapshot_from_json
+from fluss.codec.batches.kv_values import ValueReader
+from fluss.codec.rows.columns import RowFormat
+from fluss.server.storage.kv_snapshot import CompletedSnapshot, snapshot_from_json
 from tests.support.kv_snapshots import needed_files, remote_files, snapshot_items
 from tests.support.kv_workload import (
     KEY_DISTANCE,

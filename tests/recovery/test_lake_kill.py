@@ -21,8 +21,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.lake_calls import KEEP_ALL_SNAPSHOTS, TieringCalls, TieringTable
 from fluss.errors import FlussError
+from fluss.lake.coordinator_calls import KEEP_ALL_SNAPSHOTS, TieringCalls, TieringTable
 from fluss.model.paths import TableBucket, TablePath
 from tests.support.lanes import rounds
 from tests.support.server_process import ServerProcess

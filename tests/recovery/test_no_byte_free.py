@@ -14,7 +14,7 @@ import pytest
 
 import fluss
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.storage.disk_reserve import (
+from fluss.server.storage.directory.disk_reserve import (
     DROPPING_FILE_NAME,
     OPENING_FILE_NAME,
     RESERVE_BYTES,

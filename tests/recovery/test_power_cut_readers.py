@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.codec.log_batch import iter_batches
+from fluss.codec.batches.log_batch import iter_batches
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.given_offsets import load_given, write_given
 from tests.spark.read_here import plan_count, plan_read

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fluss.codec.log_batch import read_header
-from fluss.codec.log_scan import is_filler
+from fluss.codec.batches.log_batch import read_header
+from fluss.codec.batches.log_scan import is_filler
 from fluss.errors import FlussError
 from fluss.server.storage.log import log_writer
 from fluss.server.storage.log.append import Append

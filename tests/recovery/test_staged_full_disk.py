@@ -14,8 +14,8 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussError, FlussTable
-from fluss.client.staged import StagedAppender, StagedAttempt, commit_staged, last_committed
-from fluss.client.staged_commit import Commit, StagedFile
+from fluss.api.staged import StagedAppender, StagedAttempt, commit_staged, last_committed
+from fluss.client.two_phase.commit_calls import Commit, StagedFile
 from fluss.model.paths import TableBucket
 from tests.recovery.test_full_disk import disk, fill
 from tests.support.server_process import ServerProcess

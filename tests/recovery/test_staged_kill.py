@@ -21,8 +21,8 @@ import pytest
 
 import fluss
 from fluss import FlussError, FlussTable
-from fluss.client.staged import StagedAppender, StagedAttempt, abort_staged, commit_staged, last_committed
-from fluss.client.staged_commit import Commit, StagedFile
+from fluss.api.staged import StagedAppender, StagedAttempt, abort_staged, commit_staged, last_committed
+from fluss.client.two_phase.commit_calls import Commit, StagedFile
 from fluss.model.paths import TableBucket
 from tests.support.lanes import rounds, seed
 from tests.support.peers import free_ports

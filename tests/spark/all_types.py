@@ -16,7 +16,7 @@ from pyspark.sql import Row
 
 import fluss
 from fluss import DataTypes
-from fluss.codec.arrow_types import to_arrow_type
+from fluss.codec.arrow.types import to_arrow_type
 from fluss.model.types import DataType
 
 UTC = dt.timezone.utc

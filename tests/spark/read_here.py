@@ -19,8 +19,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 import fluss
-from fluss.spark.arrow import spark_arrow_schema
-from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
+from fluss.spark.convert.arrow import spark_arrow_schema
+from fluss.spark.java.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
 from fluss.spark.read.plan import Task
 from fluss.spark.source import FlussDataSource
 from tests.support.targets import Target

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import fluss
-from fluss.client.scanner.stored_batch import MIN_STORED_BYTES
-from fluss.codec.arrow_batch import encode_arrow_batch
-from fluss.codec.compression import NO_COMPRESSION
+from fluss.client.decode.stored_batch import MIN_STORED_BYTES
+from fluss.codec.arrow.compression import NO_COMPRESSION
+from fluss.codec.batches.arrow_batch import encode_arrow_batch
 from fluss.errors import FlussError
-from fluss.spark.connecting import close_all
+from fluss.spark.sessions.connecting import close_all
 from tests.spark.read_here import plan_read, plan_stored
 from tests.support.bad_values import raw_column
 from tests.support.log_cluster import LogCluster

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fluss
 import fluss.spark
-from fluss.spark.connecting import open_table
-from fluss.spark.options import parse_options
+from fluss.spark.options.parsing import parse_options
+from fluss.spark.sessions.connecting import open_table
 from tests.spark.conftest import Tables
 from tests.support.restartable import restartable_server
 from tests.support.waiting import patience

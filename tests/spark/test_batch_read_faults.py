@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.table_read.snapshot_plan import latest_snapshots
+from fluss.client.state.snapshot_plan import latest_snapshots
 from fluss.errors import ErrorCode, FlussError
 from tests.spark.read_here import Place, new_place
 from tests.support.restartable import ALL_LOCAL, RestartableServer, restartable_server

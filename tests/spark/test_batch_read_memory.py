@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from fluss.client.table_read import bucket_scan, key_fold
-from fluss.client.table_read.bucket_scan import MAX_ANSWERS_AHEAD, BucketScan
-from fluss.client.table_read.key_fold import SHARES, KeyFold
+from fluss.client.state import bucket_scan, key_fold
+from fluss.client.state.bucket_scan import MAX_ANSWERS_AHEAD, BucketScan
+from fluss.client.state.key_fold import SHARES, KeyFold
 from tests.spark.read_here import Place, new_place
 from tests.support.targets import running_target
 from tests.support.waiting import wait_until

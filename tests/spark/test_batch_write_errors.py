@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import fluss
 from fluss.errors import FlussError
-from fluss.spark.options import parse_options
+from fluss.spark.options.parsing import parse_options
 from fluss.spark.write.plan import plan_write
 from tests.spark.conftest import Tables
 

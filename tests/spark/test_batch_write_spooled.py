@@ -18,12 +18,12 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType, TimeType
 
 import fluss
-from fluss.codec.arrow_types import from_arrow_schema
+from fluss.codec.arrow.types import from_arrow_schema
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.spark.connecting import close_all, open_table
-from fluss.spark.options import FlussOptions, parse_options
+from fluss.spark.options.parsing import FlussOptions, parse_options
+from fluss.spark.sessions.connecting import close_all, open_table
 from fluss.spark.write import claim, spooled
 from fluss.spark.write.append import append
 from fluss.spark.write.delivery import Way

@@ -198,7 +198,7 @@ def check_files_are_removed_by_tasks(
 
 
 async def _newest_snapshot(db: fluss.Database, table: LakeTable) -> int:
-    from fluss.client.admin_calls import AdminCalls
+    from fluss.client.calls.admin import AdminCalls
 
     calls = AdminCalls(db.connection._session.cluster)
     return (await calls.get_lake_snapshot(table.path, None)).snapshot_id

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import EqualTo, Filter
 
-from fluss.spark.java_classes import load_if_possible
+from fluss.spark.java.java_classes import load_if_possible
 from fluss.spark.source import FlussDataSource
 from tests.spark.conftest import Tables
 from tests.support.waiting import patience

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fluss.spark import environment
-from fluss.spark.java_classes import SOURCE_CLASS
+from fluss.spark.java import java_runtime
+from fluss.spark.java.java_classes import SOURCE_CLASS
 from tests.spark.conftest import Tables
 from tests.spark.test_session import run_process
 from tests.support.spark_classes import HOME_VARIABLE, OPTIONS_VARIABLE
@@ -40,9 +40,9 @@ def outcome(module_tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> 
         tables.create(name, SCHEMA, bucket_count=2, **AN_HOUR)
     tables.create("keyed", SCHEMA, primary_keys=["id"], bucket_count=2)
     passed_on = ("PATH", HOME_VARIABLE, OPTIONS_VARIABLE)
-    python = environment.plain_python(sys.executable)  # Spark itself finds nothing where the path has a space
+    python = java_runtime.plain_python(sys.executable)  # Spark itself finds nothing where the path has a space
     variables = {"PYSPARK_PYTHON": python, **{key: os.environ[key] for key in passed_on if key in os.environ}}
-    java_home = environment.find_java_home()
+    java_home = java_runtime.find_java_home()
     if java_home is not None:
         variables["JAVA_HOME"] = str(java_home)
     script = f"""

@@ -13,13 +13,13 @@ from pyspark.sql import Column, SparkSession, functions
 from pyspark.sql import datasource as filters
 from pyspark.sql.types import StructField, StructType
 
-from fluss.client.scanner.filters import RowFilter
-from fluss.codec.arrow_types import to_arrow_schema
+from fluss.client.filter.filters import RowFilter
+from fluss.codec.arrow.types import to_arrow_schema
 from fluss.model import schema as model
 from fluss.model import types
-from fluss.spark.arrow import for_spark, spark_arrow_schema
+from fluss.spark.convert.arrow import for_spark, spark_arrow_schema
+from fluss.spark.convert.types import to_spark_type
 from fluss.spark.read.pushdown import push
-from fluss.spark.types import to_spark_type
 from tests.support.lanes import rounds
 
 ROWS = 150

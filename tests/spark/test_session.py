@@ -16,8 +16,8 @@ import pytest
 
 import fluss.spark
 from fluss import FlussError
-from fluss.spark import environment
-from fluss.spark.session import local_cores
+from fluss.spark.java import java_runtime
+from fluss.spark.sessions.session import local_cores
 from tests.spark.conftest import Tables
 from tests.support import dead_workers
 from tests.support.time_limits import TEST_LIMIT_SECONDS
@@ -126,8 +126,8 @@ def test_what_spark_submit_was_given_wins_over_our_defaults(tmp_path: Path) -> N
         "        'spark.sql.ansi.enabled', 'spark.sql.python.filterPushdown.enabled']\n"
         "print(json.dumps([spark.conf.get(key) for key in keys]))\n"
     )
-    java_home = environment.find_java_home()
-    variables = {**os.environ, "PYSPARK_PYTHON": environment.plain_python(sys.executable)}
+    java_home = java_runtime.find_java_home()
+    variables = {**os.environ, "PYSPARK_PYTHON": java_runtime.plain_python(sys.executable)}
     if java_home is not None:
         variables["JAVA_HOME"] = str(java_home)
     given = {
@@ -177,49 +177,49 @@ def test_the_order_in_which_java_is_looked_for(tmp_path: Path, monkeypatch: pyte
     old, new = fake_java(tmp_path / "old", "1.8.0_402"), fake_java(tmp_path / "new", "21.0.8")
     monkeypatch.setenv("PATH", str(old / "bin"))
     monkeypatch.setenv("JAVA_HOME", str(new))
-    assert environment.find_java_home() == new
+    assert java_runtime.find_java_home() == new
     monkeypatch.setenv("JAVA_HOME", str(old))  # too old: the next one is tried
     monkeypatch.setenv("PATH", str(new / "bin"))
-    assert environment.find_java_home() is None
+    assert java_runtime.find_java_home() is None
     assert "JAVA_HOME" not in os.environ
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(old / "bin"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    wrapped = environment.find_java_home()
+    wrapped = java_runtime.find_java_home()
     assert wrapped is not None
     assert wrapped.is_relative_to(tmp_path / "cache")
-    assert environment.java_version(str(wrapped / "bin" / "java")) is not None
+    assert java_runtime.java_version(str(wrapped / "bin" / "java")) is not None
 
 
 def test_without_any_java_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.1")))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(environment, "bundled_java", lambda: None)
+    monkeypatch.setattr(java_runtime, "bundled_java", lambda: None)
     with pytest.raises(
         FlussError, match=r"needs Java 17 or newer: JAVA_HOME is .*old, which is Java 11.*flusspy\[spark\]"
     ):
-        environment.find_java_home()
+        java_runtime.find_java_home()
 
 
 @pytest.mark.parametrize(("version", "is_enough"), [("4.1.4", False), ("3.5.9", False), ("4.2.0", True), ("5.0", True)])
 def test_the_oldest_spark(version: str, is_enough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyspark.__version__", version)
     if is_enough:
-        environment.check_spark_version()
+        java_runtime.check_spark_version()
     else:
         with pytest.raises(FlussError, match=rf"Spark 4\.2 or newer is needed, this is {version}"):
-            environment.check_spark_version()
+            java_runtime.check_spark_version()
 
 
 def test_a_home_of_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = environment.slim_spark_home()
+    home = java_runtime.slim_spark_home()
     assert home is not None
     assert (home / "jars").is_dir()
     assert not (home / "python").exists()
-    assert environment.slim_spark_home() == home
+    assert java_runtime.slim_spark_home() == home
     assert sorted(path.name for path in home.iterdir()) == sorted(
-        folder for folder in environment.LINKED_FOLDERS if (home / folder).exists()
+        folder for folder in java_runtime.LINKED_FOLDERS if (home / folder).exists()
     ), "nothing else is left there"
 
 
@@ -228,7 +228,7 @@ def test_a_link_that_another_program_has_just_made_is_never_away(
 ) -> None:
     """Two programs that start for the first time: the slower one makes the links anew while the other one uses them."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    home = environment.slim_spark_home()
+    home = java_runtime.slim_spark_home()
     assert home is not None
     used = home / "jars" / "."
     symlink_to = Path.symlink_to
@@ -241,7 +241,7 @@ def test_a_link_that_another_program_has_just_made_is_never_away(
 
     monkeypatch.setattr(Path, "symlink_to", watched)
     monkeypatch.setattr(Path, "exists", lambda path: path.parent != home)  # looked before the links were there
-    assert environment.slim_spark_home() == home
+    assert java_runtime.slim_spark_home() == home
     assert seen
     assert all(seen)
 

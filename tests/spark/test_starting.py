@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from fluss import ErrorCode, FlussError
-from fluss.spark import connecting
-from fluss.spark.options import parse_options
+from fluss.spark.options.parsing import parse_options
+from fluss.spark.sessions import connecting
+from fluss.spark.sessions.patience import patience_seconds, start_patience_seconds
 from fluss.spark.source import FlussDataSource
-from fluss.spark.stream.patience import patience_seconds, start_patience_seconds
 from tests.spark.conftest import Tables, new_tables
 from tests.spark.stream_queries import ended, run_to_end
 from tests.support.peers import free_ports

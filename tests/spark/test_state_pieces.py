@@ -13,8 +13,8 @@ from pyspark.sql.datasource import GreaterThan
 from pyspark.sql.functions import spark_partition_id
 
 import fluss
-from fluss.client.rpc import RpcConnection
-from fluss.client.table_read.key_ranges import ALL_KEYS
+from fluss.client.net.rpc import RpcConnection
+from fluss.client.state.key_ranges import ALL_KEYS
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol.api_keys import ApiKey
 from fluss.spark.read.plan import StateSplit, Task

@@ -15,7 +15,7 @@ import pytest
 
 from fluss import OffsetSpec
 from fluss.errors import FlussError
-from fluss.spark import connecting
+from fluss.spark.sessions import connecting
 from fluss.spark.stream import planner, table_watch
 from tests.spark.reader_calls import ReaderTables, new_database
 from tests.support.restartable import RestartableServer, restartable_server

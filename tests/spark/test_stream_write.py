@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import fluss
 import fluss.spark
-from fluss.spark.session_options import SESSION_OPTIONS_VARIABLE
+from fluss.spark.options.session_options import SESSION_OPTIONS_VARIABLE
 from fluss.spark.write.foreach_batch import STOPPED_TEXT
 from tests.spark.conftest import Tables
 from tests.spark.stream_queries import ended

@@ -15,10 +15,10 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import fluss
-from fluss.codec.arrow_types import from_arrow_schema
+from fluss.codec.arrow.types import from_arrow_schema
 from fluss.errors import FlussError
-from fluss.spark.connecting import close_all
-from fluss.spark.options import FlussOptions, parse_options
+from fluss.spark.options.parsing import FlussOptions, parse_options
+from fluss.spark.sessions.connecting import close_all
 from fluss.spark.write import stream_writer
 from fluss.spark.write.batch_writer import FlussBatchWriter, build_writer
 from fluss.spark.write.messages import BATCH_JOB_NUMBER, TaskDone, TaskIdentity

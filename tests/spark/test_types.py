@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 import fluss
 import fluss.spark
-from fluss.spark.types import to_spark_schema
+from fluss.spark.convert.types import to_spark_schema
 from tests.spark.all_types import CASES, TypeCase, arrow_rows, plain, table_schema
 from tests.spark.conftest import Tables, new_tables
 from tests.support.targets import running_target

@@ -23,11 +23,11 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
 import fluss
-from fluss.client.writer.arrow_input import ArrowInput
+from fluss.client.input.arrow_input import ArrowInput
 from fluss.errors import FlussError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
-from fluss.spark.types import spark_arrow_schema, to_spark_type
+from fluss.spark.convert.types import spark_arrow_schema, to_spark_type
 from tests.contract.test_values_differential import WAYS, column_of
 from tests.spark.conftest import Tables, new_tables
 from tests.support.drawn_values import drawn, drawn_schema, drawn_value

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from fluss.codec.arrow_types import to_arrow_type
+from fluss.codec.arrow.types import to_arrow_type
 from fluss.model import types as t
 
 MAX_STRATEGY_ROWS = 20

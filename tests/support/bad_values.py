@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.codec.arrow_batch import encode_arrow_batch
-from fluss.codec.arrow_types import from_arrow_schema
-from fluss.codec.compression import NO_COMPRESSION, Compression, CompressionKind
-from fluss.codec.row_columns import RowFormat
-from fluss.codec.row_log_batch import encode_row_batch
+from fluss.codec.arrow.compression import NO_COMPRESSION, Compression, CompressionKind
+from fluss.codec.arrow.types import from_arrow_schema
+from fluss.codec.batches.arrow_batch import encode_arrow_batch
+from fluss.codec.batches.row_log_batch import encode_row_batch
+from fluss.codec.rows.columns import RowFormat
 
 SCHEMA = pa.schema(
     [("id", pa.int32()), ("at", pa.time32("ms")), ("name", pa.string()), ("price", pa.decimal128(10, 2))]

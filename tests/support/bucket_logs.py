@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from fluss.codec.log_batch import BatchHeader, encode_batch
+from fluss.codec.batches.log_batch import BatchHeader, encode_batch
 from fluss.errors import FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append

@@ -16,14 +16,14 @@ from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
+from fluss.server.apis.read_apis import SharedApis
+from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog, CatalogStore
-from fluss.server.config import ServerConfig
+from fluss.server.config.server_config import ServerConfig
 from fluss.server.coordinator.service import CoordinatorService
-from fluss.server.network.service import RequestContext
-from fluss.server.shared_apis import SharedApis
+from fluss.server.runtime.handlers import RequestContext
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.checkpoint import Checkpoint, encode_checkpoint, write_checkpoint
-from fluss.server.topology import Topology
 from tests.support.waiting import patience
 
 NOON_2024_09_19_MS = 1_726_747_200_000

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 import fluss
-from fluss.client.staged import StagedAppender, StagedAttempt
+from fluss.api.staged import StagedAppender, StagedAttempt
 from fluss.server.catalog.mark import read_mark, write_mark
 from fluss.server.catalog.safety_copies import make_copy
 from fluss.server.storage.log import synced_mark

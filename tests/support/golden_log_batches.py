@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from fluss.codec.arrow_batch import decode_arrow_batch
+from fluss.codec.batches.arrow_batch import decode_arrow_batch
 from fluss.model.types import DoubleType, IntType, StringType
 
 R3_TYPES = (IntType(), StringType(), DoubleType())

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import fluss
-from fluss.client.cluster import Cluster
-from fluss.client.metadata import ClientTable
-from fluss.codec.arrow_batch import decode_arrow_batch
-from fluss.codec.arrow_types import to_arrow_schema
-from fluss.codec.keys import encode_key, key_plan
-from fluss.codec.kv_values import ValueReader
-from fluss.codec.row_columns import RowFormat
+from fluss.client.net.cluster import Cluster
+from fluss.client.net.metadata import ClientTable
+from fluss.codec.arrow.types import to_arrow_schema
+from fluss.codec.batches.arrow_batch import decode_arrow_batch
+from fluss.codec.batches.kv_values import ValueReader
+from fluss.codec.keys.encoding import encode_key, key_plan
+from fluss.codec.rows.columns import RowFormat
 from fluss.model.paths import ChangeType, TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey

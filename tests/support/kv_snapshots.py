@@ -13,7 +13,7 @@ from rocksdict import AccessType, Options, Rdict
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.kv_snapshot import CompletedSnapshot
+from fluss.server.storage.kv_snapshot import CompletedSnapshot
 from tests.support.kv_tablet import KvTable
 from tests.support.tablet import TabletHarness
 

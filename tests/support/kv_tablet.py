@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fluss.codec.arrow_values import column_to_values
-from fluss.codec.compacted_row import encode_compacted_row
-from fluss.codec.indexed_row import encode_indexed_row
-from fluss.codec.keys import encode_key
-from fluss.codec.kv_batch import encode_kv_batch
-from fluss.codec.log_batch import iter_batches
-from fluss.codec.row_columns import RowFormat
+from fluss.codec.batches.kv_batch import encode_kv_batch
+from fluss.codec.batches.log_batch import iter_batches
+from fluss.codec.keys.encoding import encode_key
+from fluss.codec.rows.arrow_values import column_to_values
+from fluss.codec.rows.columns import RowFormat
+from fluss.codec.rows.compacted import encode_compacted_row
+from fluss.codec.rows.indexed import encode_indexed_row
 from fluss.model.paths import ChangeType, TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.network.service import ProduceRequest
+from fluss.server.runtime.handlers import ProduceRequest
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.storage.kv.store import KvStore
-from fluss.server.tablet.kv.rules import KvRules
-from fluss.server.tablet.local_bucket import LocalBucket
+from fluss.server.tablet.buckets.kv_rules import KvRules
+from fluss.server.tablet.buckets.local_bucket import LocalBucket
 from tests.support.tablet import TabletHarness
 
 Row = Sequence[Any]

@@ -21,14 +21,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fluss.codec.arrow_batch import decode_arrow_batch
-from fluss.codec.arrow_types import to_arrow_schema
-from fluss.codec.compacted_row import encode_compacted_row
-from fluss.codec.keys import KeyEncoding, encode_key
-from fluss.codec.kv_batch import encode_kv_batch
-from fluss.codec.kv_values import ValueReader
-from fluss.codec.log_batch import iter_batches
-from fluss.codec.row_columns import RowFormat
+from fluss.codec.arrow.types import to_arrow_schema
+from fluss.codec.batches.arrow_batch import decode_arrow_batch
+from fluss.codec.batches.kv_batch import encode_kv_batch
+from fluss.codec.batches.kv_values import ValueReader
+from fluss.codec.batches.log_batch import iter_batches
+from fluss.codec.keys.encoding import KeyEncoding, encode_key
+from fluss.codec.rows.columns import RowFormat
+from fluss.codec.rows.compacted import encode_compacted_row
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema, schema_to_json
 from fluss.model.types import BigIntType, StringType

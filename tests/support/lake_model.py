@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 import fluss
-from fluss.client.scan_plan import ScanPlan
-from fluss.client.table_read.log_range import LogRange
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.scan.log_range import LogRange
 from fluss.lake.tables.opening import lake_of
 from fluss.lake.tiering.planning import read_log_ends
 from fluss.model.paths import ChangeType

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.codec.arrow_batch import decode_arrow_batch, encode_arrow_batch
-from fluss.codec.compression import NO_COMPRESSION
-from fluss.codec.log_batch import iter_batches
+from fluss.codec.arrow.compression import NO_COMPRESSION
+from fluss.codec.batches.arrow_batch import decode_arrow_batch, encode_arrow_batch
+from fluss.codec.batches.log_batch import iter_batches
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.config import ServerConfig
-from fluss.server.embedded import EmbeddedCluster
+from fluss.server.config.server_config import ServerConfig
+from fluss.server.process.embedded import EmbeddedCluster
 from tests.support.coordinator import int_column, table_document, text_column
 from tests.support.wire import WireClient
 

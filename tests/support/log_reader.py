@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import fluss
-from fluss.client.cluster import Cluster
-from fluss.client.metadata import ClientTable
-from fluss.codec.arrow_batch import decode_arrow_batch
-from fluss.codec.arrow_types import to_arrow_schema
-from fluss.codec.log_batch import BatchHeader, check_crc, iter_batches
-from fluss.codec.row_columns import RowFormat
-from fluss.codec.row_log_batch import decode_row_batch
+from fluss.client.net.cluster import Cluster
+from fluss.client.net.metadata import ClientTable
+from fluss.codec.arrow.types import to_arrow_schema
+from fluss.codec.batches.arrow_batch import decode_arrow_batch
+from fluss.codec.batches.log_batch import BatchHeader, check_crc, iter_batches
+from fluss.codec.batches.row_log_batch import decode_row_batch
+from fluss.codec.rows.columns import RowFormat
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb

@@ -17,9 +17,9 @@ from collections import deque
 
 import pyarrow as pa
 
-from fluss.codec.arrow_batch import decode_arrow_batch, encode_arrow_batch
-from fluss.codec.compression import Compression
-from fluss.codec.log_batch import check_crc, iter_batches
+from fluss.codec.arrow.compression import Compression
+from fluss.codec.batches.arrow_batch import decode_arrow_batch, encode_arrow_batch
+from fluss.codec.batches.log_batch import check_crc, iter_batches
 from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey

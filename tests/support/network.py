@@ -17,7 +17,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.record_walk import BucketRecords, fetch_response_pieces
 from fluss.server.network.limits import NetworkLimits
 from fluss.server.network.server import BoundListener, NetworkServer
-from fluss.server.network.service import Handler, Piece, ProduceRequest, RequestContext
+from fluss.server.runtime.handlers import Handler, Piece, ProduceRequest, RequestContext
 from fluss.server.security.sasl import Credentials
 from tests.support.waiting import patience
 from tests.support.wire import WireClient

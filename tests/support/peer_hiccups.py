@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from fluss.client.admin_calls import AdminCalls
-from fluss.client.descriptors import TableDescriptor
+from fluss.client.calls.admin import AdminCalls
 from fluss.model.paths import TableBucket, TablePath
+from fluss.values.descriptors import TableDescriptor
 from tests.support.lanes import is_on_apache
 
 # Apache Fluss elects leaders and spreads new schemas after it has answered, and on a busy machine sometimes never does.

@@ -58,7 +58,7 @@ def spark_home() -> Path:
 
 def archive_name(home: Path) -> str:
     """The folder in the cache for the classes in that home and the Java of this machine."""
-    from fluss.spark.environment import find_java_home
+    from fluss.spark.java.java_runtime import find_java_home
 
     given = os.environ.get("JAVA_HOME")
     found = find_java_home()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from fluss.spark.environment import prepare_environment
+from fluss.spark.java.java_runtime import prepare_environment
 from tests.support.waiting import patience, wait_until
 
 START_DEADLINE_SECONDS = 240.0

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fluss.codec.log_batch import iter_batches
+from fluss.codec.batches.log_batch import iter_batches
 from fluss.errors import FlussError
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.network.service import ProduceRequest
+from fluss.server.runtime.handlers import ProduceRequest
 from tests.support.log_cluster import arrow_batch, ids_of
 from tests.support.tablet import TabletHarness
 from tests.support.waiting import patience

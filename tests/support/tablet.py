@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
-from fluss.server.network.service import ProduceRequest, RequestContext
+from fluss.server.runtime.handlers import ProduceRequest, RequestContext
 from fluss.server.storage.files import FileSystem
 from fluss.server.tablet.service import TabletService
 from tests.support.coordinator import CoordinatorHarness, table_document

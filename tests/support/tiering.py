@@ -16,7 +16,7 @@ from pyiceberg.table import Table
 
 import fluss
 from fluss.errors import FlussError
-from fluss.lake.tables.format import LakeSplit
+from fluss.lake.tables.interface.format import LakeSplit
 from fluss.lake.tables.opening import lake_of, lake_properties_of
 from fluss.lake.tiering.local import LocalRunner
 from fluss.lake.tiering.options import TieringOptions

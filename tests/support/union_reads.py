@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import fluss
-from fluss.client.scanner import Predicate
-from fluss.client.table_read.lake_options import LakeOptions
-from fluss.client.table_read.lake_plan import UnionPlan, plan_union
-from fluss.client.table_read.lake_read import read_union
+from fluss.lake.reading.options import LakeOptions
+from fluss.lake.reading.plan import UnionPlan, plan_union
+from fluss.lake.reading.split_rows import read_union
+from fluss.values.predicates import Predicate
 from tests.support.tiering import LakeTable, Rows
 from tests.support.waiting import wait_until
 

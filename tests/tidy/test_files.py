@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dev import SPARK42_TESTS
-from fluss.server.config_options import OPTIONS
+from fluss.server.config.options import OPTIONS
 from fluss.version import VERSION
 from tests.tidy.repository import PACKAGE, ROOT, files, name, nodes, tree
 from tools.environment import with_spark42

@@ -17,8 +17,8 @@ from fluss.errors import FlussError
 from fluss.model.paths import TablePath
 
 if TYPE_CHECKING:
-    from fluss.client.acls import Acl
-    from fluss.client.admin import FlussAdmin
+    from fluss.api.admin import FlussAdmin
+    from fluss.values.acls import Acl
 
 POLL_SECONDS = 1.0
 OPERATIONS = ("all", "read", "write", "create", "drop", "alter", "describe")
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Connect and do one job."""
-    from fluss.client.connection import FlussConnection
+    from fluss.api.connection import FlussConnection
     from fluss.config import Config
 
     with FlussConnection.open(Config(client_settings(options))) as connection:
@@ -113,7 +113,7 @@ def _acl_rows(acls: Iterable[Acl]) -> Rows:
 
 
 async def _create_acls(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
-    from fluss.client.acls import Acl
+    from fluss.values.acls import Acl
 
     given = [Acl(options.principal, operation, options.resource, options.host) for operation in options.operation]
     await admin.create_acls(given)

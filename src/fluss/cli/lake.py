@@ -44,7 +44,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Connect and do one job."""
-    from fluss.client.connection import FlussConnection
+    from fluss.api.connection import FlussConnection
     from fluss.config import Config
     from fluss.lake.maintenance.service import open_maintenance
     from fluss.model.paths import TablePath
@@ -79,7 +79,7 @@ def _runner(options: argparse.Namespace, closing: contextlib.ExitStack) -> Any:
             "--spark needs Spark: pip install 'flusspy[spark]', or leave it out", ErrorCode.INVALID_CONFIG_EXCEPTION
         )
     from fluss.spark import session
-    from fluss.spark.maintenance import SparkTaskRunner
+    from fluss.spark.lake.maintenance import SparkTaskRunner
 
     spark = session("fluss lake", options.master)
     closing.callback(spark.stop)

@@ -55,8 +55,8 @@ def add_parser(commands: Any) -> None:
 
 def run_catalog(options: argparse.Namespace) -> int:
     """Plan, show, and apply if that is wanted."""
-    from fluss.server.data_directory import DataDirectory
-    from fluss.server.repair import apply_catalog, plan_catalog
+    from fluss.server.process.data_directory import DataDirectory
+    from fluss.server.process.repair import apply_catalog, plan_catalog
 
     data = _existing(options.data)
     directory = DataDirectory(data, for_repair=True)
@@ -82,7 +82,7 @@ def _continue_numbers(data: Path, server_options: dict[str, str]) -> None:
     The server itself reads them, on a port that nobody knows: rows may be in the changelog alone.
     """
     import fluss
-    from fluss.server.repair import auto_increment_columns, set_auto_increment
+    from fluss.server.process.repair import auto_increment_columns, set_auto_increment
 
     columns = auto_increment_columns(data)
     if not columns:
@@ -107,8 +107,8 @@ def _continue_numbers(data: Path, server_options: dict[str, str]) -> None:
 
 def run_orphans(options: argparse.Namespace) -> int:
     """List, and delete if that is wanted."""
-    from fluss.server.data_directory import DataDirectory
-    from fluss.server.orphans import delete_orphan, list_orphans
+    from fluss.server.process.data_directory import DataDirectory
+    from fluss.server.process.orphans import delete_orphan, list_orphans
 
     data = _existing(options.data)
     directory = DataDirectory(data, for_repair=True)

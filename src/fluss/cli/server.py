@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
-    from fluss.server.config import ServerConfig
-    from fluss.server.heartbeat import Heart
+    from fluss.server.config.server_config import ServerConfig
+    from fluss.server.runtime.heartbeat import Heart
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ def run(options: argparse.Namespace) -> int:
     if not hasattr(os, "fork"):
         raise FlussError("fluss server needs Linux or macOS; elsewhere use fluss.embedded", ErrorCode.CLIENT_ERROR)
     _keep_libraries_from_starting_threads()
-    from fluss.server.config import ServerConfig
-    from fluss.server.log_output import set_up_logging, write_stacks_on_signal
+    from fluss.server.config.server_config import ServerConfig
+    from fluss.server.runtime.log_output import set_up_logging, write_stacks_on_signal
 
     log_dir = Path(options.log_dir) if options.log_dir else None
     set_up_logging("supervisor", options.log_level, log_dir)
@@ -108,11 +108,11 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _supervise(config: ServerConfig, name_process: Callable[[str], None]) -> int:
-    from fluss.server.data_directory import DataDirectory, keep_files_private
-    from fluss.server.process import run_role
-    from fluss.server.roles import role_names
-    from fluss.server.sockets import open_sockets
-    from fluss.server.supervisor import Supervisor
+    from fluss.server.process.child import run_role
+    from fluss.server.process.data_directory import DataDirectory, keep_files_private
+    from fluss.server.process.roles import role_names
+    from fluss.server.process.sockets import open_sockets
+    from fluss.server.process.supervisor import Supervisor
 
     keep_files_private(config)
     directory = DataDirectory(config.data_dir)

@@ -16,7 +16,7 @@ from fluss.cli.client_flags import add_client_flags, add_lake_flags, client_sett
 from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
-    from fluss.client.connection import FlussConnection
+    from fluss.api.connection import FlussConnection
     from fluss.lake.tiering.options import TieringOptions
     from fluss.lake.tiering.progress import Progress
     from fluss.lake.tiering.service import TieringService
@@ -157,7 +157,7 @@ def _service(
 
 def _connection(client: dict[str, str], stop: threading.Event | None) -> FlussConnection | None:
     """With `stop`, waits for a server that is not there yet: a service may be started before it."""
-    from fluss.client.connection import FlussConnection
+    from fluss.api.connection import FlussConnection
     from fluss.config import Config
 
     config = Config(client)
@@ -179,9 +179,9 @@ def _engine(
     has_spark = importlib.util.find_spec("pyspark") is not None
     if options.spark or options.master is not None or (has_spark and not options.local):
         from fluss.spark import session
-        from fluss.spark.maintenance import SparkTaskRunner
-        from fluss.spark.options import client_options
-        from fluss.spark.tiering import SparkRunner, default_cores
+        from fluss.spark.lake.maintenance import SparkTaskRunner
+        from fluss.spark.lake.tiering import SparkRunner, default_cores
+        from fluss.spark.options.parsing import client_options
 
         spark = session("fluss tier", options.master)
         closing.callback(spark.stop)

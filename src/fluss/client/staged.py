@@ -1,278 +1,33 @@
-"""Staged appends: rows of many tasks that become visible with one commit, exactly once, whatever dies in between.
-
-    appender = StagedAppender(table, "query-7", batch_id=3)        # in every task
-    appender.write_arrow_batch(batch)
-    attempt = appender.finish()                                    # picklable: send it to the driver
-
-    commit_staged(table, "query-7", 3, [attempt, ...])             # in the driver
-
-A *transaction* is a name for a series of commits to one table, such as the id of a streaming query; the *batch id*
-counts them. A batch id is committed at most once: a driver that repeats a batch after a crash, or an old one that is
-still alive, gets False and its rows are dropped. Each task attempt stages on its own; only those named in the commit
-count, so a task may be tried several times or run twice.
-
-For log tables of this project's server (`supports_staging`). All calls block the calling thread and have a deadline;
-none may be made in a coroutine's thread. Everything is repeated over lost connections and restarts of the server until
-the deadline, and recognised there.
-"""
+"""Moved to `fluss.api.staged`; importing it from here warns."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import warnings
 
-from fluss.client import staged_commit
-from fluss.client.blocks import EndsWithBlock
-from fluss.client.fitting import ExtraDigits
-from fluss.client.session import Session
-from fluss.client.table import BaseTable
-from fluss.client.writer.handles import PendingResult
-from fluss.client.writer.row_buffer import RowBuffer
-from fluss.client.writer.row_forms import LogRows
-from fluss.client.writer.staging_sender import StagingSender
-from fluss.errors import ErrorCode, FlussError
-from fluss.model.paths import TableBucket
+from fluss.api.staged import (
+    ABORT_TIMEOUT_SECONDS,
+    DEFAULT_TIMEOUT_SECONDS,
+    MAX_TRANSACTION_NAME_BYTES,
+    StagedAppender,
+    StagedAttempt,
+    StagedBucket,
+    abort_staged,
+    commit_staged,
+    last_committed,
+    supports_staging,
+)
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+__all__ = [
+    "ABORT_TIMEOUT_SECONDS",
+    "DEFAULT_TIMEOUT_SECONDS",
+    "MAX_TRANSACTION_NAME_BYTES",
+    "StagedAppender",
+    "StagedAttempt",
+    "StagedBucket",
+    "abort_staged",
+    "commit_staged",
+    "last_committed",
+    "supports_staging",
+]
 
-    from fluss.client.connection import BaseConnection
-
-DEFAULT_TIMEOUT_SECONDS = 600.0
-ABORT_TIMEOUT_SECONDS = 10.0
-MAX_TRANSACTION_NAME_BYTES = 512
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StagedBucket:
-    """What an attempt has staged in one bucket."""
-
-    partition_id: int | None
-    bucket_id: int
-    batch_count: int
-    size_bytes: int
-
-
-@dataclass(frozen=True)
-class StagedAttempt:
-    """What one task attempt has staged. It can be pickled; a commit needs nothing else of the task.
-
-    `writer_id` is None and `buckets` empty when the task had no rows.
-    """
-
-    table_id: int
-    transaction: str
-    batch_id: int
-    writer_id: int | None
-    row_count: int
-    buckets: tuple[StagedBucket, ...]
-
-
-class StagedAppender(EndsWithBlock):
-    """Stages rows for one batch of a transaction; one per task attempt, used by one thread.
-
-    >>> with StagedAppender(table, "job-1", 0) as appender:      # doctest: +SKIP
-    ...     appender.write_arrow_batch(batch)
-    ...     attempt = appender.finish()
-
-    Leaving the block without `finish` removes what was staged. `on_extra_digits="truncate"` has digits cut that a
-    column cannot hold, as for other writers.
-    """
-
-    def __init__(
-        self, table: BaseTable, transaction: str, batch_id: int, *, on_extra_digits: ExtraDigits = "error"
-    ) -> None:
-        _check_identity(table, transaction, batch_id)
-        self._session = table._session
-        self._table = table._table
-        self._transaction = transaction
-        self._batch_id = batch_id
-        self._session.check_open()
-        self._sender = StagingSender(self._session.cluster, transaction, batch_id)
-        self._session.add_close_hook(self._sender.close)
-        self._buffer = RowBuffer(self._session.io, self._sender, self._table, digits=on_extra_digits)
-        assert isinstance(self._buffer.form, LogRows)
-        self._form = self._buffer.form
-        self._row_count = 0
-        self._is_over = False
-        self._failure: FlussError | None = None
-
-    def write_arrow_batch(self, batch: pa.RecordBatch) -> None:
-        """Stage all rows of a record batch, whatever partitions and buckets they belong to.
-
-        Returns at once unless `writer.buffer.memory-size` bytes are under way; then it waits for room. Raises the
-        error of earlier rows that could not be staged: the attempt has failed then.
-        """
-        self._stage(lambda: [self._form.batch(batch)])
-
-    def write_arrow(self, table: pa.Table) -> None:
-        """Stage all rows of a pyarrow Table."""
-        self._stage(lambda: self._form.batches(table, "write_arrow"))
-
-    def _stage(self, make: Callable[[], Iterable[pa.RecordBatch]]) -> None:
-        self._check_going_on()
-        try:
-            for batch in make():
-                self._buffer.write_batch(batch)
-                self._row_count += batch.num_rows
-        except BaseException as error:
-            # Whoever goes on all the same must not commit an attempt that lacks rows.
-            self._failure = error if isinstance(error, FlussError) else FlussError(repr(error))
-            raise
-
-    def finish(self, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> StagedAttempt:
-        """Wait until everything is staged; what it returns goes into the commit. No rows can be added afterwards."""
-        try:
-            self._check_going_on()
-            PendingResult(self._buffer.begin_flush(), "finish()").result(timeout_seconds)
-            self._check_going_on()
-        except BaseException:
-            self.abort()
-            raise
-        self._end(FlussError("the staged attempt is finished: make a new one to write more"))
-        staged = sorted(self._sender.staged.items(), key=lambda item: (item[0].partition_id or 0, item[0].bucket_id))
-        return StagedAttempt(
-            self._table.table_id,
-            self._transaction,
-            self._batch_id,
-            self._sender.writer_id if staged else None,
-            self._row_count,
-            tuple(StagedBucket(bucket.partition_id, bucket.bucket_id, *counts) for bucket, counts in staged),
-        )
-
-    def abort(self) -> None:
-        """Give up: what was staged is removed, as far as the server can be reached now; the rest expires there."""
-        if self._is_over:
-            return
-        error = FlussError("the staged attempt was given up")
-        self._end(error)
-        if self._session.is_closed:
-            return
-        self._session.io.call_soon(self._sender.fail, error)
-        writer_id = self._sender.writer_id
-        if writer_id is not None:
-            _abort(self._session, self._table.table_id, self._transaction, self._batch_id, [writer_id])
-
-    def _check_going_on(self) -> None:
-        if self._is_over:
-            raise FlussError("the staged attempt is over: make a new one to write more")
-        failure = self._failure or self._sender.failure
-        if failure is not None:
-            raise FlussError(failure.message, failure.error_code)
-
-    def _end(self, error: FlussError) -> None:
-        self._is_over = True
-        self._buffer.close(error)
-        self._session.remove_close_hook(self._sender.close)
-
-    def _leave(self) -> None:
-        self.abort()
-
-    def __repr__(self) -> str:
-        return f"StagedAppender({str(self._table.path)!r}, {self._transaction!r}, {self._batch_id})"
-
-
-def commit_staged(
-    table: BaseTable,
-    transaction: str,
-    batch_id: int,
-    attempts: Iterable[StagedAttempt],
-    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-) -> bool:
-    """Make the rows of these attempts part of the table, once; returns when they can be read.
-
-    True: committed by this call. False: this batch id or a later one of the transaction was committed before; the
-    attempts are dropped, and what was committed can be read. Attempts of a bucket are appended in the order given.
-
-    Raises `FlussError`: 33 if rows are no longer staged (aborted, expired, lost with the power), 7 or 36 if table or
-    partition were dropped: nothing is committed then. 25 if it took too long: the batch may be committed all the same,
-    and is completed by the server; commit again to find out.
-
-    >>> commit_staged(table, "query-7", 3, attempts)      # doctest: +SKIP
-    True
-    """
-    chosen = list(attempts)
-    _check_identity(table, transaction, batch_id)
-    for attempt in chosen:
-        if (attempt.table_id, attempt.transaction, attempt.batch_id) != (table._table.table_id, transaction, batch_id):
-            raise FlussError(
-                f"an attempt for batch {attempt.batch_id} of {attempt.transaction!r} (table id {attempt.table_id}) "
-                f"cannot be committed as batch {batch_id} of {transaction!r} to {table._table.path} "
-                f"(table id {table._table.table_id})"
-            )
-    files = [
-        staged_commit.StagedFile(
-            TableBucket(attempt.table_id, bucket.partition_id, bucket.bucket_id),
-            attempt.writer_id,
-            bucket.batch_count,
-            bucket.size_bytes,
-        )
-        for attempt in chosen
-        if attempt.writer_id is not None
-        for bucket in attempt.buckets
-    ]
-    session = table._session
-    commit = staged_commit.Commit(session.cluster, table._table, transaction, batch_id, timeout_seconds)
-    accepted = session.run(commit.run(files), timeout_seconds + staged_commit.GRACE_SECONDS)
-    if not accepted:
-        abort_staged(table, transaction, batch_id, chosen)
-    return accepted
-
-
-def abort_staged(
-    table: BaseTable, transaction: str, batch_id: int, attempts: Sequence[StagedAttempt] | None = None
-) -> None:
-    """Remove what these attempts have staged; without `attempts`, what all attempts of the batch have.
-
-    Rows that are committed stay. Never raises for a server that cannot be reached: what is left there expires.
-    """
-    _check_identity(table, transaction, batch_id)
-    writer_ids = [attempt.writer_id for attempt in attempts or () if attempt.writer_id is not None]
-    if attempts is None or writer_ids:
-        _abort(table._session, table._table.table_id, transaction, batch_id, writer_ids)
-
-
-def last_committed(table: BaseTable, transaction: str, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> int | None:
-    """The last committed batch id of a transaction, None if there is none.
-
-    >>> last_committed(table, "query-7")      # doctest: +SKIP
-    3
-    """
-    _check_identity(table, transaction, 0)
-    session = table._session
-    commit = staged_commit.Commit(session.cluster, table._table, transaction, 0, timeout_seconds)
-    return session.run(commit.last_batch_id(), timeout_seconds + staged_commit.GRACE_SECONDS)
-
-
-def supports_staging(connection: BaseConnection, timeout_seconds: float = 60.0) -> bool:
-    """Whether the server has staged appends: this project's server does, Apache Fluss does not."""
-    session = connection._session
-    return session.run(staged_commit.is_supported(session.cluster), timeout_seconds)
-
-
-def _abort(session: Session, table_id: int, transaction: str, batch_id: int, writer_ids: Sequence[int]) -> None:
-    work = staged_commit.abort(session.cluster, table_id, transaction, batch_id, writer_ids)
-    try:
-        session.run(work, ABORT_TIMEOUT_SECONDS)
-    except FlussError as error:
-        logger.warning("staged rows of batch %d of %r stay until they expire: %s", batch_id, transaction, error)
-
-
-def _check_identity(table: Any, transaction: Any, batch_id: Any) -> None:
-    if not isinstance(table, BaseTable):
-        raise FlussError(f"staged appends need a FlussTable, got {type(table).__name__}")
-    if table.has_primary_key():
-        raise FlussError(f"table {table.table_path} has a primary key: staged appends are for log tables")
-    if not isinstance(transaction, str) or not 1 <= len(transaction.encode()) <= MAX_TRANSACTION_NAME_BYTES:
-        raise FlussError(
-            f"a transaction name is a text of 1 to {MAX_TRANSACTION_NAME_BYTES} bytes, got {transaction!r:.100}",
-            ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
-        )
-    if isinstance(batch_id, bool) or not isinstance(batch_id, int) or not 0 <= batch_id < 2**63:
-        raise FlussError(
-            f"a batch id is a whole number from 0 on, got {batch_id!r}", ErrorCode.INVALID_PRODUCER_ID_EXCEPTION
-        )
+warnings.warn("fluss.client.staged is now fluss.api.staged", DeprecationWarning, stacklevel=2)

@@ -14,16 +14,20 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from fluss.lazy_imports import import_lock as _import_lock
+from fluss.spark.sessions.session import session
 
 # At once, and light: a later import of a module of the same name would hide the function.
-from fluss.spark.attach import attach
-from fluss.spark.session import session
+from fluss.spark.sql.attach import attach
 
 if _TYPE_CHECKING:
-    import fluss.spark.catalog as catalog
-    from fluss.spark.attach import Attached
-    from fluss.spark.cluster import table_options
-    from fluss.spark.ddl import (
+    import fluss.spark.sql.catalog as catalog
+    from fluss.spark.lake.maintenance import maintain
+    from fluss.spark.lake.tiering import tier
+    from fluss.spark.read.count import count
+    from fluss.spark.sessions.cluster import table_options
+    from fluss.spark.source import FlussDataSource
+    from fluss.spark.sql.attach import Attached
+    from fluss.spark.sql.ddl import (
         alter_database,
         alter_table,
         create_database,
@@ -39,17 +43,8 @@ if _TYPE_CHECKING:
         table_exists,
         table_info,
     )
-    from fluss.spark.lookup_join import lookup_join
-    from fluss.spark.maintenance import maintain
-    from fluss.spark.procedures import (
-        get_cluster_configs,
-        reset_cluster_configs,
-        server_nodes,
-        set_cluster_configs,
-    )
-    from fluss.spark.read.count import count
-    from fluss.spark.source import FlussDataSource
-    from fluss.spark.tiering import tier
+    from fluss.spark.sql.lookup_join import lookup_join
+    from fluss.spark.sql.procedures import get_cluster_configs, reset_cluster_configs, server_nodes, set_cluster_configs
     from fluss.spark.write.foreach_batch import foreach_batch
 
 __all__ = [
@@ -85,9 +80,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "fluss.spark.attach": ("Attached",),
-    "fluss.spark.cluster": ("table_options",),
-    "fluss.spark.ddl": (
+    "fluss.spark.sql.attach": ("Attached",),
+    "fluss.spark.sessions.cluster": ("table_options",),
+    "fluss.spark.sql.ddl": (
         "alter_database",
         "alter_table",
         "create_database",
@@ -103,9 +98,9 @@ _HOMES = {
         "table_exists",
         "table_info",
     ),
-    "fluss.spark.lookup_join": ("lookup_join",),
-    "fluss.spark.maintenance": ("maintain",),
-    "fluss.spark.procedures": (
+    "fluss.spark.sql.lookup_join": ("lookup_join",),
+    "fluss.spark.lake.maintenance": ("maintain",),
+    "fluss.spark.sql.procedures": (
         "get_cluster_configs",
         "reset_cluster_configs",
         "server_nodes",
@@ -113,7 +108,7 @@ _HOMES = {
     ),
     "fluss.spark.read.count": ("count",),
     "fluss.spark.source": ("FlussDataSource",),
-    "fluss.spark.tiering": ("tier",),
+    "fluss.spark.lake.tiering": ("tier",),
     "fluss.spark.write.foreach_batch": ("foreach_batch",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -122,7 +117,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> object:
     if name == "catalog":
         with _import_lock:
-            return _import_module("fluss.spark.catalog")
+            return _import_module("fluss.spark.sql.catalog")
     module = _HOME_OF.get(name)
     if module is None:
         raise AttributeError(f"module 'fluss.spark' has no attribute {name!r}")

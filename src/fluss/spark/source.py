@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from fluss.spark.directions import Direction
-    from fluss.spark.options import FlussOptions
+    from fluss.spark.options.directions import Direction
+    from fluss.spark.options.parsing import FlussOptions
 
 
 class FlussDataSource(DataSource):
@@ -42,9 +42,9 @@ class FlussDataSource(DataSource):
         This is the first that a program asks for; a server that is just restarting is waited for.
         """
         with import_lock:
-            from fluss.spark.connecting import open_table
-            from fluss.spark.stream.patience import patiently, start_patience_seconds
-            from fluss.spark.types import source_schema
+            from fluss.spark.convert.types import source_schema
+            from fluss.spark.sessions.connecting import open_table
+            from fluss.spark.sessions.patience import patiently, start_patience_seconds
 
         options = self._parsed(None)
 
@@ -57,7 +57,7 @@ class FlussDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read, or the count of its rows where our Java classes say that Spark wants nothing else."""
         with import_lock:
-            from fluss.spark.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
+            from fluss.spark.java.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
             from fluss.spark.read.batch_reader import build_reader
             from fluss.spark.read.count_reader import build_count_reader
 
@@ -90,6 +90,6 @@ class FlussDataSource(DataSource):
 
     def _parsed(self, direction: Direction | None) -> FlussOptions:
         with import_lock:
-            from fluss.spark.options import parse_options
+            from fluss.spark.options.parsing import parse_options
 
         return parse_options(self.options, direction)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from fluss.server.log_output import BUSY_LOGGERS
+from fluss.server.runtime.log_output import BUSY_LOGGERS
 
 
 @pytest.fixture(autouse=True)

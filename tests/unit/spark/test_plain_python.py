@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fluss.spark.environment import plain_python
+from fluss.spark.java.java_runtime import plain_python
 
 
 def linked_environment(folder: Path) -> str:

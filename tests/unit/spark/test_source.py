@@ -27,13 +27,20 @@ def test_the_package_that_spark_looks_for() -> None:
     assert DefaultSource.name() == "fluss"
     loaded = modules_after("import pyspark_fluss")
     assert "fluss.spark.source" in loaded
-    assert not loaded & {"pyarrow", "pandas", "numpy", "google.protobuf", "fluss.client.connection", "fluss.config"}
+    assert not loaded & {"pyarrow", "pandas", "numpy", "google.protobuf", "fluss.api.connection", "fluss.config"}
 
 
 def test_reads_streams_and_writes_load_no_server() -> None:
-    parts = ("read.batch_reader", "stream.stream_reader", "write.batch_writer", "write.stream_writer", "ddl", "catalog")
+    parts = (
+        "read.batch_reader",
+        "stream.stream_reader",
+        "write.batch_writer",
+        "write.stream_writer",
+        "sql.ddl",
+        "sql.catalog",
+    )
     loaded = modules_after(f"import {', '.join(f'fluss.spark.{part}' for part in parts)}")
-    assert "fluss.client.connection" in loaded
+    assert "fluss.api.connection" in loaded
     assert [name for name in loaded if name.startswith("fluss.server")] == []
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.codec.arrow_types import to_arrow_type
-from fluss.codec.row_columns import RowFormat
+from fluss.codec.arrow.types import to_arrow_type
+from fluss.codec.rows.columns import RowFormat
 from fluss.errors import FlussError
 from fluss.model.types import DataType
 

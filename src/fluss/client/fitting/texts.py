@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss.client.fitting.base import CONVERT, Fit, FitRules, UnfitValueError, any_true
-from fluss.codec.row_columns import RowFormat
+from fluss.codec.rows.columns import RowFormat
 from fluss.model.types import BinaryType, CharType, DataType
 
 # Longer texts and bytes leave the fast path, where their size is counted.

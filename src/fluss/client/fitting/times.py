@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss.client.fitting.base import CONVERT, Fit, FitRules, UnfitTypeError, UnfitValueError, any_true
-from fluss.codec.arrow_convert import cut, relabelled
+from fluss.codec.arrow.convert import cut, relabelled
 from fluss.model.types import DataType, TimestampLtzType, TimestampType, TimeType
 
 # What an int64 of nanoseconds holds, in whole microseconds.

@@ -20,7 +20,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.options import MIB, MaintenanceOptions
 from fluss.lake.maintenance.registry import SnapshotRegistry
 from fluss.lake.maintenance.running import TaskRunner
-from fluss.lake.tables.format import (
+from fluss.lake.tables.interface.format import (
     COMMIT_USER,
     COMMIT_USER_PROPERTY,
     OFFSETS_PATH_PROPERTY,

@@ -22,7 +22,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.options import MaintenanceOptions
 from fluss.lake.maintenance.removing import remove_files
 from fluss.lake.maintenance.running import TaskRunner
-from fluss.lake.tables.format import LakeTable, SnapshotEntry
+from fluss.lake.tables.interface.format import LakeTable, SnapshotEntry
 
 logger = logging.getLogger(__name__)
 

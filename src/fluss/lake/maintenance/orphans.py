@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fluss.lake.maintenance.options import MINUTE_MS, MaintenanceOptions
 from fluss.lake.maintenance.removing import remove_files
 from fluss.lake.maintenance.running import TaskRunner
-from fluss.lake.tables.format import LakeTable
+from fluss.lake.tables.interface.format import LakeTable
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from fluss.client.lake_calls import TieringCalls
-from fluss.lake.tables.format import RegisteredSnapshot
+from fluss.lake.coordinator_calls import TieringCalls
+from fluss.lake.tables.interface.format import RegisteredSnapshot
 from fluss.model.paths import TableBucket, TablePath
 
 

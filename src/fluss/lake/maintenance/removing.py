@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fluss.errors import FlussError
 from fluss.lake.maintenance.running import TaskRunner
-from fluss.lake.tables.format import LakeTable, LakeTarget
+from fluss.lake.tables.interface.format import LakeTable, LakeTarget
 
 # An object store takes some seconds for as many: worth a task, and soon done again if its worker dies.
 FILES_PER_TASK = 200

@@ -14,17 +14,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fluss.client.admin_calls import AdminCalls
-from fluss.client.lake_calls import TieringCalls
-from fluss.client.session import Session
+from fluss.client.calls.admin import AdminCalls
+from fluss.client.net.session import Session
 from fluss.errors import FlussError
+from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.maintenance.compaction import CompactionPlan, CompactionResult, compact, plan_compaction
 from fluss.lake.maintenance.expiry import ExpiryPlan, ExpiryResult, expire, plan_expiry
 from fluss.lake.maintenance.options import MaintenanceOptions
 from fluss.lake.maintenance.orphans import OrphanPlan, OrphanResult, plan_orphans, remove_orphans
 from fluss.lake.maintenance.registry import CoordinatorRegistry, SnapshotRegistry
 from fluss.lake.maintenance.running import LocalRunner, TaskRunner
-from fluss.lake.tables.format import LakeTable
+from fluss.lake.tables.interface.format import LakeTable
 from fluss.lake.tables.opening import lake_of
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_AUTO_COMPACTION, DATALAKE_AUTO_EXPIRE_SNAPSHOT, property_value

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import LakeFormat, open_lake
+from fluss.lake.tables.interface.format import LakeFormat, open_lake
 from fluss.model.properties import DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_PROPERTY_PREFIX, property_value
 
 _SQLITE_FILE_PREFIX = "sqlite:///"

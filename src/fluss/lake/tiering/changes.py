@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.scanner.log_rows import LogRows
-from fluss.client.table_read.changelog import last_of_each
-from fluss.client.table_read.lake_merge import MergeKeys
+from fluss.client.decode.log_rows import LogRows
+from fluss.client.state.changelog_state import last_of_each
+from fluss.lake.reading.merge import MergeKeys
 from fluss.lake.tiering.log_reading import with_lake_columns
 from fluss.model.paths import ChangeType
 

@@ -13,8 +13,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from fluss.client.lake_calls import FinishedTable, TieringCalls, TieringTable
 from fluss.errors import FlussError
+from fluss.lake.coordinator_calls import FinishedTable, TieringCalls, TieringTable
 from fluss.lake.tiering.rounds import RoundReport
 
 logger = logging.getLogger(__name__)

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.table_read.changed_keys import ChangedKeys
-from fluss.client.table_read.lake_merge import MergeKeys
-from fluss.lake.tables.format import SYSTEM_COLUMNS, CommitMessage, LakeFile, LakeSplit
+from fluss.client.state.changed_keys import ChangedKeys
+from fluss.lake.reading.merge import MergeKeys
+from fluss.lake.tables.interface.format import SYSTEM_COLUMNS, CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tiering.changes import Changes
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.work import TableWork

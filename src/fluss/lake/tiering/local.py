@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from fluss.client.session import Session
+from fluss.client.net.session import Session
 from fluss.lake.tiering.tasks import tier_split
 from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.scan_plan import ScanPlan
-from fluss.client.scanner.log_rows import LogRows
-from fluss.client.session import Session
-from fluss.client.table_read.log_range import LogRange
-from fluss.client.values import public_bucket
-from fluss.lake.tables.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss.client.decode.log_rows import LogRows
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.net.session import Session
+from fluss.client.scan.log_range import LogRange
+from fluss.lake.tables.interface.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.lake.tiering.work import SplitWork, TableWork
+from fluss.values.basic import public_bucket
 
 _MILLISECONDS = pa.timestamp("ms", "UTC")
 

@@ -24,20 +24,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from fluss.client.admin_calls import AdminCalls
-from fluss.client.bucket_offsets import EARLIEST, LATEST, list_bucket_offsets
-from fluss.client.lake_calls import TieringCalls
-from fluss.client.metadata import ClientTable
-from fluss.client.scanner.row_sizes import sample_row_bytes
-from fluss.client.session import Session
-from fluss.client.values import TableBucket, public_bucket
+from fluss.client.calls.admin import AdminCalls
+from fluss.client.calls.bucket_offsets import EARLIEST, LATEST, list_bucket_offsets
+from fluss.client.net.metadata import ClientTable
+from fluss.client.net.session import Session
+from fluss.client.scan.row_sizes import sample_row_bytes
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.maintenance.registry import CoordinatorRegistry
-from fluss.lake.tables.format import LakeCommit, LakeFile, LakeFormat, LakeSplit, LakeTable, RegisteredSnapshot
+from fluss.lake.tables.interface.format import (
+    LakeCommit,
+    LakeFile,
+    LakeFormat,
+    LakeSplit,
+    LakeTable,
+    RegisteredSnapshot,
+)
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.work import SplitWork, TableWork
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_FRESHNESS, property_value
+from fluss.values.basic import TableBucket, public_bucket
 
 logger = logging.getLogger(__name__)
 

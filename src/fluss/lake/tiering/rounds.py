@@ -24,10 +24,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fluss.client.lake_calls import KEEP_ALL_SNAPSHOTS, TieringCalls
-from fluss.client.session import Session
+from fluss.client.net.session import Session
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import (
+from fluss.lake.coordinator_calls import KEEP_ALL_SNAPSHOTS, TieringCalls
+from fluss.lake.tables.interface.format import (
     COMMIT_USER,
     COMMIT_USER_PROPERTY,
     OFFSETS_PATH_PROPERTY,

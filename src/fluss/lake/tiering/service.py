@@ -23,15 +23,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from fluss.client.admin_calls import AdminCalls
-from fluss.client.lake_calls import TieringCalls, TieringTable
-from fluss.client.session import Session
-from fluss.client.table_info import TableInfo
+from fluss.client.calls.admin import AdminCalls
+from fluss.client.calls.table_info import TableInfo
+from fluss.client.net.session import Session
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.coordinator_calls import TieringCalls, TieringTable
 from fluss.lake.maintenance.registry import CoordinatorRegistry
 from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.maintenance.service import MaintenanceReport, maintain_if_due
-from fluss.lake.tables.format import LakeFormat
+from fluss.lake.tables.interface.format import LakeFormat
 from fluss.lake.tables.opening import lake_of, lake_properties_of
 from fluss.lake.tiering.failing import FIRST_PAUSE_SECONDS, FailingTables
 from fluss.lake.tiering.heartbeats import Heartbeats

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fluss.client.session import Session
-from fluss.client.table_read.bucket_state import BucketState
-from fluss.client.table_read.lake_merge import MergeKeys
+from fluss.client.net.session import Session
+from fluss.client.state.bucket_state import BucketState
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import CommitMessage
+from fluss.lake.reading.merge import MergeKeys
+from fluss.lake.tables.interface.format import CommitMessage
 from fluss.lake.tiering.changes import ChangeFold
 from fluss.lake.tiering.key_files import write_changes
 from fluss.lake.tiering.log_reading import SplitLog, lake_batch, same_moment, with_lake_columns

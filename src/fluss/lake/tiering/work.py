@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fluss.client.metadata import ClientTable
+from fluss.client.net.metadata import ClientTable
 from fluss.errors import FlussError
-from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit, LakeTarget
+from fluss.lake.tables.interface.format import CommitMessage, LakeFile, LakeSplit, LakeTarget
 from fluss.lake.tiering.options import TieringOptions
 from fluss.model.paths import TableBucket
 

@@ -15,7 +15,7 @@ import sqlite3
 from fluss.model.paths import TableBucket
 from fluss.server.catalog.database_file import DatabaseFile
 from fluss.server.catalog.records import ExpiringRecords
-from fluss.server.kv_snapshot import CompletedSnapshot, lease_from_json, snapshot_from_json, snapshot_to_json
+from fluss.server.storage.kv_snapshot import CompletedSnapshot, lease_from_json, snapshot_from_json, snapshot_to_json
 
 _OF_BUCKET = "table_id = ? AND partition_id IS ? AND bucket_id = ?"
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.offsets import dump_offsets, load_offsets
+from fluss.lake.tables.interface.offsets import dump_offsets, load_offsets
 from fluss.model.paths import TableBucket
 from fluss.server.catalog.database_file import DatabaseFile
 

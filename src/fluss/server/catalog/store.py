@@ -33,7 +33,7 @@ from fluss.server.catalog.mark import CATALOG_ID_COUNTER
 from fluss.server.catalog.records import AclRecords, ExpiringRecords, SettingRecords
 from fluss.server.catalog.row_number_records import RowNumberRecords, row_number_counter
 from fluss.server.catalog.staged_records import StagedRecords
-from fluss.server.storage.disk_reserve import room_for_dropping
+from fluss.server.storage.directory.disk_reserve import room_for_dropping
 
 FIRST_SCHEMA_ID = 1
 # Record batches carry the schema id in 16 bits.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fluss.server.catalog.database_file import DatabaseFile
 from fluss.server.catalog.mark import CATALOG_ID_COUNTER
-from fluss.server.storage.table_directories import DATA_DIRECTORY_NAME
-from fluss.server.storage.table_record import TableRecord
+from fluss.server.storage.directory.table_directories import DATA_DIRECTORY_NAME
+from fluss.server.storage.directory.table_record import TableRecord
 
 
 def directory_of(database_name: str, table_name: str, table_id: int) -> Path:

@@ -14,11 +14,11 @@ from fluss.model.option_values import enum_parser
 from fluss.model.properties import LAKE_FORMATS
 from fluss.model.rebalancing import RebalanceGoal, RebalanceStatus, ServerTag
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.server.config import parse_value
-from fluss.server.config_options import OPTIONS
-from fluss.server.coordinator.config_changes import APPEND, DELETE, SET, SUBTRACT
-from fluss.server.environment import Environment
-from fluss.server.network.service import RequestContext
+from fluss.server.apis.environment import Environment
+from fluss.server.config.options import OPTIONS
+from fluss.server.config.server_config import parse_value
+from fluss.server.coordinator.tables.config_changes import APPEND, DELETE, SET, SUBTRACT
+from fluss.server.runtime.handlers import RequestContext
 
 _DYNAMIC_PREFIX = "datalake."
 _DYNAMIC_KEYS = frozenset(

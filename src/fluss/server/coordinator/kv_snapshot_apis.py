@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.apis.environment import Environment
+from fluss.server.apis.snapshot_apis import check_primary_key
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.store import partition_missing
-from fluss.server.environment import Environment
-from fluss.server.kv_snapshot import lease_from_json, lease_to_json
-from fluss.server.network.service import ANONYMOUS_NAME, RequestContext
-from fluss.server.snapshot_apis import check_primary_key
+from fluss.server.runtime.handlers import ANONYMOUS_NAME, RequestContext
+from fluss.server.storage.kv_snapshot import lease_from_json, lease_to_json
 
 
 class KvSnapshotApis:

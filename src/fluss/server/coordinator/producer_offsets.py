@@ -12,9 +12,9 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.descriptor import dump_json
 from fluss.model.names import check_producer_id
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.server.environment import Environment
-from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import table_resource
+from fluss.server.apis.authorizer import table_resource
+from fluss.server.apis.environment import Environment
+from fluss.server.runtime.handlers import RequestContext
 
 CREATED, ALREADY_EXISTS = 0, 1
 # Of the stored documents: some twenty bytes for each bucket.

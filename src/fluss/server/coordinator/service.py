@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.names import DEFAULT_DATABASE
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.apis.acl_apis import AclApis
+from fluss.server.apis.guard import guarded
+from fluss.server.apis.read_apis import SharedApis
+from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog, CatalogStore, TableEntry
 from fluss.server.catalog.safety_copies import SafetyCopies
-from fluss.server.config import ServerConfig
-from fluss.server.coordinator.alter_table import AlterTableApi
-from fluss.server.coordinator.auto_partition import AutoPartitioner
+from fluss.server.config.server_config import ServerConfig
 from fluss.server.coordinator.cluster_control import ClusterControl
-from fluss.server.coordinator.database_apis import DatabaseApis
 from fluss.server.coordinator.disk_watch import LOOK_INTERVAL_MS, DiskWatch
 from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
 from fluss.server.coordinator.lake.lake_tables import LakeTables
@@ -32,18 +33,17 @@ from fluss.server.coordinator.lake.partition_expiry import LakePartitionExpiry
 from fluss.server.coordinator.lake.snapshot_apis import LakeSnapshotApis
 from fluss.server.coordinator.lake.tiering import LakeTiering
 from fluss.server.coordinator.lake.work import LakeWork
-from fluss.server.coordinator.partition_apis import PartitionApis
 from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
 from fluss.server.coordinator.staged_commits import StagedCommitApis
-from fluss.server.coordinator.table_apis import TableApis
-from fluss.server.coordinator.table_copies import SYNC_INTERVAL_MS, TableCopies
-from fluss.server.network.service import Handler
-from fluss.server.security.acl_apis import AclApis
-from fluss.server.security.guard import guarded
-from fluss.server.shared_apis import SharedApis
-from fluss.server.storage.disk_reserve import KEEP_INTERVAL_MS, keep_reserves
-from fluss.server.tablet.remote_store import RemoteStore
-from fluss.server.topology import Topology
+from fluss.server.coordinator.tables.alter_table import AlterTableApi
+from fluss.server.coordinator.tables.auto_partition import AutoPartitioner
+from fluss.server.coordinator.tables.database_apis import DatabaseApis
+from fluss.server.coordinator.tables.partition_apis import PartitionApis
+from fluss.server.coordinator.tables.table_apis import TableApis
+from fluss.server.coordinator.tables.table_copies import SYNC_INTERVAL_MS, TableCopies
+from fluss.server.runtime.handlers import Handler
+from fluss.server.storage.directory.disk_reserve import KEEP_INTERVAL_MS, keep_reserves
+from fluss.server.storage.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
 

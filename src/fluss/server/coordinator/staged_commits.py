@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import staged_api_pb2 as staged_pb
+from fluss.server.apis.environment import Environment
+from fluss.server.apis.staged_rules import check_identity, staged_buckets, staged_table, staged_user
 from fluss.server.catalog.staged_owners import ANONYMOUS_USER
 from fluss.server.catalog.staged_records import StagedFileEntry
-from fluss.server.environment import Environment
-from fluss.server.network.service import RequestContext
-from fluss.server.staged_rules import check_identity, staged_buckets, staged_table, staged_user
+from fluss.server.runtime.handlers import RequestContext
 from fluss.server.storage.staged_files import read_header_of, staged_path
 
 MAX_TOKEN_BYTES = 64

@@ -25,7 +25,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.frames import read_request_header
 from fluss.server.network.buffers import BytesInMemory
 from fluss.server.network.holds import Hold
-from fluss.server.network.service import LARGE_STEP_BYTES
+from fluss.server.runtime.handlers import LARGE_STEP_BYTES
 
 if TYPE_CHECKING:
     from fluss.server.network.connection import Connection

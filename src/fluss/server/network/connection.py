@@ -33,7 +33,7 @@ from fluss.protocol.record_walk import pieces_size
 from fluss.server.network.answers import ConnectionAnswers
 from fluss.server.network.buffers import Lease
 from fluss.server.network.holds import Hold, peer_is_gone, write_pieces
-from fluss.server.network.service import ANONYMOUS_NAME, Piece
+from fluss.server.runtime.handlers import ANONYMOUS_NAME, Piece
 from fluss.server.security.sasl import Login
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from fluss.protocol.record_walk import split_produce, split_put_kv, split_stage
 from fluss.server.network import stepping
 from fluss.server.network.buffers import Lease
 from fluss.server.network.login_attempts import LoginAttempts
-from fluss.server.network.service import USER_TYPE, Handler, ProduceRequest, RequestContext, Service
+from fluss.server.runtime.handlers import USER_TYPE, Handler, ProduceRequest, RequestContext, Service
 from fluss.server.security.permissions import rule_of
 
 if TYPE_CHECKING:

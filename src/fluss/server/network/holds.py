@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from enum import IntFlag
 
-from fluss.server.network.service import Piece
+from fluss.server.runtime.handlers import Piece
 
 # In these releases `writelines` of asyncio's own transports never calls `pause_writing` (CVE-2024-12254).
 _WRITELINES_FORGETS_TO_PAUSE = (3, 12, 0) <= sys.version_info[:3] < (3, 12, 9) or (

@@ -24,7 +24,7 @@ from fluss.server.network.buffers import BufferPool, ReceivedInMemory
 from fluss.server.network.connection import Connection
 from fluss.server.network.dispatch import Dispatcher
 from fluss.server.network.limits import NetworkLimits
-from fluss.server.network.service import Service
+from fluss.server.runtime.handlers import Service
 from fluss.server.security.sasl import Credentials
 
 logger = logging.getLogger("fluss.server.network")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.listeners import Listener
+from fluss.server.runtime.listeners import Listener
 from fluss.server.security.sasl import PLAIN_MECHANISM, Credentials
 
 JAAS_OPTION = "security.sasl.plain.jaas.config"

@@ -17,8 +17,15 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from fluss.codec.batches.log_batch import (
+    MIN_HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    check_crc,
+    iter_batches,
+    read_header,
+)
 from fluss.codec.crc import crc32c
-from fluss.codec.log_batch import MIN_HEADER_BYTES, BatchHeader, CorruptBatch, check_crc, iter_batches, read_header
 from fluss.model.formats import refuse_newer
 from fluss.server.storage.files import FileSystem
 

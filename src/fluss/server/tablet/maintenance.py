@@ -16,15 +16,15 @@ from itertools import takewhile
 from fluss.model.paths import TableBucket
 from fluss.model.properties import DATALAKE_ENABLED, LOG_LOCAL_TTL, LOG_TIERED_LOCAL_SEGMENTS, LOG_TTL
 from fluss.server.catalog import TableEntry
-from fluss.server.config import ServerConfig
+from fluss.server.config.server_config import ServerConfig
 from fluss.server.storage.files import file_time_ms
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.segment import SegmentInfo
-from fluss.server.tablet.buckets import BucketRegistry
-from fluss.server.tablet.closing import ClosingBuckets
-from fluss.server.tablet.local_bucket import BucketState, LocalBucket
-from fluss.server.tablet.remote_log import RemoteLog
-from fluss.server.tablet.retention_plan import (
+from fluss.server.tablet.buckets.final_ends import ClosingBuckets
+from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
+from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.remote.remote_log import RemoteLog
+from fluss.server.tablet.remote.retention_plan import (
     LocalSegment,
     expired_remote_segments,
     local_delete_offset_after_upload,

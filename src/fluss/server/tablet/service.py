@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.apis.guard import guarded
+from fluss.server.apis.read_apis import SharedApis
+from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog
-from fluss.server.config import ServerConfig
-from fluss.server.network.service import Handler
-from fluss.server.security.guard import guarded
-from fluss.server.shared_apis import SharedApis
+from fluss.server.config.server_config import ServerConfig
+from fluss.server.runtime.handlers import Handler
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES, LogOptions
-from fluss.server.tablet.access import TableAccess
-from fluss.server.tablet.batch_checks import BatchChecks
-from fluss.server.tablet.buckets import BucketRegistry
-from fluss.server.tablet.closing import ClosingBuckets
-from fluss.server.tablet.fetch import FetchApi
+from fluss.server.storage.remote_store import RemoteStore
+from fluss.server.tablet.buckets.access import TableAccess
+from fluss.server.tablet.buckets.final_ends import ClosingBuckets
+from fluss.server.tablet.buckets.registry import BucketRegistry
 from fluss.server.tablet.kv.insert_missing import MissingRows
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, scan_limits
 from fluss.server.tablet.kv.kv_split import SplitKvApi
@@ -33,16 +33,16 @@ from fluss.server.tablet.kv.prefix_lookup import PrefixLookupApi
 from fluss.server.tablet.kv.put import KvWriter, PutApi
 from fluss.server.tablet.kv.put_queue import PutQueues
 from fluss.server.tablet.kv.reading import KvReads
-from fluss.server.tablet.kv_snapshots.rounds import KvSnapshotRounds
-from fluss.server.tablet.limit_scan import LimitScanApi
+from fluss.server.tablet.log.batch_checks import BatchChecks
+from fluss.server.tablet.log.fetch import FetchApi
+from fluss.server.tablet.log.limit_scan import LimitScanApi
+from fluss.server.tablet.log.offsets import OffsetsApi
+from fluss.server.tablet.log.produce import ProduceApi
+from fluss.server.tablet.log.read_stops import ReadStops
+from fluss.server.tablet.log.writers import WritersApi
 from fluss.server.tablet.maintenance import Maintenance
-from fluss.server.tablet.offsets import OffsetsApi
-from fluss.server.tablet.produce import ProduceApi
-from fluss.server.tablet.read_stops import ReadStops
-from fluss.server.tablet.remote_store import RemoteStore
+from fluss.server.tablet.snapshot_rounds import KvSnapshotRounds
 from fluss.server.tablet.staging.service import StagingService
-from fluss.server.tablet.writers import WritersApi
-from fluss.server.topology import Topology
 
 TABLET_SERVER_TYPE = 2
 

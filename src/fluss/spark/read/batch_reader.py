@@ -18,9 +18,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from fluss.spark.arrow import for_spark, spark_arrow_schema
-from fluss.spark.connecting import OpenTable, open_table
-from fluss.spark.options import FlussOptions
+from fluss.spark.convert.arrow import for_spark, spark_arrow_schema
+from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read import partition_pruning
 from fluss.spark.read.batches import limited, sized
 from fluss.spark.read.binlog import binlog_columns, read_binlog
@@ -35,7 +34,8 @@ from fluss.spark.read.pushdown import Pushed, push
 from fluss.spark.read.schema_check import check_schema
 from fluss.spark.read.state_reader import read_state, read_window, selected
 from fluss.spark.read.stored import with_stored
-from fluss.spark.stream.patience import patiently
+from fluss.spark.sessions.connecting import OpenTable, open_table
+from fluss.spark.sessions.patience import patiently
 
 
 def build_reader(options: FlussOptions, schema: StructType, *, takes_stored: bool = False) -> DataSourceReader:
@@ -92,7 +92,7 @@ class FlussBatchReader(DataSourceReader):
     def accept(self, filters: list[Filter]) -> list[Filter]:
         """Take the filters that are answered exactly; returns those that Spark must apply itself.
 
-        None is taken if Spark may give this reader to other queries, too (`fluss.spark.java_classes`), nor with a
+        None is taken if Spark may give this reader to other queries, too (`fluss.spark.java.java_classes`), nor with a
         limit: it counts rows before Spark's filters, and the answer must not depend on a switch.
         """
         takes_none = self._options.mode in ("binlog", "lake")  # their columns are not those of the table

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.scanner.log_rows import LogRows
-from fluss.client.scanner.stored_batch import StoredBatch
+from fluss.client.decode.log_rows import LogRows
+from fluss.client.decode.stored_batch import StoredBatch
 from fluss.model.paths import ChangeType
-from fluss.spark.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
+from fluss.spark.convert.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
 
 # Every batch costs a message and a set-up on Spark's side, so small ones are put together; that copies them, and beyond
 # these sizes it no longer pays.

@@ -20,18 +20,18 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from fluss.client.scan_plan import ScanPlan
-from fluss.client.scanner.log_rows import LogRows
-from fluss.client.table_read.log_range import LogRange
-from fluss.client.values import TableBucket
+from fluss.client.decode.log_rows import LogRows
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.scan.log_range import LogRange
 from fluss.errors import FlussError
 from fluss.model.paths import ChangeType
 from fluss.model.schema import Schema
-from fluss.spark.connecting import OpenTable
+from fluss.spark.convert.types import AFTER_COLUMN, BEFORE_COLUMN, CHANGE_TYPE_COLUMN, LOG_OFFSET_COLUMN
 from fluss.spark.read.batches import change_columns
 from fluss.spark.read.log_reader import cheapest_column, is_within
 from fluss.spark.read.plan import BucketRange
-from fluss.spark.types import AFTER_COLUMN, BEFORE_COLUMN, CHANGE_TYPE_COLUMN, LOG_OFFSET_COLUMN
+from fluss.spark.sessions.connecting import OpenTable
+from fluss.values.basic import TableBucket
 
 _NAMES = {
     ChangeType.APPEND_ONLY: "insert",

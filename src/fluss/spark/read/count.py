@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.table_read.lake_plan import UnionPlan
-from fluss.client.table_read.row_counts import count_bucket_rows
+from fluss.client.calls.row_counts import count_bucket_rows
 from fluss.errors import FlussError
-from fluss.spark.cluster import table_options
-from fluss.spark.connecting import OpenTable, open_table
-from fluss.spark.options import FlussOptions, parse_options
+from fluss.lake.reading.plan import UnionPlan
+from fluss.spark.convert.types import LOG_OFFSET_COLUMN
+from fluss.spark.options.parsing import FlussOptions, parse_options
 from fluss.spark.read.batch_reader import batch_options
 from fluss.spark.read.lake_planner import exact_rows, lake_options_of, make_plan
 from fluss.spark.read.log_reader import cheapest_column
 from fluss.spark.read.pushdown import Pushed
 from fluss.spark.read.ranges import TableBuckets, has_range, resolve
-from fluss.spark.types import LOG_OFFSET_COLUMN
+from fluss.spark.sessions.cluster import table_options
+from fluss.spark.sessions.connecting import OpenTable, open_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,13 +15,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from fluss.spark.arrow import spark_arrow_schema
-from fluss.spark.connecting import open_table
-from fluss.spark.options import FlussOptions
+from fluss.spark.convert.arrow import spark_arrow_schema
+from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read.batch_reader import FlussBatchReader, batch_options
 from fluss.spark.read.count import exact_count
 from fluss.spark.read.plan import Task
 from fluss.spark.read.schema_check import check_schema
+from fluss.spark.sessions.connecting import open_table
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.client.lookup.keys import KeyReader, prefix_reader, primary_key_reader
-from fluss.client.table import FlussTable
+from fluss.api.table import FlussTable
+from fluss.client.keys.lookup_keys import KeyReader, prefix_reader, primary_key_reader
 from fluss.errors import FlussError
 from fluss.spark.read.plan import LookupSplit
 from fluss.spark.read.pushdown import Pushed

@@ -20,23 +20,23 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from fluss.client.scanner.predicates import Predicate
-from fluss.client.table_info import TableInfo
-from fluss.client.table_read.lake_options import LakeOptions
-from fluss.client.table_read.lake_plan import MAX_PLANS, PLAN_ANEW_CODES, UnionPlan, UnionSplit, plan_union
-from fluss.client.table_read.lake_read import lake_rows, read_union
-from fluss.codec.partition_names import split_partition_name
+from fluss.client.calls.table_info import TableInfo
+from fluss.codec.keys.partition_names import split_partition_name
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import SYSTEM_COLUMNS
+from fluss.lake.reading.options import LakeOptions
+from fluss.lake.reading.plan import MAX_PLANS, PLAN_ANEW_CODES, UnionPlan, UnionSplit, plan_union
+from fluss.lake.reading.split_rows import lake_rows, read_union
+from fluss.lake.tables.interface.format import SYSTEM_COLUMNS
 from fluss.model.properties import DATALAKE_ENABLED, property_value
 from fluss.model.schema import Schema
 from fluss.model.types import TimestampLtzType, TimestampType, TimeType
-from fluss.spark.connecting import OpenTable
-from fluss.spark.options import FlussOptions
+from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read import partition_pruning
 from fluss.spark.read.plan import TARGET_SPLIT_BYTES, BucketRange
 from fluss.spark.read.pushdown import Pushed
 from fluss.spark.read.ranges import has_start
+from fluss.spark.sessions.connecting import OpenTable
+from fluss.values.predicates import Predicate
 
 # Digits of a second that the lake keeps.
 LAKE_TIME_PRECISION = 6

@@ -12,10 +12,10 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
-from fluss.client.table_read.lake_access import load_lake_table
-from fluss.lake.tables.format import COMMIT_USER, COMMIT_USER_PROPERTY, LakeTable
-from fluss.spark.arrow import spark_arrow_schema
-from fluss.spark.connecting import OpenTable
+from fluss.lake.reading.lake_access import load_lake_table
+from fluss.lake.tables.interface.format import COMMIT_USER, COMMIT_USER_PROPERTY, LakeTable
+from fluss.spark.convert.arrow import spark_arrow_schema
+from fluss.spark.sessions.connecting import OpenTable
 
 VIEW_SCHEMAS: dict[str, spark.StructType] = {
     "snapshots": spark.StructType(

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.scan_plan import ScanPlan
-from fluss.client.scanner.bad_batches import warn_of
-from fluss.client.scanner.log_rows import LogRows
-from fluss.client.scanner.predicates import Predicate
-from fluss.client.scanner.stored_batch import StoredBatch
-from fluss.client.table_read.log_range import LogRange
-from fluss.client.values import TableBucket
-from fluss.codec.log_batch import CorruptBatch
+from fluss.client.decode.bad_batches import warn_of
+from fluss.client.decode.log_rows import LogRows
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.decode.stored_batch import StoredBatch
+from fluss.client.scan.log_range import LogRange
+from fluss.codec.batches.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.schema import Column, Schema
-from fluss.spark.connecting import OpenTable
+from fluss.spark.convert.types import LOG_OFFSET_COLUMN
 from fluss.spark.read.batches import METADATA_COLUMNS, with_change_columns
 from fluss.spark.read.plan import BucketRange
 from fluss.spark.read.stored import has_same_memory
-from fluss.spark.types import LOG_OFFSET_COLUMN
+from fluss.spark.sessions.connecting import OpenTable
+from fluss.values.basic import TableBucket
+from fluss.values.predicates import Predicate
 
 OFFSET_BATCH_ROWS = 65_536
 SKIPPING_ADVICE = "the option onBadBatch=skip leaves such batches out"

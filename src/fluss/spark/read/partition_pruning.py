@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from fluss.client.scanner.filters import RowFilter
-from fluss.client.scanner.predicates import Predicate
-from fluss.codec.arrow_types import to_arrow_type
+from fluss.client.filter.filters import RowFilter
+from fluss.codec.arrow.types import to_arrow_type
 from fluss.model.schema import Schema
+from fluss.values.predicates import Predicate
 
 _READ_BACK: dict[str, Callable[[str], Any]] = {
     "CHAR": str,

@@ -20,15 +20,13 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from fluss.client.scanner.row_sizes import sample_row_bytes
-from fluss.client.table_read.lake_options import LakeOptions
-from fluss.client.table_read.lake_plan import UnionPlan, UnionSplit
-from fluss.client.values import PartitionInfo, TableBucket
+from fluss.client.scan.row_sizes import sample_row_bytes
 from fluss.errors import FlussError
+from fluss.lake.reading.options import LakeOptions
+from fluss.lake.reading.plan import UnionPlan, UnionSplit
 from fluss.model.properties import LOG_TTL, property_value
 from fluss.model.schema import Schema
-from fluss.spark.connecting import OpenTable
-from fluss.spark.options import FlussOptions, ReadOptions
+from fluss.spark.options.parsing import FlussOptions, ReadOptions
 from fluss.spark.read import partition_pruning
 from fluss.spark.read.key_access import lookup_split, places_of_keys
 from fluss.spark.read.lake_planner import (
@@ -58,6 +56,8 @@ from fluss.spark.read.plan import (
 from fluss.spark.read.pushdown import Pushed
 from fluss.spark.read.ranges import TableBuckets, has_range, has_start, resolve, resolve_ends
 from fluss.spark.read.state_pieces import cut_states
+from fluss.spark.sessions.connecting import OpenTable
+from fluss.values.basic import PartitionInfo, TableBucket
 
 # Rows of few columns still cost something each.
 MIN_SHARE_OF_COLUMNS = 0.1

@@ -29,12 +29,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
-from fluss.client.scanner.filters import RowFilter
-from fluss.client.scanner.predicates import Predicate, col
-from fluss.codec.arrow_types import to_arrow_type
+from fluss.client.filter.filters import RowFilter
+from fluss.codec.arrow.types import to_arrow_type
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
 from fluss.model.types import TimestampLtzType, TimestampType
+from fluss.values.predicates import Predicate, col
 
 MICROSECOND_PRECISION = 6
 MAX_LOOKUP_KEYS = 10_000

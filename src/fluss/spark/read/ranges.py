@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluss.client.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
-from fluss.client.table_read.row_counts import count_bucket_rows
-from fluss.client.values import TableBucket
+from fluss.client.calls.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
+from fluss.client.calls.row_counts import count_bucket_rows
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.offsets import MIN_LOST_OFFSETS
-from fluss.spark.connecting import OpenTable
-from fluss.spark.options import ReadOptions
-from fluss.spark.positions import Position
+from fluss.spark.options.parsing import ReadOptions
+from fluss.spark.options.positions import Position
 from fluss.spark.read.plan import BucketRange
+from fluss.spark.sessions.connecting import OpenTable
+from fluss.values.basic import TableBucket
 
 Offsets = dict[TableBucket, int]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
-from fluss.client.table_info import TableInfo
+from fluss.client.calls.table_info import TableInfo
 from fluss.errors import FlussError
-from fluss.spark.column_names import chosen_columns
-from fluss.spark.options import FlussOptions
+from fluss.spark.convert.column_names import chosen_columns
+from fluss.spark.convert.types import source_schema
+from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read.batches import METADATA_COLUMNS
-from fluss.spark.types import source_schema
 
 
 def check_schema(info: TableInfo, options: FlussOptions, schema: StructType) -> None:

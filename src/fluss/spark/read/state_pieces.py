@@ -1,7 +1,7 @@
 """Large primary-key buckets as several tasks, each with a range of the keys.
 
 All pieces of a bucket are the rows of the offset at which it was planned: what changes while tasks wait and run is
-taken back with the changelog's old images (`fluss.client.table_read.bucket_state`). So tables whose changelog has none
+taken back with the changelog's old images (`fluss.client.state.bucket_state`). So tables whose changelog has none
 (`table.changelog.image=WAL`) are not cut, nor is any table of a server that cannot scan ranges of keys.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluss.client.table_read.key_ranges import split_buckets
-from fluss.client.values import TableBucket
+from fluss.client.state.key_ranges import split_buckets
 from fluss.model.properties import CHANGELOG_IMAGE, property_value
-from fluss.spark.connecting import OpenTable
-from fluss.spark.options import ReadOptions
+from fluss.spark.options.parsing import ReadOptions
 from fluss.spark.read.plan import TARGET_SPLIT_BYTES, StateSplit, interleaved
+from fluss.spark.sessions.connecting import OpenTable
+from fluss.values.basic import TableBucket
 
 # As many scans of a bucket does a server allow at a time by default; more tasks would only wait for each other.
 MAX_PIECES_PER_BUCKET = 8

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fluss.client.scan_plan import ScanPlan
-from fluss.client.scanner.predicates import Predicate
-from fluss.client.table_read.bucket_state import BucketState, fold_range
-from fluss.client.table_read.key_ranges import ALL_KEYS
-from fluss.client.table_read.selection import Selection
-from fluss.client.values import TableBucket
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.state.bucket_state import BucketState, fold_range
+from fluss.client.state.key_ranges import ALL_KEYS
+from fluss.client.state.row_selection import Selection
 from fluss.errors import ErrorCode, FlussError
-from fluss.spark.connecting import OpenTable
 from fluss.spark.read.plan import StateSplit, WindowSplit
+from fluss.spark.sessions.connecting import OpenTable
+from fluss.values.basic import TableBucket
+from fluss.values.predicates import Predicate
 
 
 def read_state(

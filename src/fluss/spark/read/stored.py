@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.client.scanner.stored_batch import StoredBatch
-from fluss.codec.arrow_types import to_arrow_schema
+from fluss.client.decode.stored_batch import StoredBatch
+from fluss.codec.arrow.types import to_arrow_schema
 from fluss.model.schema import Schema
-from fluss.spark.arrow import for_spark
+from fluss.spark.convert.arrow import for_spark
 
 _VARIABLE = (pa.types.is_string, pa.types.is_binary)
 _FIXED = (

@@ -11,12 +11,12 @@ import logging
 import time
 from dataclasses import replace
 
-from fluss.client.cursors import Cursor
-from fluss.client.values import TableBucket
+from fluss.api.cursors import Cursor
 from fluss.errors import FlussError
+from fluss.spark.sessions.patience import is_outage
 from fluss.spark.stream.offsets import StreamOffsets
-from fluss.spark.stream.patience import is_outage
 from fluss.spark.stream.table_watch import ANSWER_SECONDS, TableWatch
+from fluss.values.basic import TableBucket
 
 MOVE_SECONDS = 1.0
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from fluss.client.table_read.lake_access import load_lake_table, registered_snapshot, snapshot_files
-from fluss.client.table_read.lake_plan import is_needed
-from fluss.client.values import LakeSnapshot, TableBucket
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import LakeFile, LakeTarget
+from fluss.lake.reading.lake_access import load_lake_table, registered_snapshot, snapshot_files
+from fluss.lake.reading.plan import is_needed
+from fluss.lake.tables.interface.format import LakeFile, LakeTarget
 from fluss.model.properties import DATALAKE_ENABLED, property_value
-from fluss.spark.options import FlussOptions
+from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.stream.offsets import BucketKey, LakeProgress, Place, StreamOffsets
 from fluss.spark.stream.table_watch import TableWatch
+from fluss.values.basic import LakeSnapshot, TableBucket
 
 
 def lake_start(options: FlussOptions, watch: TableWatch) -> StreamOffsets | None:

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from fluss.errors import FlussError
-from fluss.spark.arrow import for_spark, spark_arrow_schema
-from fluss.spark.options import FlussOptions
+from fluss.spark.convert.arrow import for_spark, spark_arrow_schema
+from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read.batches import sized
 from fluss.spark.stream.limits import Limits
 from fluss.spark.stream.planner import StreamPlanner

@@ -17,14 +17,14 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from fluss.client.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
-from fluss.client.scanner.row_sizes import sample_row_bytes
-from fluss.client.values import TableBucket
+from fluss.client.calls.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
+from fluss.client.scan.row_sizes import sample_row_bytes
 from fluss.errors import ErrorCode, FlussError
-from fluss.spark.connecting import OpenTable, open_table
-from fluss.spark.options import FlussOptions
+from fluss.spark.options.parsing import FlussOptions
+from fluss.spark.sessions.connecting import OpenTable, open_table
+from fluss.spark.sessions.patience import is_outage
 from fluss.spark.stream.offsets import BucketKey
-from fluss.spark.stream.patience import is_outage
+from fluss.values.basic import TableBucket
 
 LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 5.0

@@ -23,27 +23,27 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from fluss.client.bucket_offsets import EARLIEST, list_bucket_offsets
-from fluss.client.scan_plan import ScanPlan
-from fluss.client.scanner.log_rows import LogRows
-from fluss.client.table_read.bucket_state import BucketState
-from fluss.client.table_read.lake_read import lake_rows
-from fluss.client.table_read.log_range import LogRange
-from fluss.client.values import TableBucket
+from fluss.client.calls.bucket_offsets import EARLIEST, list_bucket_offsets
+from fluss.client.decode.log_rows import LogRows
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.scan.log_range import LogRange
+from fluss.client.state.bucket_state import BucketState
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss.lake.reading.split_rows import lake_rows
+from fluss.lake.tables.interface.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.model.paths import ChangeType
-from fluss.spark.connecting import OpenTable, open_table
-from fluss.spark.options import FlussOptions
+from fluss.spark.convert.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
+from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read.batches import METADATA_COLUMNS, with_change_columns
 from fluss.spark.read.binlog import BinlogColumns, Pairing, binlog_columns, look_back, state_images
 from fluss.spark.read.log_reader import bad_batch_plan, cheapest_column
+from fluss.spark.sessions.connecting import OpenTable, open_table
+from fluss.spark.sessions.patience import patience_seconds, patiently
 from fluss.spark.stream.data_loss import Loss, LossPolicy
 from fluss.spark.stream.offsets import BucketKey
-from fluss.spark.stream.patience import patience_seconds, patiently
 from fluss.spark.stream.table_watch import bucket_text, dropped_table_error, other_table_error
 from fluss.spark.stream.tasks import LakeFiles, StreamTask
-from fluss.spark.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
+from fluss.values.basic import TableBucket
 
 STATE_CHANGE_TYPE = "insert"
 MAX_HELD_BYTES = 32 * 1024 * 1024

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.client.fitting import ExtraDigits
-from fluss.client.writer.base_writer import BaseWriter
+from fluss.client.write.base_writer import BaseWriter
 from fluss.errors import FlussError
-from fluss.spark.connecting import OpenTable
+from fluss.spark.sessions.connecting import OpenTable
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import RowConverter, gather_bytes, gathered
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from fluss.spark.options import FlussOptions
+    from fluss.spark.options.parsing import FlussOptions
 
 
 def build_writer(options: FlussOptions, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

@@ -19,11 +19,11 @@ import functools
 import logging
 from typing import Literal
 
-from fluss.client.staged import supports_staging
+from fluss.api.staged import supports_staging
 from fluss.errors import FlussError
 from fluss.model.properties import MERGE_ENGINE
-from fluss.spark.connecting import OpenTable
-from fluss.spark.options import Delivery, WriteOptions
+from fluss.spark.options.parsing import Delivery, WriteOptions
+from fluss.spark.sessions.connecting import OpenTable
 
 Way = Literal["upsert", "last_rows", "staged", "spooled", "plain"]
 

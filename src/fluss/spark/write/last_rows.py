@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.table_read.changelog import last_of_each
-from fluss.codec.bucketing import fluss_buckets
-from fluss.codec.keys import KeyEncoding, encode_keys
+from fluss.client.state.changelog_state import last_of_each
+from fluss.codec.keys.bucketing import fluss_buckets
+from fluss.codec.keys.encoding import KeyEncoding, encode_keys
 from fluss.model.properties import DELETE_BEHAVIOR, MERGE_ENGINE_VERSION_COLUMN
-from fluss.spark.connecting import OpenTable
+from fluss.spark.sessions.connecting import OpenTable
 from fluss.spark.write.append import Batches, wanted_bytes, write_all
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import Changes, RowConverter, gathered

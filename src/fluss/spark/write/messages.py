@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from fluss.client.staged import StagedAttempt
+from fluss.api.staged import StagedAttempt
 from fluss.errors import FlussError
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"

@@ -19,19 +19,19 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.types import NullType, StringType, StructField, StructType
 
-from fluss.client.table_info import TableInfo
-from fluss.client.writer.assigner import required_columns
-from fluss.client.writer.encoding import log_row_format
-from fluss.client.writer.kv_encoding import kv_row_format
-from fluss.codec.arrow_types import to_arrow_schema
-from fluss.codec.row_columns import RowFormat
+from fluss.client.calls.table_info import TableInfo
+from fluss.client.send.log_encoding import log_row_format
+from fluss.client.write.kv_encoding import kv_row_format
+from fluss.client.write.routing import required_columns
+from fluss.codec.arrow.types import to_arrow_schema
+from fluss.codec.rows.columns import RowFormat
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
-from fluss.spark.arrow import check_types, spark_arrow_schema
-from fluss.spark.column_names import chosen_columns, find_column
-from fluss.spark.connecting import OpenTable, open_table
-from fluss.spark.options import ClientOptions, FlussOptions
-from fluss.spark.stream.patience import patiently, start_patience_seconds
+from fluss.spark.convert.arrow import check_types, spark_arrow_schema
+from fluss.spark.convert.column_names import chosen_columns, find_column
+from fluss.spark.options.parsing import ClientOptions, FlussOptions
+from fluss.spark.sessions.connecting import OpenTable, open_table
+from fluss.spark.sessions.patience import patiently, start_patience_seconds
 from fluss.spark.write.delivery import Way, choose_way
 
 CREATE_PARTITIONS_OPTION = "client.writer.dynamic-create-partition.enabled"

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from fluss.client.calls.table_info import TableInfo
 from fluss.client.fitting import FitRules
-from fluss.client.table_info import TableInfo
 from fluss.errors import FlussError
-from fluss.spark.arrow import SparkInput
+from fluss.spark.convert.arrow import SparkInput
 from fluss.spark.write.plan import WritePlan
 
 MAX_GATHERED_BYTES = 16 * 1024 * 1024

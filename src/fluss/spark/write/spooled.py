@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 
-from fluss.spark.connecting import OpenTable
+from fluss.spark.sessions.connecting import OpenTable
 from fluss.spark.write.append import Batches, append, wanted_bytes
 from fluss.spark.write.claim import Claim
 from fluss.spark.write.markers import BATCH_MS, PAUSE_SECONDS, Markers

@@ -1,4 +1,4 @@
-"""Appends that become visible when the driver commits, and exactly once (`fluss.client.staged`).
+"""Appends that become visible when the driver commits, and exactly once (`fluss.api.staged`).
 
 Rows of a task attempt wait at the servers under its own name. Only the attempts that Spark reports to the driver are
 part of the commit, so what failed or slow attempts have staged is never seen. A batch that is repeated after a crash
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 
-from fluss.client.staged import StagedAppender, abort_staged, commit_staged, last_committed
+from fluss.api.staged import StagedAppender, abort_staged, commit_staged, last_committed
 from fluss.errors import FlussError
-from fluss.spark.connecting import OpenTable
+from fluss.spark.sessions.connecting import OpenTable
 from fluss.spark.write.append import Batches, wanted_bytes
 from fluss.spark.write.messages import TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from fluss.spark.options import FlussOptions
+    from fluss.spark.options.parsing import FlussOptions
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 

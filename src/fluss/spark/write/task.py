@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from fluss.client.staged import abort_staged
+from fluss.api.staged import abort_staged
 from fluss.errors import ErrorCode, FlussError
-from fluss.spark.connecting import OpenTable, open_table
-from fluss.spark.stream.patience import patience_seconds, patiently
+from fluss.spark.sessions.connecting import OpenTable, open_table
+from fluss.spark.sessions.patience import patience_seconds, patiently
 from fluss.spark.write.append import Batches, append_plain
 from fluss.spark.write.last_rows import upsert_last_rows
 from fluss.spark.write.messages import BATCH_JOB_NUMBER, TaskDone, TaskIdentity

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from fluss.client.writer.upsert_writer import UpsertWriter
-from fluss.spark.connecting import OpenTable
+from fluss.client.write.upsert_writer import UpsertWriter
+from fluss.spark.sessions.connecting import OpenTable
 from fluss.spark.write.append import Batches, wanted_bytes, write_all
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import Changes, RowConverter, gathered

@@ -17,16 +17,16 @@ import pyarrow as pa
 import pytest
 
 from fluss.client.fitting import Fit, FitRules, UnfitTypeError, UnfitValueError, fit_of
-from fluss.client.writer.arrow_input import ArrowInput
-from fluss.client.writer.columns import ColumnMaker
-from fluss.client.writer.frame_input import table_of_frame
-from fluss.client.writer.row_function import RowRules, make_append
-from fluss.codec.row_columns import RowFormat
+from fluss.client.input.arrow_input import ArrowInput
+from fluss.client.input.frame_input import table_of_frame
+from fluss.client.input.row_columns import ColumnMaker
+from fluss.client.write.row_function import RowRules, make_append
+from fluss.codec.rows.columns import RowFormat
 from fluss.errors import FlussError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 from tests.support.value_table import COLUMNS, SOURCES, WIDEST, cells, differences, tried
-from tests.unit.client.writer.test_row_function import Sink
+from tests.unit.client.write.test_row_function import Sink
 
 PLAIN = FitRules()
 KEY = FitRules(row_format=RowFormat.COMPACTED, is_key=True)

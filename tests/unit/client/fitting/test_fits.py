@@ -14,8 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_of
-from fluss.client.writer.columns import array_maker
-from fluss.codec.row_columns import RowFormat
+from fluss.client.input.row_columns import array_maker
+from fluss.codec.rows.columns import RowFormat
 from fluss.model import types as t
 from tests.support.lanes import examples
 

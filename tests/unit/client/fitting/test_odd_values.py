@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from fluss.client.fitting import FitRules, UnfitValueError, fit_of
-from fluss.client.writer.arrow_input import ArrowInput
-from fluss.client.writer.frame_input import table_of_frame, table_of_polars
+from fluss.client.input.arrow_input import ArrowInput
+from fluss.client.input.frame_input import table_of_frame, table_of_polars
 from fluss.errors import FlussError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema

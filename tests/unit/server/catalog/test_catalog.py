@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fluss.errors import FlussError
 from fluss.model.descriptor import DatabaseDescriptor
 from fluss.model.paths import TableBucket, TablePath
+from fluss.server.apis.placement import leader_of
 from fluss.server.catalog import Catalog, CatalogStore, database_file
 from fluss.server.catalog.records import Acl
-from fluss.server.placement import leader_of
 from tests.support.catalog import path_of, plain_table
 from tests.support.lanes import examples
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.config import ServerConfig
-from fluss.server.config_options import FAMILIES, OPTIONS, is_secret
+from fluss.server.config.options import FAMILIES, OPTIONS, is_secret
+from fluss.server.config.server_config import ServerConfig
 
 APACHE_TABLET_YAML = """\
 zookeeper.address: 127.0.0.1:12181

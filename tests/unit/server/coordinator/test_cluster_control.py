@@ -8,9 +8,9 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey, Role
+from fluss.server.apis.read_apis import SharedApis
 from fluss.server.catalog import Catalog, CatalogStore
 from fluss.server.coordinator.service import CoordinatorService
-from fluss.server.shared_apis import SharedApis
 from tests.support.coordinator import (
     CoordinatorHarness,
     config_change,

@@ -9,8 +9,8 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Authorizer, Resource
+from fluss.server.apis.authorizer import Authorizer, Resource
+from fluss.server.runtime.handlers import RequestContext
 from tests.support.coordinator import (
     CoordinatorHarness,
     create_partition,

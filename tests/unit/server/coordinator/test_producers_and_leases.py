@@ -11,7 +11,7 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator import producer_offsets
-from fluss.server.kv_snapshot import CompletedSnapshot
+from fluss.server.storage.kv_snapshot import CompletedSnapshot
 from tests.support.coordinator import (
     NOON_2024_09_19_MS,
     CoordinatorHarness,

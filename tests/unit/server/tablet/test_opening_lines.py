@@ -11,7 +11,7 @@ import pytest
 
 from fluss.errors import ErrorCode
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.log_output import REPETITIONS_SHOWN, Repetitions
+from fluss.server.runtime.log_output import REPETITIONS_SHOWN, Repetitions
 from fluss.server.storage.files import FileSystem
 from tests.support.log_cluster import arrow_batch
 from tests.support.tablet import TabletHarness
@@ -49,7 +49,7 @@ class Lines(logging.Handler):
 )
 def test_a_shortage_is_a_few_lines_and_a_count(tmp_path: Path, number: int, lines: int) -> None:
     found = Lines()
-    logger = logging.getLogger("fluss.server.tablet.buckets")
+    logger = logging.getLogger("fluss.server.tablet.buckets.registry")
 
     async def scenario() -> None:
         async with TabletHarness(tmp_path, files=Refusing(number)) as tablet:

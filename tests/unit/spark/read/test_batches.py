@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss.client.scanner.log_rows import LogRows
-from fluss.client.values import TableBucket
+from fluss.client.decode.log_rows import LogRows
 from fluss.model.paths import ChangeType
 from fluss.spark.read.batches import (
     MAX_BATCH_BYTES,
@@ -19,6 +18,7 @@ from fluss.spark.read.batches import (
     sized,
     with_change_columns,
 )
+from fluss.values.basic import TableBucket
 
 
 def numbers(start: int, count: int) -> pa.RecordBatch:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from fluss.client.scanner.log_rows import LogRows
-from fluss.client.values import TableBucket
+from fluss.client.decode.log_rows import LogRows
 from fluss.errors import FlussError
 from fluss.spark.read.binlog import BinlogColumns, Pairing, binlog_columns, state_images
+from fluss.values.basic import TableBucket
 
 BUCKET = TableBucket.with_partition(1, None, 0)
 ROW = StructType([StructField("id", LongType(), False), StructField("text", StringType())])

@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
     StringContains,
 )
 
-from fluss.client.values import PartitionInfo, PartitionSpec
 from fluss.model.schema import Column, Schema
 from fluss.model.types import (
     ArrayType,
@@ -38,6 +37,7 @@ from fluss.model.types import (
 )
 from fluss.spark.read.partition_pruning import matching, readable_columns
 from fluss.spark.read.pushdown import MAX_LOOKUP_KEYS, push
+from fluss.values.basic import PartitionInfo, PartitionSpec
 
 COLUMNS = {
     "id": BigIntType(),

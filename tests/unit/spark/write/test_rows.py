@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fluss.client.metadata import ClientTable
-from fluss.client.table_info import TableInfo
+from fluss.client.calls.table_info import TableInfo
+from fluss.client.net.metadata import ClientTable
 from fluss.errors import FlussError
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema
 from fluss.model.types import BigIntType, StringType
-from fluss.spark.options import parse_options
+from fluss.spark.options.parsing import parse_options
 from fluss.spark.write.plan import Kind, WritePlan
 from fluss.spark.write.rows import MAX_GATHERED_BYTES, RowConverter, gather_bytes, gathered, row_kinds
 

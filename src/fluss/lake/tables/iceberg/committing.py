@@ -18,9 +18,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyiceberg.table import Table
 
-from fluss.codec.predicate import Predicate
+from fluss.codec.filters.predicate import Predicate
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import (
+from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.iceberg.history import expire_snapshots, history
+from fluss.lake.tables.iceberg.last_round import last_round, round_property
+from fluss.lake.tables.iceberg.orphans import unreferenced_files
+from fluss.lake.tables.iceberg.producer import RoundProducer
+from fluss.lake.tables.iceberg.reading import plan_files
+from fluss.lake.tables.iceberg.target import IcebergTarget
+from fluss.lake.tables.interface.format import (
     COMMIT_USER,
     COMMIT_USER_PROPERTY,
     LAST_ROUND_PROPERTY,
@@ -31,14 +38,7 @@ from fluss.lake.tables.format import (
     RegisteredSnapshot,
     SnapshotEntry,
 )
-from fluss.lake.tables.iceberg.catalog import catalog_errors
-from fluss.lake.tables.iceberg.history import expire_snapshots, history
-from fluss.lake.tables.iceberg.last_round import last_round, round_property
-from fluss.lake.tables.iceberg.orphans import unreferenced_files
-from fluss.lake.tables.iceberg.producer import RoundProducer
-from fluss.lake.tables.iceberg.reading import plan_files
-from fluss.lake.tables.iceberg.target import IcebergTarget
-from fluss.lake.tables.offsets import dump_offsets
+from fluss.lake.tables.interface.offsets import dump_offsets
 from fluss.model.paths import TableBucket
 from fluss.model.schema import Schema
 

@@ -15,7 +15,7 @@ from pyiceberg.expressions.literals import DateLiteral, TimestampLiteral
 from pyiceberg.types import LongType
 from pyiceberg.utils.decimal import unscaled_to_decimal
 
-from fluss.codec.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate
+from fluss.codec.filters.predicate import Compound, CompoundFunction, Leaf, LeafFunction, Predicate
 from fluss.lake.tables.iceberg.types import LAKE_TIME_PRECISION
 from fluss.model.schema import Column, Schema
 from fluss.model.types import DataType, DecimalType

@@ -10,10 +10,10 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import AssertRefSnapshotId, RemoveSnapshotsUpdate
 
 from fluss.errors import FlussError
-from fluss.lake.tables.format import SnapshotEntry
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.last_round import properties_of
 from fluss.lake.tables.iceberg.orphans import files_of_snapshots
+from fluss.lake.tables.interface.format import SnapshotEntry
 
 
 def history(table: Table) -> list[SnapshotEntry]:

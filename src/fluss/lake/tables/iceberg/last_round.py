@@ -21,7 +21,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import (
+from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.interface.format import (
     COMMIT_USER,
     COMMIT_USER_PROPERTY,
     LAST_ROUND_PROPERTY,
@@ -30,8 +31,7 @@ from fluss.lake.tables.format import (
     LakeCommit,
     RegisteredSnapshot,
 )
-from fluss.lake.tables.iceberg.catalog import catalog_errors
-from fluss.lake.tables.offsets import load_offsets
+from fluss.lake.tables.interface.offsets import load_offsets
 from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket
 

@@ -10,9 +10,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import OFFSETS_PROPERTY
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.last_round import kept_round
+from fluss.lake.tables.interface.format import OFFSETS_PROPERTY
 
 NANOSECONDS_PER_MILLISECOND = 1_000_000
 

@@ -7,11 +7,11 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.typedef import Record
 
-from fluss.codec.partition_names import partition_name, split_partition_name
-from fluss.codec.partition_values import partition_value
+from fluss.codec.keys.partition_names import partition_name, split_partition_name
+from fluss.codec.keys.partition_values import partition_value
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import BUCKET_COLUMN
 from fluss.lake.tables.iceberg.types import from_iceberg_type
+from fluss.lake.tables.interface.format import BUCKET_COLUMN
 from fluss.model.types import DataType
 
 

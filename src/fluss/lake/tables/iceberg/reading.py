@@ -20,14 +20,14 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import LongType
 
-from fluss.codec.predicate import Predicate
+from fluss.codec.filters.predicate import Predicate
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import OFFSET_COLUMN, LakeFile
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.filters import to_expression
 from fluss.lake.tables.iceberg.partitions import PartitionLayout
 from fluss.lake.tables.iceberg.target import IcebergTarget
 from fluss.lake.tables.iceberg.values import from_lake, table_schema
+from fluss.lake.tables.interface.format import OFFSET_COLUMN, LakeFile
 from fluss.model.schema import Schema
 
 POSITION_COLUMN = "__position"

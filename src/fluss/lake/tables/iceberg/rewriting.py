@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from fluss.lake.tables.format import OFFSET_COLUMN, CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tables.iceberg.reading import lake_rows
 from fluss.lake.tables.iceberg.target import IcebergTarget
 from fluss.lake.tables.iceberg.values import file_schema
 from fluss.lake.tables.iceberg.writing import write_split
+from fluss.lake.tables.interface.format import OFFSET_COLUMN, CommitMessage, LakeFile, LakeSplit
 
 AFTER_ALL_OFFSETS = 1 << 63
 

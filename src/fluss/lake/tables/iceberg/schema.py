@@ -18,8 +18,14 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
 from pyiceberg.types import IntegerType, LongType, NestedField, TimestamptzType
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import BUCKET_COLUMN, OFFSET_COLUMN, SYSTEM_COLUMNS, TIMESTAMP_COLUMN, LakeTableSpec
 from fluss.lake.tables.iceberg.types import LAKE_TIME_PRECISION, to_iceberg_type
+from fluss.lake.tables.interface.format import (
+    BUCKET_COLUMN,
+    OFFSET_COLUMN,
+    SYSTEM_COLUMNS,
+    TIMESTAMP_COLUMN,
+    LakeTableSpec,
+)
 from fluss.model.properties import DATALAKE_FORMAT
 from fluss.model.schema import Column
 from fluss.model.types import DataType

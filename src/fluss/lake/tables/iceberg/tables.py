@@ -17,7 +17,6 @@ from pyiceberg.table import Table
 from pyiceberg.types import NestedField
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import BUCKET_COLUMN, SYSTEM_COLUMNS, LakeTableSpec, RegisteredSnapshot
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.committing import IcebergTable
 from fluss.lake.tables.iceberg.schema import (
@@ -32,6 +31,7 @@ from fluss.lake.tables.iceberg.schema import (
 )
 from fluss.lake.tables.iceberg.types import same_field, same_type
 from fluss.lake.tables.iceberg.write_properties import check_write_properties
+from fluss.lake.tables.interface.format import BUCKET_COLUMN, SYSTEM_COLUMNS, LakeTableSpec, RegisteredSnapshot
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column
 

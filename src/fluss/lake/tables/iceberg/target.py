@@ -11,8 +11,8 @@ from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
-from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tables.iceberg.catalog import catalog_errors
+from fluss.lake.tables.interface.format import CommitMessage, LakeFile, LakeSplit
 from fluss.lazy_imports import import_lock
 from fluss.model.schema import Schema
 

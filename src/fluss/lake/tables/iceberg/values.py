@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema as IcebergSchema
 
-from fluss.codec.arrow_convert import check_nulls, converted, cut, relabelled
-from fluss.codec.arrow_types import to_arrow_type
+from fluss.codec.arrow.convert import check_nulls, converted, cut, relabelled
+from fluss.codec.arrow.types import to_arrow_type
 from fluss.errors import FlussError
-from fluss.lake.tables.format import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
+from fluss.lake.tables.interface.format import BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.model.schema import Schema
 
 LAKE_ZONE = "UTC"

@@ -20,15 +20,15 @@ from pyiceberg.partitioning import PartitionKey
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
-from fluss.codec.arrow_nulls import without_hidden_nulls
+from fluss.codec.arrow.nulls import without_hidden_nulls
 from fluss.errors import FlussError
-from fluss.lake.tables.format import CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.partitions import PartitionLayout
 from fluss.lake.tables.iceberg.statistics import file_statistics
 from fluss.lake.tables.iceberg.target import IcebergTarget
 from fluss.lake.tables.iceberg.values import file_schema, to_lake
 from fluss.lake.tables.iceberg.write_properties import parquet_options, target_file_bytes
+from fluss.lake.tables.interface.format import CommitMessage, LakeFile, LakeSplit
 
 logger = logging.getLogger(__name__)
 

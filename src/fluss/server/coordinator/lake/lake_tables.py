@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.format import (
+from fluss.lake.tables.interface.format import (
     OFFSETS_PATH_PROPERTY,
     LakeCommit,
     LakeFormat,
@@ -20,15 +20,15 @@ from fluss.lake.tables.format import (
     RegisteredSnapshot,
     open_lake,
 )
-from fluss.lake.tables.offsets import dump_offsets, load_offsets
+from fluss.lake.tables.interface.offsets import dump_offsets, load_offsets
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_FORMAT, property_value
 from fluss.model.schema import Column
+from fluss.server.apis.environment import Environment
 from fluss.server.catalog.lake_records import LakeSnapshotEntry
+from fluss.server.config.lake_settings import lake_settings
 from fluss.server.coordinator.lake.work import LakeWork
-from fluss.server.environment import Environment
-from fluss.server.lake_settings import lake_settings
 
 
 class LakeTables:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.offsets import load_offsets
+from fluss.lake.tables.interface.offsets import load_offsets
 from fluss.server.catalog import TableEntry
 from fluss.server.coordinator.lake.work import LakeWork
-from fluss.server.tablet.remote_store import RemoteStore
+from fluss.server.storage.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
 

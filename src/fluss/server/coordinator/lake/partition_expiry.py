@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 
 from fluss.model.paths import TableBucket
 from fluss.model.properties import DATALAKE_ENABLED
+from fluss.server.apis.environment import Environment
 from fluss.server.catalog import PartitionEntry, TableEntry
-from fluss.server.environment import Environment
 
 logger = logging.getLogger(__name__)
 

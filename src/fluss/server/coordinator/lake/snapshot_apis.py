@@ -17,17 +17,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.offsets import load_offsets
+from fluss.lake.tables.interface.offsets import load_offsets
 from fluss.model.paths import TableBucket
 from fluss.model.properties import DATALAKE_ENABLED
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.apis.environment import Environment, table_path
 from fluss.server.catalog import TableEntry
 from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
 from fluss.server.catalog.store import table_missing
 from fluss.server.coordinator.lake.offsets_files import UNUSED_FILE_AGE_MS, OffsetsFiles
-from fluss.server.environment import Environment, table_path
-from fluss.server.network.service import RequestContext
-from fluss.server.network.turns import Turns
+from fluss.server.runtime.handlers import RequestContext
+from fluss.server.runtime.turns import Turns
 from fluss.server.storage.log.written_end import written_end
 
 logger = logging.getLogger(__name__)

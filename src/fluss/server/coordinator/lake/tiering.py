@@ -13,12 +13,12 @@ from typing import Any
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.properties import DATALAKE_ENABLED, DATALAKE_FRESHNESS
 from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.apis.authorizer import table_resource
+from fluss.server.apis.environment import Environment
 from fluss.server.coordinator.lake.metrics import TieringMetrics, tiering_metrics
 from fluss.server.coordinator.lake.tiering_states import TieringStates
-from fluss.server.environment import Environment
-from fluss.server.network.service import RequestContext
-from fluss.server.network.turns import Turns
-from fluss.server.security.authorizer import table_resource
+from fluss.server.runtime.handlers import RequestContext
+from fluss.server.runtime.turns import Turns
 
 
 class LakeTiering:

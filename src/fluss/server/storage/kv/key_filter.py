@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.codec.column_buffers import PaddedSource, binary_parts
-from fluss.codec.varint import Bools, UInt64s
+from fluss.codec.rows.column_buffers import PaddedSource, binary_parts
+from fluss.codec.rows.varint import Bools, UInt64s
 
 FIRST_LAYER_KEYS = 16_384
 LAYER_GROWTH = 4

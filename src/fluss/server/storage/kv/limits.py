@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocksdict import Cache, WriteBufferManager
 
-from fluss.server.long_work import LongWork
+from fluss.server.runtime.long_work import LongWork
 from fluss.server.storage.kv.key_filter import FilterMemory
 from fluss.server.storage.kv.recent_rows import RecentRows
 from fluss.server.storage.kv.unflushed import UnflushedBuckets

@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fluss.codec.log_batch import BatchHeader, CorruptBatch, check_crc, read_header
+from fluss.codec.batches.log_batch import BatchHeader, CorruptBatch, check_crc, read_header
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.segment import Segment, segment_file_name

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from fluss.codec.log_batch import CorruptBatch
+from fluss.codec.batches.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.kv.limits import REPLAY_GROUP_ROWS, KvResources
 from fluss.server.storage.kv.log_tail import TailBatch, read_tail

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.codec.changelog import ChangelogCodec
-from fluss.codec.compression import Compression
-from fluss.codec.keys import KeyEncoding, encode_keys
-from fluss.codec.kv_values import ValueReader, encode_values
-from fluss.codec.row_columns import RowFormat
+from fluss.codec.arrow.compression import Compression
+from fluss.codec.batches.changelog import ChangelogCodec
+from fluss.codec.batches.kv_values import ValueReader, encode_values
+from fluss.codec.keys.encoding import KeyEncoding, encode_keys
+from fluss.codec.rows.columns import RowFormat
 from fluss.model.paths import ChangeType
 from fluss.model.schema import Schema
 from fluss.model.types import (

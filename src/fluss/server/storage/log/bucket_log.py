@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, stamp
+from fluss.codec.batches.log_batch import NO_WRITER_ID, BatchHeader, stamp
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append, run_listener, settled

@@ -31,7 +31,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.long_work import TURN_SECONDS
+from fluss.server.runtime.long_work import TURN_SECONDS
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.background_files import BackgroundFiles, nothing

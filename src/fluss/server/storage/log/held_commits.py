@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from fluss.server.long_work import LongWork
+from fluss.server.runtime.long_work import LongWork
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.commit_reports import show, stop
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from fluss.codec.log_batch import (
+from fluss.codec.batches.log_batch import (
     LENGTH_POSITION,
     LENGTH_PREFIX_BYTES,
     MIN_HEADER_BYTES,
@@ -14,7 +14,7 @@ from fluss.codec.log_batch import (
     check_crc,
     iter_batches,
 )
-from fluss.codec.log_scan import offsets_are_sound
+from fluss.codec.batches.log_scan import offsets_are_sound
 from fluss.errors import ErrorCode, FlussError
 
 MAX_BATCHES_OF_A_WRITE = 4_096

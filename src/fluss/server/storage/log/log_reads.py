@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from fluss.codec.log_batch import BatchHeader, CorruptBatch, read_header
+from fluss.codec.batches.log_batch import BatchHeader, CorruptBatch, read_header
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.reader import Found, SegmentReader
 from fluss.server.storage.log.segment import Segment, SegmentInfo

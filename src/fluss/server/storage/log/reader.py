@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from fluss.codec.log_batch import BatchHeader, CorruptBatch, check_crc, read_header
-from fluss.codec.log_scan import Damage, scan_batches
+from fluss.codec.batches.log_batch import BatchHeader, CorruptBatch, check_crc, read_header
+from fluss.codec.batches.log_scan import Damage, scan_batches
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log import index as index_format

@@ -27,8 +27,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader, CorruptBatch, filler_batch, read_header
-from fluss.codec.log_scan import Damage, batch_at, scan_batches
+from fluss.codec.batches.log_batch import NO_WRITER_ID, BatchHeader, CorruptBatch, filler_batch, read_header
+from fluss.codec.batches.log_scan import Damage, batch_at, scan_batches
 from fluss.server.storage.files import FileSystem, make_directories, write_all
 from fluss.server.storage.log.checkpoint import Checkpoint, load_checkpoint
 from fluss.server.storage.log.given_offsets import (

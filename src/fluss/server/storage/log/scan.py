@@ -6,8 +6,8 @@ from struct import Struct
 
 import numpy as np
 
+from fluss.codec.batches.log_batch import LENGTH_PREFIX_BYTES
 from fluss.codec.buffers import ReadableBuffer
-from fluss.codec.log_batch import LENGTH_PREFIX_BYTES
 
 PAGE_BYTES = 4096
 _BASE_OFFSET = Struct("<q")

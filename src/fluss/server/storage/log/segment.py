@@ -16,7 +16,7 @@ import os
 from bisect import bisect_right
 from typing import NamedTuple
 
-from fluss.codec.log_scan import Damage
+from fluss.codec.batches.log_scan import Damage
 from fluss.server.storage.log.index import NO_TIMESTAMP, SegmentIndex
 
 LOG_SUFFIX = ".log"

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fluss.codec.log_batch import NO_WRITER_ID, BatchHeader
+from fluss.codec.batches.log_batch import NO_WRITER_ID, BatchHeader
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.options import DUPLICATE_WINDOW_BATCHES
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import mmap
 import os
 
-from fluss.codec.log_batch import MIN_HEADER_BYTES
-from fluss.codec.log_scan import scan_batches
+from fluss.codec.batches.log_batch import MIN_HEADER_BYTES
+from fluss.codec.batches.log_scan import scan_batches
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.checkpoint import load_checkpoint
 from fluss.server.storage.log.segment import Segment, segment_base_offset

@@ -12,22 +12,22 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from fluss.codec.aligned_row import decode_aligned_row
-from fluss.codec.keys import KeyEncoding, decode_compacted_key
-from fluss.codec.kv_batch import KvHeader, KvRecords
-from fluss.codec.kv_values import encode_value
-from fluss.codec.log_batch import NO_BATCH_SEQUENCE, NO_WRITER_ID
-from fluss.codec.partition_values import partition_value
-from fluss.codec.row_values import CorruptRowError, RowValueError
+from fluss.codec.batches.kv_batch import KvHeader, KvRecords
+from fluss.codec.batches.kv_values import encode_value
+from fluss.codec.batches.log_batch import NO_BATCH_SEQUENCE, NO_WRITER_ID
+from fluss.codec.keys.encoding import KeyEncoding, decode_compacted_key
+from fluss.codec.keys.partition_values import partition_value
+from fluss.codec.rows.aligned import decode_aligned_row
+from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import PartitionEntry, TableEntry
-from fluss.server.network.turns import Turns
+from fluss.server.runtime.turns import Turns
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.committer import Committer
+from fluss.server.tablet.buckets.kv_rules import KvRules
+from fluss.server.tablet.buckets.local_bucket import LocalBucket
 from fluss.server.tablet.kv.put import KvWriter
 from fluss.server.tablet.kv.put_queue import PutQueues
-from fluss.server.tablet.kv.rules import KvRules
-from fluss.server.tablet.local_bucket import LocalBucket
 
 # A few milliseconds: these rows are made one by one.
 STEP_KEYS = 250

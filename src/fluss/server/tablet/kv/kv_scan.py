@@ -19,14 +19,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fluss.codec.value_batch import VALUE_BATCH_HEADER_BYTES, encode_value_batch
+from fluss.codec.batches.value_batch import VALUE_BATCH_HEADER_BYTES, encode_value_batch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.record_walk import scan_kv_response_pieces
-from fluss.server.config import ServerConfig
-from fluss.server.network.service import ANONYMOUS_NAME, Reply, RequestContext
+from fluss.server.config.server_config import ServerConfig
+from fluss.server.runtime.handlers import ANONYMOUS_NAME, Reply, RequestContext
 from fluss.server.storage.kv.store import FIRST_KEY
 from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor
 

@@ -13,13 +13,13 @@ from typing import NamedTuple
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import kv_range_api_pb2 as pb
-from fluss.server.network.service import RequestContext
-from fluss.server.network.turns import Turns
+from fluss.server.runtime.handlers import RequestContext
+from fluss.server.runtime.turns import Turns
 from fluss.server.storage.kv.pieces import KeySample, cuts_between_files
 from fluss.server.storage.kv.store import KvStore
-from fluss.server.tablet.asked_buckets import asked_buckets, bucket_of
+from fluss.server.tablet.buckets.asked_buckets import asked_buckets, bucket_of
+from fluss.server.tablet.buckets.local_bucket import LocalBucket
 from fluss.server.tablet.kv.reading import STEP_ROWS, KvReads, RowCursor
-from fluss.server.tablet.local_bucket import LocalBucket
 
 MAX_PIECES = 1024
 MAX_REMEMBERED_SAMPLES = 256

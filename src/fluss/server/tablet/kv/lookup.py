@@ -14,12 +14,12 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.field_walk import LENGTH_DELIMITED
 from fluss.protocol.record_walk import encode_varint
-from fluss.server.network.service import Reply, RequestContext
+from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.storage.kv.store import KvStore
+from fluss.server.tablet.buckets.write_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
 from fluss.server.tablet.kv.insert_missing import MissingRows
 from fluss.server.tablet.kv.reading import KvReads, too_large
-from fluss.server.tablet.write_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 
 STEP_KEYS = 1_000
 MAX_INSERTED_KEYS = 10_000

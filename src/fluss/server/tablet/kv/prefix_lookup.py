@@ -12,8 +12,8 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.field_walk import LENGTH_DELIMITED
 from fluss.protocol.record_walk import encode_varint
-from fluss.server.network.service import Reply, RequestContext
-from fluss.server.network.turns import Turns
+from fluss.server.runtime.handlers import Reply, RequestContext
+from fluss.server.runtime.turns import Turns
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
 from fluss.server.tablet.kv.reading import KvReads, RowCursor, end_of_prefix, too_large
 

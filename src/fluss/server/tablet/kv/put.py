@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from fluss.codec.kv_batch import (
+from fluss.codec.batches.kv_batch import (
     EmptyKeyError,
     KvHeader,
     KvRecords,
@@ -23,29 +23,29 @@ from fluss.codec.kv_batch import (
     decode_kv_parts,
     read_kv_header,
 )
-from fluss.codec.log_batch import CorruptBatch
-from fluss.codec.row_values import CorruptRowError, RowValueError
+from fluss.codec.batches.log_batch import CorruptBatch
+from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import CatalogStore, TableEntry
-from fluss.server.network.service import ProduceRequest, Reply, RequestContext
+from fluss.server.runtime.handlers import ProduceRequest, Reply, RequestContext
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.committer import Committer
-from fluss.server.tablet.access import TableAccess
-from fluss.server.tablet.buckets import BucketRegistry
-from fluss.server.tablet.kv.auto_increment import AutoIncrement
-from fluss.server.tablet.kv.merge import Deletes, Outcome, RowMerger, merge_rows, merge_values
-from fluss.server.tablet.kv.merge_columns import COLUMN_WISE_MIN_RECORDS, merge_partial_columns
-from fluss.server.tablet.kv.merge_engines import FirstRowMerger, VersionedMerger, merger_for
-from fluss.server.tablet.kv.merge_whole import OldValues, merge_chosen_rows, merge_whole_rows
-from fluss.server.tablet.kv.partial_update import PartialUpdateMerger
+from fluss.server.tablet.buckets.access import TableAccess
+from fluss.server.tablet.buckets.kv_rules import KvRules, rules_of
+from fluss.server.tablet.buckets.local_bucket import LocalBucket
+from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.buckets.write_requests import BucketWrite, PendingWrite, WriteApi, refuse
+from fluss.server.tablet.kv.merge.auto_increment import AutoIncrement
+from fluss.server.tablet.kv.merge.columns import COLUMN_WISE_MIN_RECORDS, merge_partial_columns
+from fluss.server.tablet.kv.merge.engines import FirstRowMerger, VersionedMerger, merger_for
+from fluss.server.tablet.kv.merge.partial_update import PartialUpdateMerger
+from fluss.server.tablet.kv.merge.put_batch import Deletes, Outcome, RowMerger, merge_rows, merge_values
+from fluss.server.tablet.kv.merge.put_steps import MERGED_ROWS, WHOLE_ROWS, MergedParts, PartSizes
+from fluss.server.tablet.kv.merge.whole_rows import OldValues, merge_chosen_rows, merge_whole_rows
 from fluss.server.tablet.kv.put_queue import PutQueues
-from fluss.server.tablet.kv.put_steps import MERGED_ROWS, WHOLE_ROWS, MergedParts, PartSizes
-from fluss.server.tablet.kv.rules import KvRules, rules_of
-from fluss.server.tablet.local_bucket import LocalBucket
-from fluss.server.tablet.write_requests import BucketWrite, PendingWrite, WriteApi, refuse
 
 OVERWRITE_MODE = 1
 # Older clients do not know code 72.

@@ -12,8 +12,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from fluss.server.long_work import LongWork
-from fluss.server.tablet.local_bucket import LocalBucket
+from fluss.server.runtime.long_work import LongWork
+from fluss.server.tablet.buckets.local_bucket import LocalBucket
 
 _logger = logging.getLogger(__name__)
 

@@ -16,17 +16,17 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import accumulate
 
-from fluss.codec.record_bounds import LENGTH_BYTES
-from fluss.codec.value_batch import value_record_bytes
+from fluss.codec.batches.record_bounds import LENGTH_BYTES
+from fluss.codec.batches.value_batch import value_record_bytes
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
-from fluss.server.network.service import RequestContext
+from fluss.server.runtime.handlers import RequestContext
 from fluss.server.storage.kv.store import FIRST_KEY, KvStore, Rows
-from fluss.server.tablet.access import TableAccess
-from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
+from fluss.server.tablet.buckets.access import TableAccess
+from fluss.server.tablet.buckets.kv_rules import KvRules
+from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
+from fluss.server.tablet.buckets.registry import BucketRegistry, wait_until_settled
 from fluss.server.tablet.kv.put import version_error
-from fluss.server.tablet.kv.rules import KvRules
-from fluss.server.tablet.local_bucket import BucketState, LocalBucket
 
 # A few milliseconds of the event loop.
 STEP_ROWS = 4_000

@@ -31,10 +31,11 @@ from typing import NamedTuple
 
 from fluss.codec.crc import crc32c_of_pieces
 from fluss.model.paths import TableBucket, TablePath
-from fluss.server.kv_snapshot import METADATA_NAME, CompletedSnapshot, SnapshotFile, snapshot_to_json
 from fluss.server.storage.files import FileSystem, make_directories, write_file_atomically
 from fluss.server.storage.kv.checkpoint import CheckpointFile, StoreCheckpoint
 from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT
+from fluss.server.storage.kv_snapshot import METADATA_NAME, CompletedSnapshot, SnapshotFile, snapshot_to_json
+from fluss.server.storage.remote_store import RemoteStore
 from fluss.server.tablet.kv_snapshots.record import (
     DIRECTORY_NAME,
     NONE_REGISTERED,
@@ -44,7 +45,6 @@ from fluss.server.tablet.kv_snapshots.record import (
     read_record,
     record_to_json,
 )
-from fluss.server.tablet.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
 

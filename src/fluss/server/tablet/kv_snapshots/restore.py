@@ -12,10 +12,10 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from fluss.server.kv_snapshot import CompletedSnapshot
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT, Applied, KvStore, remove
-from fluss.server.tablet.remote_store import RemoteStore
+from fluss.server.storage.kv_snapshot import CompletedSnapshot
+from fluss.server.storage.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
 

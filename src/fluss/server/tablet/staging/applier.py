@@ -27,14 +27,14 @@ from functools import partial
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
+from fluss.server.apis.placement import leader_of
 from fluss.server.catalog import Catalog
 from fluss.server.catalog.staged_records import StagedFileEntry, StagedWork
-from fluss.server.placement import leader_of
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
-from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
-from fluss.server.tablet.local_bucket import LocalBucket
+from fluss.server.tablet.buckets.local_bucket import LocalBucket
+from fluss.server.tablet.buckets.registry import BucketRegistry, wait_until_settled
 from fluss.server.tablet.staging.reading import StagedReader
 from fluss.server.tablet.staging.workers import StagingWorkers
 

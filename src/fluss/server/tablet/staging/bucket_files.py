@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fluss.codec.log_batch import BatchHeader
+from fluss.codec.batches.log_batch import BatchHeader
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.storage.files import FileSystem, is_disk_full, make_directories, write_all

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection
 
 from fluss.server.catalog import Catalog
 from fluss.server.storage.staged_files import StagedHeader
-from fluss.server.tablet.buckets import BucketRegistry
-from fluss.server.tablet.local_bucket import BucketState, LocalBucket
+from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
+from fluss.server.tablet.buckets.registry import BucketRegistry
 from fluss.server.tablet.staging.applier import StagedApplier
 from fluss.server.tablet.staging.bucket_files import FileSummary
 from fluss.server.tablet.staging.workers import StagingWorkers

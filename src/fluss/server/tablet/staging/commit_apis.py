@@ -7,12 +7,12 @@ from functools import partial
 
 from fluss.model.paths import TableBucket
 from fluss.protocol import staged_api_pb2 as staged_pb
+from fluss.server.apis.authorizer import Authorizer
+from fluss.server.apis.staged_rules import check_identity, staged_buckets, staged_table, staged_user
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.catalog.staged_records import StagedFileEntry
-from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Authorizer
-from fluss.server.staged_rules import check_identity, staged_buckets, staged_table, staged_user
-from fluss.server.tablet.buckets import BucketRegistry, wait_until_settled
+from fluss.server.runtime.handlers import RequestContext
+from fluss.server.tablet.buckets.registry import BucketRegistry, wait_until_settled
 from fluss.server.tablet.staging.applier import StagedApplier
 from fluss.server.tablet.staging.bucket_files import BucketFiles
 from fluss.server.tablet.staging.cleaning import StagedCleaning

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluss.codec.log_batch import CorruptBatch
+from fluss.codec.batches.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.storage.files import FileSystem

@@ -7,16 +7,16 @@ import logging
 from collections.abc import Callable, Mapping
 
 from fluss.protocol.api_keys import ApiKey
+from fluss.server.apis.authorizer import Authorizer
 from fluss.server.catalog import Catalog
-from fluss.server.config import ServerConfig
-from fluss.server.network.service import Handler
-from fluss.server.security.authorizer import Authorizer
+from fluss.server.config.server_config import ServerConfig
+from fluss.server.runtime.handlers import Handler
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES
-from fluss.server.tablet.access import TableAccess
-from fluss.server.tablet.batch_checks import BatchChecks
-from fluss.server.tablet.buckets import BucketRegistry
+from fluss.server.tablet.buckets.access import TableAccess
+from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.log.batch_checks import BatchChecks
 from fluss.server.tablet.staging.applier import StagedApplier
 from fluss.server.tablet.staging.cleaning import StagedCleaning
 from fluss.server.tablet.staging.commit_apis import StagedCommitApis

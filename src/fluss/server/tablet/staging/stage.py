@@ -14,23 +14,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fluss.codec.log_batch import BatchHeader
+from fluss.codec.batches.log_batch import BatchHeader
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import staged_api_pb2 as staged_pb
+from fluss.server.apis.authorizer import Authorizer
+from fluss.server.apis.staged_rules import check_identity, staged_user
 from fluss.server.catalog import Catalog, TableEntry
-from fluss.server.network.service import ProduceRequest, Reply, RequestContext
-from fluss.server.security.authorizer import Authorizer
-from fluss.server.staged_rules import check_identity, staged_user
+from fluss.server.runtime.handlers import ProduceRequest, Reply, RequestContext
 from fluss.server.storage.log.append import Outcome
 from fluss.server.storage.log.incoming import check_batch_count, whole_batches
 from fluss.server.storage.staged_files import StagedHeader
-from fluss.server.tablet.access import TableAccess
-from fluss.server.tablet.batch_checks import BatchChecks
-from fluss.server.tablet.buckets import BucketRegistry
-from fluss.server.tablet.log_format import LogFormats
-from fluss.server.tablet.produce import refuses_primary_keys
+from fluss.server.tablet.buckets.access import TableAccess
+from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.buckets.write_requests import ACKS_ALL, BucketWrite, PendingWrite, WriteApi
+from fluss.server.tablet.log.batch_checks import BatchChecks
+from fluss.server.tablet.log.log_format import LogFormats
+from fluss.server.tablet.log.produce import refuses_primary_keys
 from fluss.server.tablet.staging.workers import StagingWorkers
-from fluss.server.tablet.write_requests import ACKS_ALL, BucketWrite, PendingWrite, WriteApi
 
 
 class StageApi(WriteApi):

@@ -15,8 +15,8 @@ from typing import TypeVar
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.storage.files import FileSystem
-from fluss.server.tablet.helper_threads import start_work
-from fluss.server.tablet.local_bucket import BucketState, LocalBucket
+from fluss.server.tablet.buckets.helper_threads import start_work
+from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.staging.bucket_files import BucketFiles
 from fluss.server.tablet.staging.limits import MAX_QUEUED_BYTES, STAGING_THREADS, StagedBytes, StagingLimits
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fluss.codec.value_batch import decode_value_batch
+from fluss.codec.batches.value_batch import decode_value_batch
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.network.service import RequestContext
-from fluss.server.security.authorizer import Authorizer
-from fluss.server.tablet.access import TableAccess
+from fluss.server.apis.authorizer import Authorizer
+from fluss.server.runtime.handlers import RequestContext
+from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.kv import reading
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, ScanLimits
 from tests.support.coordinator import path

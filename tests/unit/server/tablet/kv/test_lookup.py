@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluss.codec.value_batch import decode_value_batch
+from fluss.codec.batches.value_batch import decode_value_batch
 from fluss.errors import ErrorCode
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from fluss.codec.compression import NO_COMPRESSION
-from fluss.codec.keys import KeyEncoding
-from fluss.codec.row_columns import RowFormat
+from fluss.codec.arrow.compression import NO_COMPRESSION
+from fluss.codec.keys.encoding import KeyEncoding
+from fluss.codec.rows.columns import RowFormat
 from fluss.errors import ErrorCode
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 from fluss.server.storage.kv.table_format import KvTableFormat
-from fluss.server.tablet.kv.merge_columns import COLUMN_WISE_MIN_RECORDS
+from fluss.server.tablet.kv.merge.columns import COLUMN_WISE_MIN_RECORDS
 from tests.support.kv_tablet import KvTable
 from tests.support.tablet import TabletHarness
 

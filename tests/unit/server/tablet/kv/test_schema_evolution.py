@@ -7,7 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
-from fluss.codec.kv_batch import encode_kv_batch
+from fluss.codec.batches.kv_batch import encode_kv_batch
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.support.coordinator import path

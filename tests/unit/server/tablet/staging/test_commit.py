@@ -333,7 +333,7 @@ def test_every_step_needs_the_right_to_write(tmp_path: Path) -> None:
 
 
 def test_limits_of_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss.server.staged_rules.MAX_ATTEMPTS_PER_COMMIT", 2)
+    monkeypatch.setattr("fluss.server.apis.staged_rules.MAX_ATTEMPTS_PER_COMMIT", 2)
 
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")

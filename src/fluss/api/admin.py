@@ -1,0 +1,373 @@
+"""`FlussAdmin`: databases, tables, partitions, offsets, and the cluster itself: servers, options, permissions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fluss.api.cursors import Cursor
+from fluss.client.calls.admin import (
+    APPEND_TO_LIST,
+    REMOVE_FROM_LIST,
+    REMOVE_VALUE,
+    SET_VALUE,
+    AdminCalls,
+    ConfigEntry,
+    NewColumns,
+    config_changes,
+    new_columns,
+)
+from fluss.client.calls.operators import ClusterCalls, acls_of, acls_to_drop, goals_of, server_ids_of, tag_of
+from fluss.client.calls.table_info import TableInfo
+from fluss.client.net.self_awaitable import AwaitsToItself
+from fluss.client.net.session import Session
+from fluss.errors import FlussError
+from fluss.model.paths import TablePath
+from fluss.values.acls import Acl, acl_filter
+from fluss.values.basic import (
+    LakeSnapshot,
+    OffsetSpec,
+    OffsetType,
+    PartitionInfo,
+    ServerNode,
+    TableBucket,
+    as_table_path,
+    resolve_offset_spec,
+)
+from fluss.values.databases import DatabaseDescriptor, DatabaseInfo
+from fluss.values.descriptors import TableDescriptor
+from fluss.values.rebalancing import RebalanceProgress
+from fluss.values.schema import SchemaInfo
+
+Path = TablePath | str
+
+
+class FlussAdmin(AwaitsToItself):
+    """Obtained with `conn.get_admin()`. All calls are coroutines; errors are `FlussError` with the server's code.
+
+    Parameters may be given as None, which counts as not given. A table is named by a `TablePath` or `"database.table"`.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._calls = AdminCalls(session.cluster)
+        self._cluster_calls = ClusterCalls(session.cluster)
+
+    # ---- databases ----
+
+    async def create_database(
+        self,
+        name: str | None = None,
+        database_descriptor: DatabaseDescriptor | None = None,
+        ignore_if_exists: bool | None = False,
+        *,
+        database_name: str | None = None,
+    ) -> None:
+        """Create a database. Code 6 if it exists and that is not ignored, 16 for a bad name."""
+        name = _database(name, database_name)
+        if database_descriptor is not None and not isinstance(database_descriptor, DatabaseDescriptor):
+            raise FlussError(f"database_descriptor is a DatabaseDescriptor, got {database_descriptor!r}")
+        await self._session.awaitable(self._calls.create_database(name, database_descriptor, bool(ignore_if_exists)))
+
+    async def drop_database(
+        self,
+        name: str | None = None,
+        ignore_if_not_exists: bool | None = False,
+        cascade: bool | None = True,
+        *,
+        database_name: str | None = None,
+    ) -> None:
+        """Drop a database, with its tables unless `cascade` is False. Code 4 if missing, 5 if not empty."""
+        name = _database(name, database_name)
+        drop_tables = True if cascade is None else cascade
+        await self._session.awaitable(self._calls.drop_database(name, bool(ignore_if_not_exists), drop_tables))
+
+    async def alter_database(
+        self,
+        name: str,
+        *,
+        set_properties: Mapping[str, str] | None = None,
+        remove_properties: Iterable[str] | None = None,
+        comment: str | None = None,
+        ignore_if_not_exists: bool | None = False,
+    ) -> None:
+        """Change custom properties and comment of a database. Code 2 on servers that cannot (Apache Fluss 0.9)."""
+        changes = config_changes(SET_VALUE, set_properties) + config_changes(REMOVE_VALUE, remove_properties)
+        call = self._calls.alter_database(_database(name, None), changes, comment, bool(ignore_if_not_exists))
+        await self._session.awaitable(call)
+
+    async def list_databases(self) -> list[str]:
+        """Names of all databases."""
+        return await self._session.awaitable(self._calls.list_databases())
+
+    async def database_exists(self, name: str | None = None, *, database_name: str | None = None) -> bool:
+        """Whether there is such a database."""
+        return await self._session.awaitable(self._calls.database_exists(_database(name, database_name)))
+
+    async def get_database_info(self, name: str | None = None, *, database_name: str | None = None) -> DatabaseInfo:
+        """What is known about a database. Code 4 if it does not exist."""
+        return await self._session.awaitable(self._calls.get_database_info(_database(name, database_name)))
+
+    # ---- tables ----
+
+    async def create_table(
+        self, table_path: Path, table_descriptor: TableDescriptor, ignore_if_exists: bool | None = False
+    ) -> None:
+        """Create a table. Code 8 if it exists and that is not ignored, 4 if its database does not exist."""
+        path = as_table_path(table_path)
+        if not isinstance(table_descriptor, TableDescriptor):
+            raise FlussError(f"table_descriptor is a TableDescriptor, got {type(table_descriptor).__name__}")
+        await self._session.awaitable(self._calls.create_table(path, table_descriptor, bool(ignore_if_exists)))
+
+    async def drop_table(self, table_path: Path, ignore_if_not_exists: bool | None = False) -> None:
+        """Drop a table and its data. Code 7 if it does not exist and that is not ignored."""
+        await self._session.awaitable(self._calls.drop_table(as_table_path(table_path), bool(ignore_if_not_exists)))
+
+    async def alter_table(
+        self,
+        table_path: Path,
+        *,
+        add_columns: NewColumns | None = None,
+        set_properties: Mapping[str, str] | None = None,
+        remove_properties: Iterable[str] | None = None,
+        ignore_if_not_exists: bool | None = False,
+    ) -> None:
+        """Add columns at the end, or change properties; not both in one call (code 56).
+
+        New columns are an Arrow schema, a map `{"name": DataTypes.string()}`, or a list of Arrow fields or (name, type)
+        pairs, and must be nullable. Keys that start with `table.` are properties of the server, others are custom ones.
+        """
+        changes = config_changes(SET_VALUE, set_properties) + config_changes(REMOVE_VALUE, remove_properties)
+        path, columns = as_table_path(table_path), new_columns(add_columns)
+        await self._session.awaitable(self._calls.alter_table(path, changes, columns, bool(ignore_if_not_exists)))
+
+    async def get_table_info(self, table_path: Path) -> TableInfo:
+        """What is known about a table. Code 7 if it does not exist."""
+        return await self._session.awaitable(self._calls.get_table_info(as_table_path(table_path)))
+
+    async def get_table(self, table_path: Path) -> TableInfo:
+        """Same as `get_table_info`."""
+        return await self.get_table_info(table_path)
+
+    async def get_table_schema(self, table_path: Path, schema_id: int | None = None) -> SchemaInfo:
+        """A schema of a table by its id, the newest without one. Code 9 if there is no such id."""
+        return await self._session.awaitable(self._calls.get_table_schema(as_table_path(table_path), schema_id))
+
+    async def list_tables(self, database_name: str) -> list[str]:
+        """Names of the tables of a database. Code 4 if it does not exist."""
+        return await self._session.awaitable(self._calls.list_tables(_database(database_name, None)))
+
+    async def table_exists(self, table_path: Path) -> bool:
+        """Whether there is such a table."""
+        return await self._session.awaitable(self._calls.table_exists(as_table_path(table_path)))
+
+    # ---- partitions ----
+
+    async def create_partition(
+        self, table_path: Path, partition_spec: Mapping[str, str], ignore_if_exists: bool | None = False
+    ) -> None:
+        """Create a partition, e.g. `{"region": "US"}`. Code 42 if it exists, 37 if the table has no partitions."""
+        path = as_table_path(table_path)
+        await self._session.awaitable(self._calls.create_partition(path, partition_spec, bool(ignore_if_exists)))
+
+    async def drop_partition(
+        self, table_path: Path, partition_spec: Mapping[str, str], ignore_if_not_exists: bool | None = False
+    ) -> None:
+        """Drop a partition and its data. Code 36 if it does not exist and that is not ignored."""
+        path = as_table_path(table_path)
+        await self._session.awaitable(self._calls.drop_partition(path, partition_spec, bool(ignore_if_not_exists)))
+
+    async def list_partition_infos(
+        self, table_path: Path, partition_spec: Mapping[str, str] | None = None
+    ) -> list[PartitionInfo]:
+        """The partitions of a table; with values for some of the partition columns, only the matching ones."""
+        path = as_table_path(table_path)
+        return await self._session.awaitable(self._calls.list_partition_infos(path, partition_spec))
+
+    # ---- offsets ----
+
+    async def list_offsets(
+        self,
+        table_path: Path,
+        bucket_ids: Sequence[int],
+        offset_spec: OffsetSpec | OffsetType | str | None = None,
+        *,
+        offset_type: OffsetType | str | None = None,
+        timestamp: int | None = None,
+    ) -> dict[int, int]:
+        """Offsets of buckets: `OffsetSpec.earliest()`, `.latest()` or `.timestamp(ms)`.
+
+        Also `offset_type="latest"`, or `offset_type="timestamp", timestamp=ms`.
+        """
+        spec = resolve_offset_spec(offset_spec, offset_type, timestamp)
+        call = self._calls.list_offsets(as_table_path(table_path), None, _buckets(bucket_ids), spec)
+        return await self._session.awaitable(call)
+
+    async def list_partition_offsets(
+        self,
+        table_path: Path,
+        partition_name: str,
+        bucket_ids: Sequence[int],
+        offset_spec: OffsetSpec | OffsetType | str | None = None,
+        *,
+        offset_type: OffsetType | str | None = None,
+        timestamp: int | None = None,
+    ) -> dict[int, int]:
+        """The same for the buckets of one partition, named by its value (`US`, not `region=US`)."""
+        spec = resolve_offset_spec(offset_spec, offset_type, timestamp)
+        if not isinstance(partition_name, str):
+            raise FlussError(f"partition_name is a text such as 'US', got {partition_name!r}")
+        call = self._calls.list_offsets(as_table_path(table_path), partition_name, _buckets(bucket_ids), spec)
+        return await self._session.awaitable(call)
+
+    # ---- cursors ----
+
+    async def move_cursor(self, table_path: Path, name: str, offsets: Mapping[TableBucket, int]) -> None:
+        """Let the server keep under a name how far a reader is: the next offset of every bucket.
+
+        Needs permission to write the table, since to the server these are offsets of a producer. A cursor that is not
+        moved for a year is forgotten.
+        """
+        cursor = await self._cursor(table_path, name)
+        await self._session.awaitable(cursor.move(offsets))
+
+    async def get_cursor(self, table_path: Path, name: str) -> dict[TableBucket, int] | None:
+        """The offsets of a cursor, for `scanner.subscribe_buckets` and the like; None if there is no such one."""
+        cursor = await self._cursor(table_path, name)
+        return await self._session.awaitable(cursor.load())
+
+    async def drop_cursor(self, table_path: Path, name: str) -> None:
+        """Forget a cursor; fine if there is no such one."""
+        cursor = await self._cursor(table_path, name)
+        await self._session.awaitable(cursor.drop())
+
+    async def _cursor(self, table_path: Path, name: str) -> Cursor:
+        info = await self.get_table_info(table_path)
+        return Cursor(self._session.cluster, info.table_id, name)
+
+    # ---- lake and cluster ----
+
+    async def get_latest_lake_snapshot(self, table_path: Path) -> LakeSnapshot:
+        """The newest snapshot of a table in the lake. Code 53 if there is none yet."""
+        return await self._session.awaitable(self._calls.get_lake_snapshot(as_table_path(table_path), None))
+
+    async def get_lake_snapshot(self, table_path: Path, snapshot_id: int) -> LakeSnapshot:
+        """One snapshot of a table in the lake, by its id. Code 53 if there is no such one."""
+        path = as_table_path(table_path)
+        return await self._session.awaitable(self._calls.get_lake_snapshot(path, snapshot_id))
+
+    async def get_server_nodes(self) -> list[ServerNode]:
+        """All servers that are alive, the coordinator first."""
+        return await self._session.awaitable(self._calls.get_server_nodes())
+
+    async def describe_cluster_configs(self) -> list[ConfigEntry]:
+        """The options of the cluster as far as they were set."""
+        return await self._session.awaitable(self._calls.describe_cluster_configs())
+
+    async def alter_cluster_configs(
+        self,
+        set_values: Mapping[str, str] | None = None,
+        remove_values: Iterable[str] | None = None,
+        *,
+        append: Mapping[str, str] | None = None,
+        subtract: Mapping[str, str] | None = None,
+    ) -> None:
+        """Change options of the cluster while it runs. `append` and `subtract` change options that are lists."""
+        changes = config_changes(SET_VALUE, set_values) + config_changes(REMOVE_VALUE, remove_values)
+        changes += config_changes(APPEND_TO_LIST, append) + config_changes(REMOVE_FROM_LIST, subtract)
+        await self._session.awaitable(self._calls.alter_cluster_configs(changes))
+
+    # ---- permissions ----
+
+    async def create_acls(self, acls: Acl | Iterable[Acl]) -> None:
+        """Give permissions: `Acl("User:alice", "read", "cluster.shop.orders")`. Those that are there already stay.
+
+        All or none are given. Code 47 on a cluster that checks no permissions, 48 for who may not give them.
+        """
+        await self._session.awaitable(self._cluster_calls.create_acls(acls_of(acls)))
+
+    async def list_acls(
+        self,
+        *,
+        principal: str | None = None,
+        operation: str | None = None,
+        resource: str | None = None,
+        host: str | None = None,
+    ) -> list[Acl]:
+        """The permissions that have exactly the given parts, as far as the caller may see them."""
+        chosen = acl_filter(principal, operation, resource, host)
+        return await self._session.awaitable(self._cluster_calls.list_acls(chosen))
+
+    async def drop_acls(
+        self,
+        *,
+        principal: str | None = None,
+        operation: str | None = None,
+        resource: str | None = None,
+        host: str | None = None,
+    ) -> list[Acl]:
+        """Take the permissions away that have exactly the given parts, all or none; returns them."""
+        chosen = acls_to_drop(principal, operation, resource, host)
+        return await self._session.awaitable(self._cluster_calls.drop_acls(chosen))
+
+    # ---- where buckets are ----
+
+    async def add_server_tag(self, server_ids: int | Iterable[int], tag: str) -> None:
+        """Say that tablet servers are to go: `permanent_offline` (no new buckets, on a cluster) or `temporary_offline`.
+
+        Code 58 for a server that is not there, 59 for one with another tag.
+        """
+        call = self._cluster_calls.add_server_tag(server_ids_of(server_ids), tag_of(tag))
+        await self._session.awaitable(call)
+
+    async def remove_server_tag(self, server_ids: int | Iterable[int], tag: str) -> None:
+        """Take a tag off tablet servers. Code 58 for a server that is not there, 60 for one with another tag."""
+        call = self._cluster_calls.remove_server_tag(server_ids_of(server_ids), tag_of(tag))
+        await self._session.awaitable(call)
+
+    async def rebalance(self, goals: Iterable[str] = ("replica_distribution", "leader_distribution")) -> str:
+        """Begin to spread buckets over the servers; returns the id. Code 61 while another one runs.
+
+        Goals, the first one counting most: replica_distribution, leader_distribution, rack_aware.
+        """
+        return await self._session.awaitable(self._cluster_calls.rebalance(goals_of(goals)))
+
+    async def list_rebalance_progress(self, rebalance_id: str | None = None) -> RebalanceProgress | None:
+        """How far the last rebalance is; None if there has been none. Code 62 for the id of another one."""
+        return await self._session.awaitable(self._cluster_calls.list_rebalance_progress(_id(rebalance_id)))
+
+    async def cancel_rebalance(self, rebalance_id: str | None = None) -> None:
+        """Stop a rebalance; what it has moved stays there. Code 62 for the id of another one."""
+        await self._session.awaitable(self._cluster_calls.cancel_rebalance(_id(rebalance_id)))
+
+    async def drop_kv_snapshot_lease(self, lease_id: str) -> None:
+        """Let the server delete snapshots that a reader leased and never gave back; fine if there is no such lease."""
+        if _id(lease_id) is None:
+            raise FlussError("which lease? Its id is missing")
+        await self._session.awaitable(self._cluster_calls.drop_kv_snapshot_lease(lease_id))
+
+    def __repr__(self) -> str:
+        return f"FlussAdmin({self._session.config.bootstrap_servers!r})"
+
+
+def _database(name: str | None, database_name: str | None) -> str:
+    chosen = name if name is not None else database_name
+    if not isinstance(chosen, str):
+        raise FlussError(f"a database is named by a text, got {chosen!r}")
+    return chosen
+
+
+def _id(text: str | None) -> str | None:
+    if text is not None and not isinstance(text, str):
+        raise FlussError(f"an id is a text, got {text!r}")
+    return text
+
+
+def _buckets(bucket_ids: Sequence[int]) -> list[int]:
+    if isinstance(bucket_ids, int):
+        raise FlussError(f"bucket_ids is a list of bucket numbers, got {bucket_ids!r}; write [{bucket_ids!r}]")
+    buckets = list(bucket_ids)
+    if not buckets:
+        raise FlussError("bucket_ids is empty: which buckets?")
+    if not all(isinstance(bucket, int) for bucket in buckets):
+        raise FlussError(f"bucket_ids is a list of bucket numbers, got {bucket_ids!r}")
+    return buckets

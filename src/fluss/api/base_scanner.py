@@ -1,0 +1,255 @@
+"""What the blocking and the awaitable scanner share: everything that does not wait for rows."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import weakref
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.client.decode.scan_plan import Everything, ScanPlan
+from fluss.client.net.context_managed import EndsWithAnyBlock
+from fluss.client.net.metadata import ClientTable
+from fluss.client.net.session import Session
+from fluss.client.scan.scanner_core import ScannerCore
+from fluss.client.scan.subscription import Subscription
+from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
+from fluss.values.basic import EARLIEST_OFFSET, TableBucket
+
+History = tuple[list[Any], dict[TableBucket, int]]
+"""Batches from the lake, and the offsets at which the log goes on behind them."""
+
+
+class BaseLogScanner(EndsWithAnyBlock):
+    """Subscriptions and results. `records` tells whether `poll()` or the Arrow calls work on it."""
+
+    def __init__(self, session: Session, table: ClientTable, plan: ScanPlan, *, records: bool) -> None:
+        if not records and table.has_primary_key:
+            raise FlussError(
+                f"table {table.path} has a primary key: Arrow batches carry no change types; "
+                "read its changelog with create_log_scanner()"
+            )
+        self._core = ScannerCore(session, table, plan)
+        self._plan = plan
+        self._reads_lake = table.has_lake and not table.has_primary_key
+        self._everything: Everything | None = None
+        self._asked_for_all = False
+        self._records = records
+        self._max_poll_records = session.config.scanner_log_max_poll_records
+        # A dropped scanner must not go on fetching.
+        weakref.finalize(self, _close_soon, self._core).atexit = False
+
+    # ---- subscriptions ----
+
+    def is_partitioned(self) -> bool:
+        """Whether the table has partitions, so that buckets are subscribed by partition."""
+        return self._core.table.is_partitioned
+
+    def subscribe(self, bucket_id: int, start_offset: int) -> None:
+        """Read a bucket from an offset on, `EARLIEST_OFFSET` or `LATEST_OFFSET`; subscribing again moves there."""
+        self._core.check_partitioning(partitioned=False)
+        self._core.subscribe({self._core.bucket(None, bucket_id): start_offset})
+
+    def subscribe_buckets(self, bucket_offsets: Mapping[int, int]) -> None:
+        """Read several buckets: `{bucket_id: start_offset}`."""
+        self._core.check_partitioning(partitioned=False)
+        self._core.subscribe({self._core.bucket(None, key): offset for key, offset in bucket_offsets.items()})
+
+    def subscribe_partition(self, partition_id: int, bucket_id: int, start_offset: int) -> None:
+        """Read a bucket of a partition. Code 36 if the partition does not exist."""
+        self._core.check_partitioning(partitioned=True)
+        self._core.subscribe({self._core.bucket(partition_id, bucket_id): start_offset})
+
+    def subscribe_partition_buckets(self, partition_bucket_offsets: Mapping[tuple[int, int], int]) -> None:
+        """Read several buckets of partitions: `{(partition_id, bucket_id): start_offset}`."""
+        self._core.check_partitioning(partitioned=True)
+        self._core.subscribe({self._core.bucket(*key): offset for key, offset in partition_bucket_offsets.items()})
+
+    def subscribe_all(self, start_offset: int = EARLIEST_OFFSET) -> None:
+        """Read every bucket, of every partition that exists now."""
+        self._core.subscribe_all(start_offset)
+        self._asked_for_all = True
+        self._everything = Everything() if start_offset == EARLIEST_OFFSET else None
+
+    def from_timestamp(self, timestamp: int | datetime.datetime) -> None:
+        """Read every bucket from the first row at or after a time: milliseconds since 1970, or an aware datetime."""
+        if isinstance(timestamp, datetime.datetime):
+            if timestamp.tzinfo is None:
+                raise FlussError(f"a datetime needs a time zone here, got {timestamp!r}")
+            timestamp = int(timestamp.timestamp() * 1000)
+        if isinstance(timestamp, bool) or not isinstance(timestamp, int):
+            raise FlussError(f"a timestamp is a whole number of milliseconds or a datetime, got {timestamp!r}")
+        self._core.subscribe_from(timestamp)
+        self._asked_for_all = True
+        self._everything = Everything(timestamp)
+
+    def unsubscribe(self, bucket_id: int) -> None:
+        """Stop reading a bucket; its rows that were not polled yet are forgotten."""
+        if self._core.table.is_partitioned:
+            raise FlussError("the table is partitioned: use unsubscribe_partition(partition_id, bucket_id)")
+        self._asked_for_all = False
+        self._core.unsubscribe(TableBucket(self._core.table.table_id, bucket_id))
+
+    def unsubscribe_partition(self, partition_id: int, bucket_id: int) -> None:
+        """Stop reading a bucket of a partition."""
+        self._core.check_partitioning(partitioned=True)
+        self._asked_for_all = False
+        self._core.unsubscribe(TableBucket.with_partition(self._core.table.table_id, partition_id, bucket_id))
+
+    def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
+        """The subscribed buckets, each with the offset of the next row that a poll, or a loop, will return."""
+        return self._core.positions()
+
+    # ---- results ----
+
+    @property
+    def arrow_schema(self) -> Any:
+        """The `pyarrow.Schema` of the rows."""
+        return self._core.decoder.output_schema
+
+    def to_arrow_batch_reader(self) -> Any:
+        """A `pyarrow.RecordBatchReader` up to the latest offsets of now; it reads while it is iterated over.
+
+        A batch counts as read when the reader has handed it on: stop in the middle, or after an error, and the scanner
+        goes on behind the last one. Rows that are only in the lake count as read from the start: they come once.
+        """
+        self._need_batches("to_arrow_batch_reader")
+        self._core.unread.give_back()
+        older: Iterable[Any] = ()
+        if self._reads_lake:
+            with import_lock:
+                from fluss.lake.reading.history import LakeHistory
+
+            history = LakeHistory(
+                self._core.session, self._core.table, self._plan, dict(self._core.positions()), self._everything
+            )
+            older = history.batches()
+            self._core.move(history.moves)
+        subscriptions = self._core.session.run(self._begin_bounded())
+        return pa.RecordBatchReader.from_batches(self.arrow_schema, self._bounded_batches(older, subscriptions))
+
+    def _bounded_batches(self, older: Iterable[Any], subscriptions: list[Subscription]) -> Iterator[Any]:
+        while True:
+            try:
+                yield from older
+                while (taken := self._core.next_bounded(subscriptions)) is not None:
+                    for batch in self._core.unread.batches(taken):
+                        yield batch.batch
+                return
+            except FlussError as error:
+                older = self._go_on(self._expired_meanwhile(error))
+            finally:
+                self._core.end_bounded(subscriptions)
+            subscriptions = self._core.session.run(self._begin_bounded())
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A read that returns its rows at the end, or not at all: then, whatever ended it, positions are as before.
+
+        All subscriptions are made anew: work of the read that is still under way finds only old ones.
+        """
+        self._core.unread.give_back()
+        positions, everything = dict(self._core.positions()), self._everything
+        try:
+            yield
+        except BaseException:  # also an interrupt, or the end of a task
+            self._core.move(positions)
+            self._everything = everything
+            raise
+
+    def _history(self) -> History:
+        """Batches of what has expired from the log and is in the lake, and where the log goes on then. Blocks."""
+        if not self._reads_lake:
+            return [], {}
+        with import_lock:
+            from fluss.lake.reading.history import collect_history
+
+        core = self._core
+        return collect_history(core.session, core.table, self._plan, dict(core.positions()), self._everything)
+
+    def _expired_meanwhile(self, error: FlussError) -> History:
+        """What has expired since the log's beginning was looked up; `error` if it is not in the lake. Blocks."""
+        if not self._reads_lake or error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
+            raise error
+        batches, moves = self._history()
+        before = dict(self._core.positions())
+        if all(before.get(bucket) == offset for bucket, offset in moves.items()):
+            raise error
+        return batches, moves
+
+    def _go_on(self, history: History) -> list[Any]:
+        """The batches; the log is read from behind them on."""
+        batches, moves = history
+        self._core.move(moves)
+        return batches
+
+    def _begin_bounded(self) -> Coroutine[Any, Any, list[Subscription]]:
+        """The ends of now, for the I/O thread. A scan of everything may have no bucket: there is no partition."""
+        self._everything = None
+        if self._asked_for_all and not self._core.positions():
+            return _no_buckets()
+        return self._core.begin_bounded()
+
+    def _table_of(self, batches: Sequence[Any]) -> Any:
+        """One table; rows that kept the columns they were written with are filled up with nulls."""
+        schema = self.arrow_schema
+        if all(batch.schema.equals(schema) for batch in batches):
+            return pa.Table.from_batches(batches, schema)
+        return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
+
+    def _need_batches(self, method: str) -> None:
+        if self._records:
+            raise FlussError(
+                f"{method}() needs a scanner of Arrow batches: use new_scan().create_record_batch_log_scanner()"
+            )
+
+    def _need_records(self) -> None:
+        if not self._records:
+            raise FlussError("poll() requires a record-based scanner. Use new_scan().create_log_scanner().")
+
+    # ---- life ----
+
+    def close(self) -> None:
+        """Stop fetching. Closing the connection does the same."""
+        self._core.close()
+
+    def _leave(self) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        kind = "records" if self._records else "batches"
+        state = "closed" if self._core.is_closed else f"{len(self._core.positions())} buckets subscribed"
+        return f"{type(self).__name__}(table={self._core.table.path}, {kind}, {state})"
+
+
+async def _no_buckets() -> list[Subscription]:
+    return []
+
+
+def _close_soon(core: ScannerCore) -> None:
+    """Runs wherever the garbage collector does, perhaps inside of a lock of ours: so only pass the word on."""
+    with contextlib.suppress(FlussError):  # the connection is closed, and the scanner with it
+        core.session.io.call_soon(core.close)
+
+
+def pandas_of(table: Any) -> Any:
+    """A DataFrame; an error that names the extra when pandas is not installed."""
+    try:
+        import_module("pandas")
+    except ImportError:
+        raise FlussError('to_pandas() needs pandas: pip install "flusspy[pandas]"') from None
+    return table.to_pandas()
+
+
+def polars_of(table: Any) -> Any:
+    """A polars DataFrame; an error that names the extra when polars is not installed."""
+    try:
+        polars = import_module("polars")
+    except ImportError:
+        raise FlussError('to_polars() needs polars: pip install "flusspy[polars]"') from None
+    return polars.from_arrow(table)

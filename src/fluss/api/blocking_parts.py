@@ -1,0 +1,162 @@
+"""What `Database` is made of besides its calls: kept writers and lookupers, rows in any form, new partitions."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
+from fluss.values.basic import TableBucket, TablePath
+
+if TYPE_CHECKING:
+    from fluss.client.calls.table_info import TableInfo
+    from fluss.client.scan.scanner_core import ScannerCore
+
+MAX_KEPT_WRITERS_AND_LOOKUPERS = 2000
+PARTITION_LOOK_SECONDS = 5.0
+"""How often `follow` looks for new partitions."""
+
+_Key = tuple[TablePath, str, tuple[str, ...] | None]
+
+
+class Kept:
+    """Writers and lookupers, by their table, their kind and the columns that they write or look up by. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[_Key, Any] = {}
+        self._forgotten = 0
+
+    def get(self, path: TablePath, kind: str, columns: Sequence[str] | None, make: Callable[[], Any]) -> Any:
+        """The one that was made before, or a new one. `make` asks the server, so it is called without the lock."""
+        key = (path, kind, None if columns is None else tuple(columns))
+        with self._lock:
+            known, forgotten = self._kept.get(key), self._forgotten
+        if known is not None:
+            return known
+        made = make()
+        with self._lock:
+            if forgotten != self._forgotten:  # perhaps this one, because its table has changed
+                return made
+            if len(self._kept) >= MAX_KEPT_WRITERS_AND_LOOKUPERS:
+                self._kept.pop(next(iter(self._kept)))
+            return self._kept.setdefault(key, made)
+
+    def forget(self, path: TablePath) -> None:
+        """Keep nothing of a table."""
+        with self._lock:
+            self._forgotten += 1
+            self._kept = {key: kept for key, kept in self._kept.items() if key[0] != path}
+
+
+class Verb:
+    """One way to write: its name, and the calls of a writer for a row, Arrow data and a pandas DataFrame."""
+
+    def __init__(self, name: str, one: str, arrow: str, pandas: str) -> None:
+        self.name, self._one, self._arrow, self._pandas = name, one, arrow, pandas
+
+    def write(self, rows: Any, columns: Sequence[str] | None, new_writer: Callable[[bool], Any]) -> None:
+        """Hand rows of any accepted form over to a writer and wait until they are durable.
+
+        `new_writer(True)` opens the table anew: another program may have added the columns that the rows have.
+        """
+        writers = [new_writer(False)]
+
+        def hand_over(call: str, value: Any) -> None:
+            try:
+                getattr(writers[-1], call)(value)
+            except FlussError as error:
+                known = columns or writers[-1]._buffer.table.schema.column_names
+                if len(writers) > 1 or error.error_code != ErrorCode.CLIENT_ERROR or not _has_more(value, known):
+                    raise
+                writers.append(new_writer(True))
+                getattr(writers[-1], call)(value)
+
+        if isinstance(rows, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
+            hand_over(self._arrow, rows)
+        elif isinstance(rows, Mapping):
+            hand_over(self._one, dict(rows))
+        elif hasattr(rows, "to_arrow"):  # polars
+            hand_over(self._arrow, _table_of_polars(rows))
+        elif hasattr(rows, "iloc"):  # pandas
+            hand_over(self._pandas, rows)
+        elif isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+            text = f"{self.name} takes rows as dicts, tuples, Arrow or a DataFrame, got {type(rows).__name__}"
+            raise FlussError(text)
+        else:
+            for number, row in enumerate(rows):
+                try:
+                    hand_over(self._one, row)
+                except FlussError as error:
+                    raise FlussError(f"row {number}: {error.message}", error.error_code) from None
+        for writer in writers:
+            writer.flush().result()
+
+
+APPEND = Verb("append", "append", "write_arrow", "write_pandas")
+UPSERT = Verb("upsert", "upsert", "upsert_arrow", "upsert_pandas")
+DELETE = Verb("delete", "delete", "delete_arrow", "delete_pandas")
+
+
+def check_deletes(info: TableInfo) -> None:
+    """No server deletes what it gave to an auto-increment column, so a row would stay, with that and its key."""
+    automatic = info.get_schema().get_auto_increment_columns()
+    if automatic:
+        raise FlussError(
+            f"table {info.table_path}: rows with the auto-increment column {automatic[0]!r} cannot be deleted, no "
+            "server takes it; upsert them with nulls in the other columns",
+            ErrorCode.INVALID_TARGET_COLUMN,
+        )
+
+
+def _table_of_polars(frame: Any) -> Any:
+    with import_lock:
+        from fluss.client.input.frame_input import table_of_polars
+
+    return table_of_polars(frame)
+
+
+def _has_more(value: Any, known: Sequence[str]) -> bool:
+    """Whether a row, or a table of them, has columns that are not known."""
+    if isinstance(value, (list, tuple)):
+        return len(value) > len(known)
+    if isinstance(value, pa.RecordBatchReader):
+        return False  # a part of it may be written
+    if isinstance(value, (pa.Table, pa.RecordBatch)):
+        value = value.schema.names
+    elif not isinstance(value, Mapping):
+        value = getattr(value, "columns", ())
+    return not set(value) <= set(known)
+
+
+class PartitionWatch:
+    """Subscribes a scanner to partitions that come while it reads, from their start on. One thread calls `look`."""
+
+    def __init__(self, core: ScannerCore) -> None:
+        self._core = core
+        self._asked: concurrent.futures.Future[list[TableBucket]] | None = None
+        self._next_look = time.monotonic() + PARTITION_LOOK_SECONDS
+
+    def look(self) -> None:
+        """Ask when it is time, without waiting for the answer; subscribe when it is there."""
+        if not self._core.table.is_partitioned:
+            return
+        if self._asked is None:
+            if time.monotonic() >= self._next_look:
+                self._asked = self._core.session.io.submit(self._core.all_buckets())
+            return
+        if not self._asked.done():
+            return
+        asked, self._asked = self._asked, None
+        self._next_look = time.monotonic() + PARTITION_LOOK_SECONDS
+        try:
+            self._core.subscribe_added(asked.result())
+        except FlussError as error:
+            if not error.is_retriable:  # else the next look may succeed
+                raise

@@ -1,0 +1,92 @@
+"""`FlussConnection`: the door to a cluster."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from fluss.api.admin import FlussAdmin
+from fluss.api.table import FlussTable
+from fluss.client.net.context_managed import EndsWithAnyBlock
+from fluss.client.net.metadata import ClientTable
+from fluss.client.net.self_awaitable import Closing, runs_in_event_loop
+from fluss.client.net.session import Session, open_session, open_session_blocking
+from fluss.config import Config
+from fluss.model.paths import TablePath
+from fluss.values.basic import as_table_path
+
+# A close waits for every appended row. The writer gives up on its own when its retries or time-outs end.
+CLOSE_TIMEOUT_SECONDS = 600.0
+
+C = TypeVar("C", bound="BaseConnection")
+
+
+class BaseConnection(EndsWithAnyBlock):
+    """What the two faces of a connection share."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @classmethod
+    async def create(cls: type[C], config: Config | None = None) -> C:
+        """Connect to a cluster. Code 1 if no server can be reached, 46 if the login is refused."""
+        return cls(await open_session(Config() if config is None else config))
+
+    @classmethod
+    async def connect(cls: type[C], config: Config | None = None) -> C:
+        """Same as `create`."""
+        return await cls.create(config)
+
+    @classmethod
+    def open(cls: type[C], config: Config | None = None) -> C:
+        """The same without `await`: blocks until it is connected."""
+        return cls(open_session_blocking(Config() if config is None else config))
+
+    @property
+    def config(self) -> Config:
+        """A copy of the configuration."""
+        return self._session.config.copy()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._session.is_closed
+
+    def get_admin(self) -> FlussAdmin:
+        """The admin calls. May also be awaited."""
+        self._session.check_open()
+        return FlussAdmin(self._session)
+
+    def _close_blocking(self) -> None:
+        Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS).wait()
+
+    def _leave(self) -> None:
+        self._close_blocking()
+
+    async def _leave_awaiting(self) -> None:
+        await Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
+
+    async def _open_table(self, table_path: TablePath | str) -> ClientTable:
+        path = as_table_path(table_path)
+        return await self._session.awaitable(self._session.cluster.table(path, fresh=True))
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        return f"{type(self).__name__}({self._session.config.bootstrap_servers!r}, {state})"
+
+
+class FlussConnection(BaseConnection):
+    """A connection to a cluster: `await FlussConnection.create(config)`.
+
+    Close it with `close()`, or use it in a `with` or `async with` block.
+    """
+
+    async def get_table(self, table_path: TablePath | str) -> FlussTable:
+        """A table for reading and writing. Code 7 if it does not exist."""
+        return FlussTable(self._session, await self._open_table(table_path))
+
+    def close(self) -> Closing:
+        """Write what was appended, then close. `await` it, or just call it: then it blocks until it is done."""
+        closing = Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
+        if not runs_in_event_loop():
+            closing.wait()
+        return closing

@@ -1,0 +1,103 @@
+"""`to_arrow()` of a table: all rows it has now.
+
+A log table is read from its start to its latest offsets. A primary-key table is scanned bucket by bucket, each as it is
+at one moment; where the server has no SCAN_KV, its changelog is read instead. What a table has in a lake is read too
+(`lake_current.py`). All coroutines here are awaited in the user's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.api.aio_scanner import AioLogScanner
+from fluss.client.calls.admin import AdminCalls
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.net.metadata import ClientTable
+from fluss.client.net.session import Session
+from fluss.client.state.changelog_state import read_changelog
+from fluss.client.state.kv_scan import KvTableScan
+from fluss.client.state.row_selection import Selection
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.reading.current_rows import read_with_lake
+from fluss.lake.reading.options import DEFAULT_LAKE_OPTIONS, LakeOptions
+from fluss.model.properties import DATALAKE_ENABLED
+from fluss.protocol.api_keys import ApiKey
+from fluss.values.basic import TableBucket
+
+
+async def read_current(
+    session: Session, table: ClientTable, plan: ScanPlan, lake: LakeOptions = DEFAULT_LAKE_OPTIONS
+) -> Any:
+    """A `pyarrow.Table` of the rows that the plan asks for."""
+    session.check_open()
+
+    async def read_live(plan: ScanPlan, buckets: Sequence[TableBucket]) -> Any:
+        return await _read_rows(session, table, plan, buckets)
+
+    if table.has_lake and lake.union is not False:
+        found = await read_with_lake(session, table, plan, lake, read_live)
+        if found is not None:
+            return found
+    elif lake.is_lake_only:
+        raise FlussError(
+            f"table {table.path} has no Iceberg lake to read from: set its property {DATALAKE_ENABLED}=true, and let "
+            "it be tiered. If that was done after the table was opened, open it again",
+            ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+        )
+    if table.has_primary_key:
+        return await read_live(plan, await session.awaitable(_buckets(session, table)))
+    return await _read_log(session, table, plan)
+
+
+async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
+    scanner = AioLogScanner(session, table, replace(plan, limit=None), records=False)
+    scanner._reads_lake = False  # whoever calls this has decided that
+    async with scanner:
+        await asyncio.get_running_loop().run_in_executor(None, scanner.subscribe_all)
+        core = scanner._core
+        if not core.positions():
+            return scanner.arrow_schema.empty_table()  # partitioned, without any partition
+        if plan.limit is None:
+            return await scanner.to_arrow()
+        missing = plan.limit
+        batches: list[Any] = []
+        subscriptions = await session.awaitable(core.begin_bounded())
+        while missing and (taken := await core.next_bounded_async(subscriptions)) is not None:
+            for rows in taken:
+                batches.append(rows.rows.slice(0, missing))
+                missing -= batches[-1].num_rows
+        return pa.Table.from_batches(batches, scanner.arrow_schema)
+
+
+async def _read_rows(session: Session, table: ClientTable, plan: ScanPlan, buckets: Sequence[TableBucket]) -> Any:
+    selection = Selection(table, plan)
+    batches: list[Any] = []
+    serves_scans = bool(buckets) and await session.awaitable(_serves_scans(session, table, buckets[0]))
+    if serves_scans:
+        scan = KvTableScan(session, table, plan)
+        batches = await session.awaitable(scan.read(buckets))
+    elif buckets:
+        batches = await read_changelog(session, table, selection, buckets)
+    found = pa.Table.from_batches(batches, selection.schema)
+    return found if plan.limit is None else found.slice(0, plan.limit)
+
+
+async def _serves_scans(session: Session, table: ClientTable, bucket: TableBucket) -> bool:
+    return (await session.cluster.leader(bucket, table.path)).supports(ApiKey.SCAN_KV)
+
+
+async def _buckets(session: Session, table: ClientTable) -> list[TableBucket]:
+    partition_ids: list[int | None] = [None]
+    if table.is_partitioned:
+        infos = await AdminCalls(session.cluster).list_partition_infos(table.path, None)
+        partition_ids = [info.partition_id for info in infos]
+    return [
+        TableBucket.with_partition(table.table_id, partition_id, bucket_id)
+        for partition_id in partition_ids
+        for bucket_id in range(table.bucket_count)
+    ]

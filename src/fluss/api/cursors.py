@@ -1,0 +1,111 @@
+"""Named cursors: places in the log of a table that the server keeps, for readers that have nowhere else to keep them.
+
+The protocol has no call for it, but one that keeps offsets of producers under a name and never replaces them. So a
+cursor is two such entries that are written in turn, each deleted just before: whenever a program dies, one of them is
+whole. The newer one, by the time at which it expires, is the cursor. Coroutines run on the I/O thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fluss.client.net.cluster import Cluster
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.names import check_cursor_name
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.api_keys import ApiKey
+from fluss.values.basic import TableBucket
+
+LIFE_MS = 366 * 24 * 3600 * 1000
+"""A cursor that nobody moves for a year is forgotten."""
+ZOOKEEPER_GONE = "NoNodeException"
+_CREATED = 0
+
+
+class _Entry(NamedTuple):
+    expires_at_ms: int
+    offsets: dict[TableBucket, int]
+
+
+class Cursor:
+    """One cursor of one table. Whoever moves it is alone: of two that do at once, one may be told so (63)."""
+
+    def __init__(self, cluster: Cluster, table_id: int, name: str) -> None:
+        self._cluster = cluster
+        self._table_id = table_id
+        check_cursor_name(name)
+        self._name = name
+        self._older: int | None = None
+        """The entry that the next move writes; None until the entries were looked at."""
+
+    async def load(self) -> dict[TableBucket, int] | None:
+        """The next offset of each bucket; None if there is no such cursor."""
+        entries = [await self._read(number) for number in range(2)]
+        found = [(entry, number) for number, entry in enumerate(entries) if entry is not None]
+        if not found:
+            self._older = 0
+            return None
+        newest, number = max(found, key=lambda pair: (pair[0].expires_at_ms, sum(pair[0].offsets.values())))
+        self._older = 1 - number
+        return newest.offsets
+
+    async def move(self, offsets: Mapping[TableBucket, int]) -> None:
+        """Put it there. Needs permission to write the table: to the server it is a producer's."""
+        for bucket, offset in offsets.items():
+            if not isinstance(bucket, TableBucket) or bucket.table_id != self._table_id:
+                raise FlussError(f"a cursor of table id {self._table_id} is of its TableBuckets, got {bucket!r}")
+            if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+                raise FlussError(f"the offset of {bucket} is a whole number from 0 on, got {offset!r}")
+        if self._older is None:
+            await self.load()
+        number = self._older or 0
+        await self._delete(number)
+        request = pb.RegisterProducerOffsetsRequest(producer_id=self._id(number), ttl_ms=LIFE_MS)
+        table = request.table_offsets.add(table_id=self._table_id)
+        for bucket, offset in offsets.items():
+            table.bucket_offsets.add(
+                partition_id=bucket.partition_id, bucket_id=bucket.bucket_id, log_end_offset=offset
+            )
+        answer = await self._cluster.call_coordinator(ApiKey.REGISTER_PRODUCER_OFFSETS, request)
+        if answer.result != _CREATED:
+            self._older = None
+            raise FlussError(
+                f"cursor {self._name!r} was moved by somebody else at the same time, and is where he put it or where it"
+                " was: give each reader a cursor of its own, or move it again",
+                ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
+            )
+        self._older = 1 - number
+
+    async def drop(self) -> None:
+        """Forget it; fine if there is none."""
+        await self.load()
+        older = self._older or 0
+        for number in (older, 1 - older):  # the one that counts goes last
+            await self._delete(number)
+        self._older = None
+
+    async def _read(self, number: int) -> _Entry | None:
+        request = pb.GetProducerOffsetsRequest(producer_id=self._id(number))
+        answer = await self._cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request, read_only=True)
+        if not answer.HasField("producer_id"):
+            return None
+        offsets = {}
+        for table in answer.table_offsets:
+            for each in table.bucket_offsets:
+                partition_id = each.partition_id if each.HasField("partition_id") else None
+                bucket = TableBucket.with_partition(table.table_id, partition_id, each.bucket_id)
+                offsets[bucket] = each.log_end_offset
+        return _Entry(answer.expiration_time, offsets)
+
+    async def _delete(self, number: int) -> None:
+        request = pb.DeleteProducerOffsetsRequest(producer_id=self._id(number))
+        try:
+            await self._cluster.call_coordinator(ApiKey.DELETE_PRODUCER_OFFSETS, request)
+        except FlussError as error:
+            # What Apache Fluss says, without a code of its own, when another program was a moment faster: it is gone.
+            if error.error_code != ErrorCode.UNKNOWN_SERVER_ERROR or ZOOKEEPER_GONE not in error.message:
+                raise
+
+    def _id(self, number: int) -> str:
+        return f"cursor-{self._table_id}-{self._name}-{number}"

@@ -1,0 +1,65 @@
+"""The blocking scanner of `fluss`: calls block the calling thread, inside of a coroutine too, as the documents show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fluss.api.base_scanner import BaseLogScanner, pandas_of, polars_of
+from fluss.client.decode.materialize import ScanRecord
+from fluss.client.scan.records import RecordBatch, ScanRecords
+
+# How long an iteration waits at a time; it goes on waiting afterwards.
+ITERATION_POLL_MS = 60_000
+
+
+class LogScanner(BaseLogScanner):
+    """Reads a log as it grows: `subscribe`, then `poll` again and again, or `to_arrow` for all that is there now."""
+
+    def poll(self, timeout_ms: int) -> ScanRecords:
+        """Records that are there, or the first that come within `timeout_ms`; empty when none come."""
+        self._need_records()
+        return ScanRecords(self._core.poll(self._max_poll_records, timeout_ms))
+
+    def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
+        """Arrow batches with their bucket and offsets; empty when none come within `timeout_ms`."""
+        self._need_batches("poll_record_batch")
+        return [RecordBatch(rows) for rows in self._core.poll(None, timeout_ms)]
+
+    def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
+        """Same as `poll_record_batch(timeout_ms)`."""
+        return self.poll_record_batch(timeout_ms)
+
+    def poll_arrow(self, timeout_ms: int) -> Any:
+        """A `pyarrow.Table` of what is there; without rows when none come within `timeout_ms`."""
+        self._need_batches("poll_arrow")
+        return self._table_of([rows.rows for rows in self._core.poll(None, timeout_ms)])
+
+    def to_arrow(self) -> Any:
+        """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
+
+        What has expired from the log and is in the lake of the table is found there. If it fails or is interrupted,
+        the positions are those from before: calling it again loses nothing.
+        """
+        self._need_batches("to_arrow")
+        with self._all_or_nothing():
+            older = self._go_on(self._history())
+            subscriptions = self._core.session.run(self._begin_bounded())
+            return self._table_of(list(self._bounded_batches(older, subscriptions)))
+
+    def to_pandas(self) -> Any:
+        """The same as a `pandas.DataFrame`."""
+        return pandas_of(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """The same as a `polars.DataFrame`."""
+        return polars_of(self.to_arrow())
+
+    def __iter__(self) -> Iterator[ScanRecord | RecordBatch]:
+        """Records, or Arrow batches, without end; after a `break` the scanner goes on with the next one."""
+        core = self._core
+        while True:
+            if self._records:
+                yield from core.unread.records(core.poll(self._max_poll_records, ITERATION_POLL_MS))
+            else:
+                yield from core.unread.batches(core.poll(None, ITERATION_POLL_MS))

@@ -1,0 +1,1 @@
+"""From the bytes of a log to rows: batches, their schemas, Python values. No requests, except for schemas of tables."""

@@ -1,0 +1,1 @@
+"""Filters of users bound to a table: what servers are told, and which rows satisfy them."""

@@ -1,0 +1,70 @@
+"""Rows in one flat list to Arrow columns.
+
+The list holds the values of row 0, then of row 1 and so on, all of them checked; a column is every n-th value. Numbers
+go through NumPy, which is the fastest way, but would turn a null of a float column into a NaN: columns in which a null
+was seen take Arrow's own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.codec.arrow.types import to_arrow_schema
+from fluss.model.schema import Schema
+
+_Make = Callable[[list[Any], bool], Any]
+_NUMBERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}
+_FLOATS = {pa.float32(): "f4", pa.float64(): "f8"}
+_TIME_NUMBERS = {32: pa.int32(), 64: pa.int64()}
+
+
+class ColumnMaker:
+    """Makes record batches of one table. Used by any thread."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.arrow_schema = to_arrow_schema(schema)
+        self._makers = [array_maker(arrow_type) for arrow_type in self.arrow_schema.types]
+
+    def record_batch(self, flat: list[Any], saw_null: Sequence[bool]) -> Any:
+        """The rows of a flat list as a record batch."""
+        return pa.RecordBatch.from_arrays(self.arrays(flat, saw_null, len(self._makers)), schema=self.arrow_schema)
+
+    def arrays(self, flat: list[Any], saw_null: Sequence[bool], width: int) -> list[Any]:
+        """The columns of a flat list whose rows have `width` values, those of the columns first."""
+        return [make(flat[index::width], saw_null[index]) for index, make in enumerate(self._makers)]
+
+
+def array_maker(arrow_type: Any) -> _Make:
+    """Makes arrays of checked values; the second argument is whether a null may be among them."""
+    if arrow_type in _NUMBERS:
+        return _numbers(arrow_type, _NUMBERS[arrow_type])
+    if arrow_type in _FLOATS:
+        return _floats(arrow_type, _FLOATS[arrow_type])
+    if pa.types.is_time(arrow_type):
+        numbers_type = _TIME_NUMBERS[arrow_type.bit_width]
+        numbers = _numbers(numbers_type, _NUMBERS[numbers_type])
+        return lambda values, saw_null: numbers(values, saw_null).view(arrow_type)
+    return lambda values, saw_null: pa.array(values, arrow_type)
+
+
+def _numbers(arrow_type: Any, code: str) -> _Make:
+    def make(values: list[Any], saw_null: bool) -> Any:
+        try:
+            return pa.array(np.fromiter(values, code, len(values)))
+        except TypeError:  # a null: integers, unlike floats, say so
+            return pa.array(values, arrow_type)
+
+    return make
+
+
+def _floats(arrow_type: Any, code: str) -> _Make:
+    def make(values: list[Any], saw_null: bool) -> Any:
+        if saw_null:
+            return pa.array(values, arrow_type)
+        return pa.array(np.fromiter(values, code, len(values)))
+
+    return make

@@ -1,0 +1,41 @@
+"""A snapshot of one bucket as if the server had scanned it: its rows in the order of their keys, and their log offset.
+
+For servers without SCAN_KV. States: new -> open (the snapshot is leased) -> done or failed. Blocks; one thread uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fluss.client.net.metadata import ClientTable
+from fluss.client.net.session import Session
+from fluss.client.state.snapshot_plan import KvSnapshot, SnapshotLease
+from fluss.client.state.snapshot_rows import snapshot_batches
+from fluss.values.basic import TableBucket
+
+
+class SnapshotScan:
+    """Batches have all columns of the table. Close it in any case: it drops the lease."""
+
+    def __init__(self, session: Session, table: ClientTable, bucket: TableBucket, snapshot: KvSnapshot) -> None:
+        self._session = session
+        self._table = table
+        self._bucket = bucket
+        self._snapshot = snapshot
+        self._lease = SnapshotLease(session.cluster, {bucket: snapshot})
+
+    def open(self) -> int:
+        """Begin; returns the log offset that the rows belong to: changes from it on are not in them."""
+        self._session.run(self._lease.acquire())
+        return self._snapshot.log_offset
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in snapshot_batches(self._session, self._table, self._bucket, self._snapshot.snapshot_id):
+            yield batch
+            self._session.run(self._lease.renew())
+
+    def close(self) -> None:
+        """Let the server forget the lease. May be called twice."""
+        if not self._session.is_closed:
+            self._session.run(self._lease.drop())

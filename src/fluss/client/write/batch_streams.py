@@ -1,0 +1,84 @@
+"""Streams of record batches: written as they come, so an error in the middle says which rows are there.
+
+A table is checked as a whole before any row of it leaves. A stream may be longer than memory, so its batches leave one
+by one; when one of them does not fit, or cannot be read, those before it are waited for, and the error names their
+rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from fluss.client.send.acknowledgements import WriteResultHandle, joined_handle
+from fluss.errors import FlussError
+
+SETTLE_SECONDS = 60.0
+"""How long an error waits for the acknowledgement of the rows before it."""
+
+Write = Callable[[Any, int], WriteResultHandle]
+
+
+def write_stream(reader: Any, write: Write) -> WriteResultHandle:
+    """Write all batches of a `pyarrow.RecordBatchReader`; `write` takes a batch and the number of its first row."""
+    rows = _StreamedRows()
+    try:
+        for batch in reader:
+            rows.add(batch.num_rows, write(batch, rows.count))
+    except Exception as error:
+        message = error.message if isinstance(error, FlussError) else f"the stream cannot be read: {error}"
+        code = error.error_code if isinstance(error, FlussError) else None
+        text = f"{message}. {rows.written_in_words()}"
+        raise (FlussError(text) if code is None else FlussError(text, code)) from error
+    return joined_handle(rows.handles())
+
+
+class _StreamedRows:
+    """Which rows of a stream were handed over, and which of them are known to be written."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._written = 0
+        self._waiting: deque[tuple[int, WriteResultHandle]] = deque()
+
+    def add(self, rows: int, handle: WriteResultHandle) -> None:
+        self.count += rows
+        self._waiting.append((self.count, handle))
+        while self._waiting and _is_written(self._waiting[0][1]):
+            self._written = self._waiting.popleft()[0]
+
+    def handles(self) -> list[WriteResultHandle]:
+        return [handle for _, handle in self._waiting]
+
+    def written_in_words(self) -> str:
+        """Waits for what is under way."""
+        ranges: list[list[int]] = [[0, self._written]] if self._written else []
+        first, doubts = self._written, ""
+        for end, handle in self._waiting:
+            failure = self._failure(handle)
+            if failure is not None:
+                # Its rows went to several buckets, perhaps, and those of some are there.
+                doubts += f"; rows {first} to {end - 1} were written in part, or not at all: {failure.message}"
+            elif ranges and ranges[-1][1] == first:
+                ranges[-1][1] = end
+            else:
+                ranges.append([first, end])
+            first = end
+        said = " and ".join(f"{low} to {high - 1}" for low, high in ranges if high > low)
+        if said:
+            return f"Of the stream the rows {said} were written{doubts}"
+        return f"Nothing of it is known to be written{doubts}" if doubts else "Nothing of it was written"
+
+    @staticmethod
+    def _failure(handle: WriteResultHandle) -> FlussError | None:
+        try:
+            handle.wait().result(SETTLE_SECONDS)
+        except FlussError as error:
+            return error
+        return None
+
+
+def _is_written(handle: WriteResultHandle) -> bool:
+    """Without taking note of an error: who waits for the handle, or writes next, has to hear of it."""
+    return all(chunk.settled and chunk.error is None for chunk in handle._chunks())

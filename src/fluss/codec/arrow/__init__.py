@@ -1,0 +1,1 @@
+"""Arrow's side of the codecs: types, conversions, nulls, compression of buffers."""

@@ -1,0 +1,1 @@
+"""Filters of a fetch as plain values."""

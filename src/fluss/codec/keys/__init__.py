@@ -1,0 +1,1 @@
+"""Keys as bytes, the bucket of a key, the names of partitions. Start with `encoding`."""

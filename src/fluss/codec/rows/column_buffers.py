@@ -1,0 +1,196 @@
+"""Building blocks of the column-wise codecs: padded sources, ragged bytes, null masks.
+
+The column-wise codecs keep one cursor per row and handle one column for all rows at a time, so the number of array
+operations depends on the schema and not on the row count. "Ragged" means bytes of different size per row, back to
+back with int32 offsets, which is exactly an Arrow binary array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fluss.codec.buffers import ReadableBuffer, byte_view
+from fluss.codec.rows.values import CorruptRowError, RowValueError
+from fluss.codec.rows.varint import Bools, Bytes, Int64s, UInt64s, varint_bytes
+
+# A cursor at the very end may still load two words of eight bytes.
+_SPARE_BYTES = 24
+# Offsets are int32, as in Arrow's binary arrays.
+MAX_SOURCE_BYTES = 2**31 - 1 - _SPARE_BYTES
+_WORD_BYTES = 8
+# By number of bytes: the upper bits of a word that these bytes are.
+_LEADING = np.array([(1 << 64) - (1 << 8 * (_WORD_BYTES - size)) for size in range(_WORD_BYTES + 1)], np.uint64)
+
+
+class PaddedSource:
+    """The bytes to decode, copied once with spare zero bytes behind them.
+
+    `data` are the bytes, `words[i]` the eight bytes from `i` on as one number: one fancy index loads a word per row.
+    Valid for cursors from 0 to `size`, both included, and up to eight bytes beyond.
+    """
+
+    def __init__(self, buffer: ReadableBuffer) -> None:
+        view = byte_view(buffer)
+        if len(view) > MAX_SOURCE_BYTES:
+            raise RowValueError(f"{len(view)} bytes are too many to decode at once; at most {MAX_SOURCE_BYTES}")
+        self.size = len(view)
+        self.data: Bytes = np.zeros(self.size + _SPARE_BYTES, np.uint8)
+        self.data[: self.size] = np.frombuffer(view, np.uint8)
+        words: Any = np.ndarray((self.size + _SPARE_BYTES - 7,), "<u8", self.data, strides=(1,))
+        self.words: UInt64s = words
+
+
+def first_row(mask: Bools) -> int:
+    """The first row for which `mask` is true, to name it in an error."""
+    return int(np.flatnonzero(mask)[0])
+
+
+def advance(cursors: Int64s, sizes: Int64s | int, ends: Int64s, what: object) -> Int64s:
+    """Cursors behind a field; CorruptRowError if one leaves its row. Every read past a cursor is covered by this."""
+    moved = cursors + sizes
+    beyond = moved > ends
+    if beyond.any():
+        raise CorruptRowError(f"{what} of row {first_row(beyond)} runs past the end of the row")
+    return moved
+
+
+def validity_buffer(nulls: Bools | None) -> Any:
+    """Arrow's validity bitmap for a null mask; None when there are no nulls."""
+    return None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+
+
+def null_mask(array: Any) -> Bools | None:
+    """The null mask of an Arrow array; None when it has no nulls, which is the quick way everywhere."""
+    if array.null_count == 0:
+        return None
+    mask: Bools = array.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def any_null(nulls: Bools) -> Bools | None:
+    """The mask itself, or None if nothing in it is set."""
+    return nulls if nulls.any() else None
+
+
+def offsets_of(sizes: Int64s) -> Int64s:
+    """Offsets from sizes: one more entry, starting at 0."""
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> Any:
+    """An Arrow binary array over `data` without a copy."""
+    if len(offsets) and offsets[-1] > MAX_SOURCE_BYTES:
+        raise RowValueError(f"{int(offsets[-1])} bytes are too many to encode at once; at most {MAX_SOURCE_BYTES}")
+    buffers = [validity_buffer(nulls), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def fixed_size(matrix: Any, nulls: Bools | None = None) -> Any:
+    """A binary array whose rows are the rows of a byte matrix or the bytes of the numbers of an array."""
+    width = matrix.itemsize * (matrix.shape[1] if matrix.ndim == 2 else 1)
+    count = len(matrix)
+    return ragged(np.ascontiguousarray(matrix), np.arange(count + 1, dtype=np.int64) * width, nulls)
+
+
+def varints(values: UInt64s, nulls: Bools | None) -> Any:
+    """A binary array of variable-length integers."""
+    data, sizes = varint_bytes(values)
+    return ragged(data, offsets_of(sizes), nulls)
+
+
+def zeros(sizes: Int64s) -> Any:
+    """A binary array of zero bytes: padding."""
+    offsets = offsets_of(sizes)
+    return ragged(np.zeros(int(offsets[-1]), np.uint8), offsets)
+
+
+def sizes_of(array: Any) -> Int64s:
+    """Byte sizes of the rows of a binary array, 0 where null."""
+    lengths = pc.binary_length(array)
+    if lengths.null_count:
+        lengths = lengths.fill_null(0)
+    sizes: Int64s = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+    return sizes
+
+
+def total_sizes(components: Sequence[Any], count: int) -> Int64s:
+    """Byte sizes of the rows that `join` will make of the components."""
+    total = np.zeros(count, np.int64)
+    for component in components:
+        total += sizes_of(component)
+    return total
+
+
+def join(components: Sequence[Any], count: int) -> Any:
+    """Row-wise concatenation of binary arrays in one kernel; a null contributes nothing."""
+    if not components:
+        return ragged(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
+    if sum(map(_data_bytes, components)) > MAX_SOURCE_BYTES:
+        raise RowValueError(f"the rows have more than {MAX_SOURCE_BYTES} bytes together; encode fewer at a time")
+    options = pc.JoinOptions(null_handling="replace", null_replacement="")
+    arguments = [*components, pa.scalar(b"", pa.binary())]
+    return pc.call_function("binary_join_element_wise", arguments, options)
+
+
+def _data_bytes(array: Any) -> int:
+    """Bytes that the rows of a binary array have at most (null rows may own some too)."""
+    if not len(array):
+        return 0
+    first, last = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)[[0, -1]].tolist()
+    return int(last - first)
+
+
+def binary_parts(array: Any) -> tuple[Any, Int64s]:
+    """Data and offsets of a binary array, honouring its slice."""
+    if not len(array):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4).astype(np.int64)
+    data = array.buffers()[2]
+    return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), offsets
+
+
+def first_words(array: Any) -> UInt64s:
+    """The first eight bytes of every value of a binary array without nulls, as numbers that sort as these bytes do."""
+    data, offsets = binary_parts(array)
+    first, last = int(offsets[0]), int(offsets[-1])
+    words = PaddedSource(memoryview(data)[first:last]).words[offsets[:-1] - first]
+    leading: UInt64s = words.byteswap() & _LEADING[np.minimum(np.diff(offsets), _WORD_BYTES)]
+    return leading
+
+
+def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | None = None) -> Any:
+    """Binary array of the slices of `source`; the caller has checked that they are inside it, sizes are 0 where null.
+
+    Slices that ascend are every second element of one binary array laid over the source; that is twice as fast as
+    building an index per byte, which serves every other order.
+    """
+    count, ends = len(starts), starts + sizes
+    if count == 0:
+        return ragged(np.empty(0, np.uint8), np.zeros(1, np.int64))
+    if (starts[1:] >= ends[:-1]).all():
+        pairs = np.empty((count, 2), np.int64)
+        pairs[:, 0] = starts
+        pairs[:, 1] = ends
+        laid = ragged(source.data, pairs.ravel())
+        taken = laid.take(pa.array(np.arange(0, 2 * count, 2)))
+        if nulls is None:
+            return taken
+        buffers = taken.buffers()
+        return pa.Array.from_buffers(pa.binary(), count, [validity_buffer(nulls), buffers[1], buffers[2]])
+    offsets = offsets_of(sizes)
+    index = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
+    return ragged(source.data.take(index), offsets, nulls)
+
+
+def spread(array: Any, nulls: Bools | None) -> Any:
+    """Put an array of the rows that are not null back among the null ones."""
+    if nulls is None:
+        return array
+    return array.take(pa.array(np.cumsum(~nulls) - 1, mask=nulls))

@@ -1,0 +1,57 @@
+"""Rows of an older schema as rows of a newer one.
+
+Columns are matched by their ids, never by name or position. A column that the older schema did not have yet is null.
+Its type may not have changed, except that it may have become nullable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.codec.arrow.types import to_arrow_type
+from fluss.codec.rows.values import CorruptRowError
+from fluss.model.schema import Schema
+
+MISSING = -1
+
+
+def column_mapping(source: Schema, target: Schema) -> tuple[int, ...] | None:
+    """For each column of `target` its position in `source`, or MISSING; None when nothing has to be moved."""
+    if source is target:
+        return None
+    positions = {column.column_id: position for position, column in enumerate(source.columns)}
+    mapping = tuple(positions.get(column.column_id, MISSING) for column in target.columns)
+    for column, position in zip(target.columns, mapping, strict=True):
+        if position == MISSING:
+            if not column.data_type.nullable:
+                raise CorruptRowError(f"column {column.name} must not be null, but older rows do not have it")
+        elif source.columns[position].data_type.copy(True) != column.data_type.copy(True):
+            changed = f"{source.columns[position].data_type} to {column.data_type}"
+            raise CorruptRowError(f"column {column.name} has changed from {changed}")
+    if mapping == tuple(range(len(source.columns))):
+        return None
+    return mapping
+
+
+def map_values(row: Sequence[Any], mapping: Sequence[int] | None) -> list[Any]:
+    """One row of logical values in the order of the newer schema.
+
+    >>> map_values(["a", "b"], (1, MISSING, 0))
+    ['b', None, 'a']
+    """
+    if mapping is None:
+        return list(row)
+    return [None if position == MISSING else row[position] for position in mapping]
+
+
+def map_columns(columns: Sequence[Any], mapping: Sequence[int] | None, target: Schema, count: int) -> list[Any]:
+    """Arrow columns in the order of the newer schema, the missing ones full of nulls."""
+    if mapping is None:
+        return list(columns)
+    return [
+        pa.nulls(count, to_arrow_type(data_type)) if position == MISSING else columns[position]
+        for position, data_type in zip(mapping, target.data_types, strict=True)
+    ]

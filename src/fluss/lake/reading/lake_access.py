@@ -1,0 +1,119 @@
+"""The lake of a table, as a client reaches it: the snapshot that the coordinator knows, and the lake table itself.
+
+Everything here blocks and belongs into a thread that is not the I/O thread. Catalogs are opened once per connection and
+closed with it; lake tables are loaded anew for every read, because each is one state.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from fluss.client.calls.admin import AdminCalls
+from fluss.client.net.metadata import ClientTable
+from fluss.client.net.session import Session
+from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
+from fluss.values.basic import LakeSnapshot
+
+if TYPE_CHECKING:
+    from fluss.codec.filters.predicate import Predicate
+    from fluss.lake.tables.interface.format import LakeFile, LakeFormat, LakeTable
+
+_Catalogs = dict[tuple[tuple[str, str], ...], "LakeFormat"]
+
+_catalogs: weakref.WeakKeyDictionary[Session, _Catalogs] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def registered_snapshot(session: Session, table: ClientTable) -> LakeSnapshot | None:
+    """The newest snapshot that the coordinator knows of; None before the first one."""
+    try:
+        snapshot = session.run(AdminCalls(session.cluster).get_lake_snapshot(table.path, None))
+    except FlussError as error:
+        if error.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST:
+            return None
+        raise
+    if any(bucket.table_id != table.table_id for bucket in snapshot.get_table_buckets()):
+        raise FlussError(
+            f"table {table.path} was dropped and created again since it was opened: open it anew",
+            ErrorCode.TABLE_NOT_EXIST,
+        )
+    return snapshot
+
+
+def load_lake_table(session: Session, table: ClientTable, registered: LakeSnapshot | None = None) -> LakeTable:
+    """The lake table as it is now. Code 40 says what is missing: the packages, or a catalog that this machine reaches.
+
+    `registered` was asked for before: it helps where the lake alone cannot tell how far it reaches. How to reach it is
+    asked of the coordinator: the answer to other questions about the table need not have it.
+    """
+    info = session.run(AdminCalls(session.cluster).get_table_info(table.path))
+    catalog = _catalog(session, info.properties)
+    if registered is None:
+        return catalog.load(table.path)
+    with import_lock:
+        from fluss.lake.tables.interface.format import RegisteredSnapshot
+
+    known = RegisteredSnapshot(table.table_id, registered.snapshot_id, dict(registered.table_buckets_offset.items()))
+    return catalog.load(table.path, known)
+
+
+def snapshot_files(
+    lake: LakeTable, table: ClientTable, snapshot: LakeSnapshot, condition: Predicate | None = None
+) -> tuple[LakeSnapshot, list[LakeFile]]:
+    """The files of a registered snapshot; of a newer one with its offsets, if it has expired.
+
+    Somebody may have rewritten the table and let older snapshots go before the coordinator was told. `lake`, loaded
+    with what is registered, knows how far it reaches. Code 53 if there is no such snapshot either.
+    """
+    try:
+        return snapshot, lake.plan_files(snapshot.snapshot_id, table.schema, condition)
+    except FlussError as error:
+        newest = lake.last_commit(table.table_id)
+        is_gone = error.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
+        if not is_gone or newest is None or newest.snapshot_id == snapshot.snapshot_id:
+            raise
+    return (
+        LakeSnapshot(newest.snapshot_id, newest.offsets),
+        lake.plan_files(newest.snapshot_id, table.schema, condition),
+    )
+
+
+def _catalog(session: Session, properties: dict[str, str]) -> LakeFormat:
+    with import_lock:
+        from fluss.lake.tables.opening import lake_of, lake_properties_of
+
+    lake_format, shown = lake_properties_of(properties)
+    key = (("", lake_format), *sorted(shown.items()))
+    catalogs = _catalogs_of(session)
+    known = catalogs.get(key)
+    if known is not None:
+        return known
+    overrides = json.loads(session.config.lake_properties)
+    opened = lake_of(properties, overrides)  # outside the lock: a catalog that does not answer holds up nobody else
+    with _lock:
+        kept = catalogs.setdefault(key, opened)
+    if kept is not opened:  # another thread was faster
+        opened.close()
+    return kept
+
+
+def _catalogs_of(session: Session) -> _Catalogs:
+    with _lock:
+        known = _catalogs.get(session)
+        if known is not None:
+            return known
+        made = _catalogs[session] = {}
+
+    async def close() -> None:
+        with _lock:
+            closing = list(made.values())
+            made.clear()
+        for catalog in closing:
+            catalog.close()
+
+    session.add_close_hook(close)
+    return made

@@ -1,0 +1,326 @@
+"""What a read of lake and log does, decided before any row is read: one split per bucket, which any process can read.
+
+    lake files of the snapshot          the log
+    |------------------------------|----------------------|
+                              `start`                  `stop`
+
+The snapshot is the one that is registered with the coordinator: its offset of a bucket is where the log takes over.
+The order of the questions matters. Partitions are listed first, then the snapshot is asked for, then the ends of the
+logs: a partition that expired before the listing was tiered to its end, so the snapshot has all of it; the ends lie
+behind the snapshot's offsets, because logs only grow.
+
+| bucket | log table | primary-key table |
+|---|---|---|
+| in the snapshot | its files, then the log from its offset on | its files, corrected by the changelog from there on |
+| unknown to the snapshot | the log from its beginning | the live rows (`is_live`) |
+| of a partition that is only in the lake | its files | its files |
+
+Everything here blocks and belongs into a thread that is not the I/O thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fluss.client.calls.admin import AdminCalls
+from fluss.client.calls.bucket_offsets import EARLIEST, LATEST, list_bucket_offsets
+from fluss.client.filter.filters import RowFilter
+from fluss.client.net.metadata import ClientTable
+from fluss.client.net.session import Session
+from fluss.codec.filters.predicate import CompoundFunction, read_predicate
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.reading.lake_access import load_lake_table, registered_snapshot, snapshot_files
+from fluss.lake.reading.options import DEFAULT_LAKE_OPTIONS, LakeOptions
+from fluss.values.basic import LakeSnapshot, TableBucket
+from fluss.values.predicates import Combination, Predicate
+
+if TYPE_CHECKING:
+    from fluss.lake.tables.interface.format import LakeFile, LakeTarget
+
+logger = logging.getLogger(__name__)
+
+# A read is planned anew so often when what it was planned on has gone: files, snapshots, partitions, the log's start.
+MAX_PLANS = 3
+PLAN_ANEW_CODES = frozenset(
+    {
+        ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
+        ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
+        ErrorCode.PARTITION_NOT_EXISTS,
+    }
+)
+
+Place = tuple[str | None, int | None]
+
+
+@dataclass(frozen=True)
+class UnionSplit:
+    """One bucket, or a part of it: rows of `files`, and of the log from `start` up to `stop`. Pickles.
+
+    `partition_id` is None in a table without partitions and for a partition that is only in the lake. `is_live`: the
+    rows come from the server as they are at `stop` (primary-key tables only).
+    """
+
+    partition_name: str | None
+    partition_id: int | None
+    bucket_id: int | None
+    files: tuple[LakeFile, ...]
+    start: int = 0
+    stop: int = 0
+    is_live: bool = False
+    target: LakeTarget | None = field(default=None, repr=False)
+
+    @property
+    def log_count(self) -> int:
+        """How many offsets of the log."""
+        return 0 if self.is_live else max(self.stop - self.start, 0)
+
+    @property
+    def lake_rows(self) -> int:
+        """How many rows the files have, without those that are deleted."""
+        return sum(file.row_count - file.deleted_rows for file in self.files)
+
+    @property
+    def lake_bytes(self) -> int:
+        """Size of the files."""
+        return sum(file.size_bytes for file in self.files)
+
+    def bucket(self, table_id: int) -> TableBucket:
+        """The bucket whose log is read."""
+        assert self.bucket_id is not None
+        return TableBucket.with_partition(table_id, self.partition_id, self.bucket_id)
+
+
+@dataclass(frozen=True)
+class UnionPlan:
+    """The splits of a read; together they are every row once. `snapshot_id` None: the lake has nothing."""
+
+    table_id: int
+    snapshot_id: int | None
+    splits: tuple[UnionSplit, ...]
+
+
+def plan_union(
+    session: Session,
+    table: ClientTable,
+    *,
+    predicate: Predicate | None = None,
+    options: LakeOptions = DEFAULT_LAKE_OPTIONS,
+) -> UnionPlan | None:
+    """The plan of a read; None when nothing is in the lake, or nothing that is needed and it cannot be read from here.
+
+    `predicate` leaves out files and must be given to `read_union` too. Codes: 19 rows expired from the log before they
+    were tiered; 36 a partition went meanwhile; 40 the lake cannot be opened from here; 53 a snapshot is not there (any
+    more). After 19, 36 and 53 it is worth planning anew, see `PLAN_ANEW_CODES`.
+
+    ```python
+    plan = plan_union(session, table, predicate=col("id") > 7)
+    for split in plan.splits:  # in any process
+        for batch in read_union(session, table, split, ["id", "name"], predicate=col("id") > 7):
+            ...
+    ```
+    """
+    if options.is_lake_only:
+        return _plan_lake(session, table, predicate, options)
+    partitions = live_partitions(session, table)
+    snapshot = registered_snapshot(session, table)
+    if snapshot is None:
+        return None
+    buckets = [
+        TableBucket.with_partition(table.table_id, partition_id, bucket_id)
+        for partition_id in partitions
+        for bucket_id in range(table.bucket_count)
+    ]
+    earliest, latest = session.run(_ends(session, table, buckets))
+    condition = _for_files(table, predicate)
+    try:
+        lake = load_lake_table(session, table, snapshot)
+        snapshot, found = snapshot_files(lake, table, snapshot, condition)
+    except FlussError as error:
+        if is_needed(table, snapshot, partitions, earliest):
+            raise
+        logger.info("table %s is read without its lake, which has nothing more: %s", table.path, error.message)
+        return None
+    files = files_by_place(found)
+    target = lake.target()
+    splits = []
+    for bucket in buckets:
+        place = (partitions[bucket.partition_id], bucket.bucket_id)
+        split = _split(table, bucket, place, files.pop(place, ()), target, snapshot, earliest[bucket], latest[bucket])
+        if split is not None:
+            splits.append(split)
+    splits += _lake_splits(table, files, target)
+    return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(splits))
+
+
+def is_needed(
+    table: ClientTable,
+    snapshot: LakeSnapshot,
+    partitions: Mapping[int | None, str | None],
+    earliest: Mapping[TableBucket, int] | None = None,
+) -> bool:
+    """Whether rows are only in the lake: of partitions that have gone, or of logs whose beginning has expired.
+
+    Primary-key tables hold their current rows whatever has expired from the changelog.
+    """
+    if any(bucket.partition_id not in partitions for bucket in snapshot.get_table_buckets()):
+        return True
+    return not table.has_primary_key and any(offset > 0 for offset in (earliest or {}).values())
+
+
+def plan_lake_partitions(
+    session: Session,
+    table: ClientTable,
+    snapshot: LakeSnapshot,
+    live_names: Collection[str | None],
+    predicate: Predicate | None = None,
+) -> UnionPlan:
+    """The files of partitions that are only in the lake: those without a name that is in Fluss.
+
+    The partitions must have been listed before the snapshot was asked for.
+    """
+    lake = load_lake_table(session, table, snapshot)
+    condition = None if predicate is None else lake_condition(table, predicate)
+    snapshot, found = snapshot_files(lake, table, snapshot, condition)
+    files = files_by_place(found)
+    only = {place: group for place, group in files.items() if place[0] not in live_names}
+    return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(_lake_splits(table, only, lake.target())))
+
+
+def _plan_lake(session: Session, table: ClientTable, predicate: Predicate | None, options: LakeOptions) -> UnionPlan:
+    # No merge comes behind it, so that any filter may leave out files.
+    condition = None if predicate is None else lake_condition(table, predicate)
+    snapshot_id = options.snapshot_id
+    if not options.is_time_travel:
+        snapshot = registered_snapshot(session, table)
+        if snapshot is None:
+            return UnionPlan(table.table_id, None, ())
+        lake = load_lake_table(session, table, snapshot)
+        snapshot, found = snapshot_files(lake, table, snapshot, condition)
+        splits = _lake_splits(table, files_by_place(found), lake.target())
+        return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(splits))
+    lake = load_lake_table(session, table)
+    if options.timestamp_ms is not None:
+        snapshot_id = lake.snapshot_at(options.timestamp_ms)
+        if snapshot_id is None:
+            raise FlussError(
+                f"the lake table {table.path} has no snapshot of {options.timestamp_ms} ms since 1970 or before: it is "
+                "younger, or snapshots of that time have expired",
+                ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
+            )
+    files = files_by_place(lake.plan_files(snapshot_id, table.schema, condition))
+    return UnionPlan(table.table_id, snapshot_id, tuple(_lake_splits(table, files, lake.target())))
+
+
+def live_partitions(session: Session, table: ClientTable) -> dict[int | None, str | None]:
+    """Names of the partitions that are in Fluss by their ids; one without id and name for a table without."""
+    if not table.is_partitioned:
+        return {None: None}
+    infos = session.run(AdminCalls(session.cluster).list_partition_infos(table.path, None))
+    return {info.partition_id: info.partition_name for info in infos}
+
+
+async def _ends(
+    session: Session, table: ClientTable, buckets: Sequence[TableBucket]
+) -> tuple[dict[TableBucket, int], dict[TableBucket, int]]:
+    if not buckets:
+        return {}, {}
+    cluster = session.cluster
+    partition_ids = sorted({bucket.partition_id for bucket in buckets if bucket.partition_id is not None})
+    if partition_ids:  # one question about all of them, instead of one each
+        await cluster.refresh(tables=[table.path], partition_ids=partition_ids)
+    earliest = await list_bucket_offsets(cluster, table.path, buckets, EARLIEST)
+    return earliest, await list_bucket_offsets(cluster, table.path, buckets, LATEST)
+
+
+def files_by_place(files: Iterable[LakeFile]) -> dict[Place, tuple[LakeFile, ...]]:
+    """The files of each partition and bucket, by offset."""
+    found: dict[Place, list[LakeFile]] = {}
+    for file in files:
+        found.setdefault((file.partition_name, file.bucket_id), []).append(file)
+    return {place: tuple(group) for place, group in found.items()}
+
+
+def _lake_splits(
+    table: ClientTable, files: Mapping[Place, tuple[LakeFile, ...]], target: LakeTarget
+) -> list[UnionSplit]:
+    """Files without a log behind them."""
+    if table.has_primary_key and any(bucket_id is None for _, bucket_id in files):
+        raise FlussError(
+            f"the partitions of the lake table {table.path} were changed from outside: its files cannot be told apart "
+            "by bucket, and so not be merged with the changelog",
+            ErrorCode.INVALID_TABLE_EXCEPTION,
+        )
+    return [UnionSplit(name, None, bucket_id, group, target=target) for (name, bucket_id), group in files.items()]
+
+
+def _split(
+    table: ClientTable,
+    bucket: TableBucket,
+    place: Place,
+    files: tuple[LakeFile, ...],
+    target: LakeTarget,
+    snapshot: LakeSnapshot,
+    earliest: int,
+    latest: int,
+) -> UnionSplit | None:
+    """The split of a bucket that is in Fluss; None when there can be no rows."""
+    name, _ = place
+    tiered = snapshot.get_bucket_offset(bucket)
+    is_behind = tiered is None or tiered < earliest
+    if table.has_primary_key and is_behind:
+        # Files of such a bucket are those of an earlier partition of this name, or too old to be corrected.
+        live = UnionSplit(name, bucket.partition_id, bucket.bucket_id, (), 0, latest, is_live=True, target=target)
+        return live if latest else None
+    if tiered is not None and is_behind:
+        raise FlussError(
+            f"{bucket} of {table.path}: the lake ends at offset {tiered} and the log begins at {earliest}: the rows in "
+            "between expired before they were tiered. read_optimized=True reads the lake, union=False the log",
+            ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
+        )
+    start = earliest if tiered is None else max(tiered, earliest)
+    if not files and start >= latest:
+        return None
+    return UnionSplit(name, bucket.partition_id, bucket.bucket_id, files, start, max(start, latest), target=target)
+
+
+# ---- filters ----
+
+
+def key_part(predicate: Predicate | None, columns: Iterable[str]) -> Predicate | None:
+    """The conditions of a conjunction that look at nothing but these columns."""
+    if predicate is None:
+        return None
+    known = frozenset(columns)
+    is_and = isinstance(predicate, Combination) and predicate.function is CompoundFunction.AND
+    parts: Sequence[Predicate] = predicate.children if isinstance(predicate, Combination) and is_and else (predicate,)
+    said = [part for part in parts if known.issuperset(part.column_names())]
+    if len(said) <= 1:
+        return said[0] if said else None
+    return Combination(CompoundFunction.AND, tuple(said))
+
+
+def safe_part(table: ClientTable, predicate: Predicate | None) -> Predicate | None:
+    """What of a filter may go below the merge: everything in a log table; of a primary-key table conditions on keys.
+
+    A condition on another column could leave out a newer row of a key, and an older one that matches would come back.
+    """
+    return key_part(predicate, table.schema.primary_key) if table.has_primary_key else predicate
+
+
+def _for_files(table: ClientTable, predicate: Predicate | None) -> Any:
+    safe = safe_part(table, predicate)
+    return None if safe is None else lake_condition(table, safe)
+
+
+def lake_condition(table: ClientTable, predicate: Predicate) -> Any:
+    """As the lake takes it: at least every matching row satisfies it."""
+    pushed = RowFilter(predicate, table.schema).pushed
+    if pushed is None:
+        return None
+    try:
+        return read_predicate(pushed, table.schema)
+    except ValueError:  # too large to be worth it
+        return None

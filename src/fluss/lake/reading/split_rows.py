@@ -1,0 +1,204 @@
+"""The rows of one split of lake and log, in any process that has a connection.
+
+Columns: only those that are asked for, that the filter looks at and, where a merge is needed, the key are read, from
+files and from the log. Filters: exact, on every row, after the merge; what may go below it is also told to the server.
+
+Memory: a batch of the lake at a time, and the changes since the snapshot, one image per key. When those are more than
+`MAX_TAIL_BYTES`, rows and changes go to files by shares of the keys instead (`key_fold.py`).
+
+Everything here blocks and belongs into a thread that is not the I/O thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from fluss.client.decode.materialize import valid_mask
+from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.filter.filters import RowFilter
+from fluss.client.net.metadata import ClientTable
+from fluss.client.net.session import Session
+from fluss.client.scan.log_range import LogRange
+from fluss.client.state.bucket_state import BucketState
+from fluss.client.state.key_fold import KeyFold
+from fluss.codec.arrow.types import to_arrow_schema
+from fluss.errors import ErrorCode, FlussError
+from fluss.lake.reading.merge import MergeKeys, Tail
+from fluss.lake.reading.plan import UnionSplit, safe_part
+from fluss.model.properties import CHANGELOG_IMAGE, property_value
+from fluss.values.predicates import Predicate
+
+if TYPE_CHECKING:
+    from fluss.lake.tables.interface.format import LakeFile, LakeTarget
+
+MAX_TAIL_BYTES = 256 * 1024 * 1024
+
+
+def read_union(
+    session: Session,
+    table: ClientTable,
+    split: UnionSplit,
+    columns: Sequence[str] | None = None,
+    *,
+    predicate: Predicate | None = None,
+    patience_seconds: float | None = None,
+    max_tail_bytes: int = MAX_TAIL_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Record batches with these columns (all if None), in this order, of the rows that satisfy the predicate.
+
+    Rows of a log table come by offset. Code 53: a file of the lake has gone since the plan was made, because its
+    snapshot expired; 19: the log has; 36: the partition. Plan anew then.
+    """
+    return _Reader(session, table, split, columns, predicate, patience_seconds, max_tail_bytes).batches()
+
+
+class Wanted:
+    """Columns and rows of batches that have some columns of a table, by name."""
+
+    def __init__(self, table: ClientTable, columns: Sequence[str] | None, predicate: Predicate | None) -> None:
+        whole = to_arrow_schema(table.schema)
+        self.columns = tuple(whole.names if columns is None else columns)
+        self.schema = pa.schema([whole.field(name) for name in self.columns])
+        self._filter = None if predicate is None else RowFilter(predicate, table.schema)
+        self._names = {column.column_id: column.name for column in table.schema.columns}
+        asked = [] if predicate is None else predicate.column_names()
+        self.needed = tuple(dict.fromkeys((*self.columns, *asked)))
+
+    def apply(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The wanted columns of the wanted rows, without empty batches."""
+        for batch in batches:
+            positions = {name: index for index, name in enumerate(batch.schema.names)}
+            chosen = [batch.column(positions[name]) for name in self.columns]
+            found = pa.RecordBatch.from_arrays(chosen, schema=self.schema)
+            if self._filter is not None:
+                mask = self._mask(batch, positions)
+                found = found if mask.true_count == batch.num_rows else found.filter(mask)
+            if found.num_rows:
+                yield found
+
+    def _mask(self, batch: Any, positions: dict[str, int]) -> Any:
+        assert self._filter is not None
+        return valid_mask(self._filter.mask(lambda column_id: batch.column(positions[self._names[column_id]])))
+
+
+def lake_rows(
+    table: ClientTable, target: LakeTarget | None, files: Sequence[LakeFile], columns: Sequence[str]
+) -> Iterator[Any]:
+    """Rows of files of the lake, with columns of the table and system columns by name."""
+    if not files:
+        return
+    assert target is not None
+    try:
+        yield from target.read_files(files, table.schema, list(columns))
+    except FlussError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise FlussError(
+            f"a file of the lake table {table.path} has gone since the read was planned: the snapshot that it belongs "
+            f"to was compacted and has expired. Start the read again ({error.message})",
+            ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
+        ) from error
+
+
+class _Reader:
+    """One read of one split."""
+
+    def __init__(
+        self,
+        session: Session,
+        table: ClientTable,
+        split: UnionSplit,
+        columns: Sequence[str] | None,
+        predicate: Predicate | None,
+        patience_seconds: float | None,
+        max_tail_bytes: int,
+    ) -> None:
+        self._session = session
+        self._table = table
+        self._split = split
+        self._wanted = Wanted(table, columns, predicate)
+        self._safe = safe_part(table, predicate)
+        self._patience_seconds = patience_seconds
+        self._max_tail_bytes = max_tail_bytes
+
+    def batches(self) -> Iterator[Any]:
+        if self._split.is_live:
+            return self._wanted.apply(self._live())
+        if self._table.has_primary_key and self._split.log_count:
+            return self._merged()
+        return self._one_after_the_other()
+
+    def _one_after_the_other(self) -> Iterator[Any]:
+        yield from self._wanted.apply(self._lake(self._wanted.needed))
+        if self._split.log_count:
+            with self._log(self._wanted.columns) as log:
+                for rows in log:
+                    yield rows.rows
+
+    def _merged(self) -> Iterator[Any]:
+        keys = MergeKeys(self._table)
+        columns = tuple(dict.fromkeys((*self._wanted.needed, *keys.names)))
+        with self._log(columns) as log:
+            tail: Tail | None = Tail(keys, log.arrow_schema)
+            for rows in log:
+                assert tail is not None
+                tail.add(rows)
+                if tail.size_bytes > self._max_tail_bytes:
+                    tail.merge()
+                    if tail.size_bytes > self._max_tail_bytes // 2:
+                        tail = None
+                        break
+        if tail is None:
+            yield from self._wanted.apply(self._folded())
+        else:
+            yield from self._wanted.apply(tail.correct(self._lake(columns)))
+
+    def _folded(self) -> Iterator[Any]:
+        """All of it through files, when the changes are too many to be held."""
+        fold = KeyFold(self._table, max_memory_bytes=self._max_tail_bytes)
+        try:
+            for batch in self._lake(self._table.schema.column_names):
+                fold.add_batch(batch, np.zeros(batch.num_rows, np.bool_))
+            with self._log(self._table.schema.column_names) as log:
+                for rows in log:
+                    fold.add(rows)
+            yield from fold.batches()
+        finally:
+            fold.close()
+
+    # ---- sources ----
+
+    def _lake(self, columns: Sequence[str]) -> Iterator[Any]:
+        return lake_rows(self._table, self._split.target, self._split.files, columns)
+
+    def _log(self, columns: Sequence[str]) -> LogRange:
+        """In a log table the filter is done by this; in a changelog only what is about the key."""
+        schema = self._table.schema
+        is_whole = tuple(columns) == schema.column_names
+        projection = None if is_whole else tuple(schema.position(name) for name in columns)
+        ranges = {self._split.bucket(self._table.table_id): (self._split.start, self._split.stop)}
+        return LogRange(
+            self._session,
+            self._table,
+            ScanPlan(projection=projection, predicate=self._safe),
+            ranges,
+            patience_seconds=self._patience_seconds,
+        )
+
+    def _live(self) -> Iterator[Any]:
+        """As of the planned end; a changelog without old images cannot be undone, so its rows are those of now."""
+        is_undoable = property_value(self._table.descriptor.properties, CHANGELOG_IMAGE) != "WAL"
+        return iter(
+            BucketState(
+                self._session,
+                self._table,
+                self._split.bucket(self._table.table_id),
+                self._split.stop if is_undoable else None,
+                patience_seconds=self._patience_seconds,
+                wanted=[self._table.schema.position(name) for name in self._wanted.needed],
+            )
+        )

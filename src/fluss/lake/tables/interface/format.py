@@ -1,0 +1,269 @@
+"""The interface of a lake format, and the one way to open one.
+
+Three things with three lives:
+
+- `LakeFormat`: a catalog. The server makes and changes tables with it.
+- `LakeTable`: one table *as it was when it was loaded*. Plans and commits belong to that state: a commit succeeds only
+  if nobody else has committed since, so of two tierers that planned from the same state one fails and loads again.
+- `LakeTarget`: what a task needs to write, read and remove files of that state, in any process. It pickles; it commits
+  nothing.
+
+A round of tiering is: load, plan, `write_split` in tasks, `commit` once. Files of a round that never commits belong to
+no snapshot; nobody sees them and maintenance removes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from fluss.codec.filters.predicate import Predicate
+from fluss.errors import ErrorCode, FlussError
+from fluss.lazy_imports import import_lock
+from fluss.model.descriptor import TableDescriptor
+from fluss.model.paths import TableBucket, TablePath
+from fluss.model.schema import Column, Schema
+
+BUCKET_COLUMN = "__bucket"
+OFFSET_COLUMN = "__offset"
+TIMESTAMP_COLUMN = "__timestamp"
+SYSTEM_COLUMNS = (BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
+
+COMMIT_USER_PROPERTY = "commit-user"
+COMMIT_USER = "__fluss_lake_tiering"
+# Where the coordinator put the offsets document of this round (Apache Fluss has only this one).
+OFFSETS_PATH_PROPERTY = "fluss-offsets"
+# The offsets themselves, so that the lake alone says what is in it: the document, or the address of a file with it.
+OFFSETS_PROPERTY = "fluss-bucket-offsets"
+# The same of the newest round as a property of the table, which stays when snapshots expire.
+LAST_ROUND_PROPERTY = "fluss-last-round"
+
+
+@dataclass(frozen=True)
+class LakeTableSpec:
+    """A Fluss table whose lake table is asked for."""
+
+    path: TablePath
+    descriptor: TableDescriptor
+
+
+@dataclass(frozen=True)
+class LakeSplit:
+    """A range of one bucket's log that becomes files. `start_offset` None: not a range of the log (compaction)."""
+
+    bucket: TableBucket
+    partition_name: str | None
+    start_offset: int | None
+    end_offset: int
+
+
+@dataclass(frozen=True)
+class LakeFile:
+    """A file of a snapshot, with the deletes that apply to it in `handle`, which only its format understands.
+
+    Pickles. `first_offset` is the lowest offset of the log in it, if its statistics tell.
+    """
+
+    path: str
+    bucket_id: int | None
+    partition_name: str | None
+    row_count: int
+    size_bytes: int
+    deleted_rows: int
+    handle: Any = field(repr=False, compare=False)
+    # By the file's statistics, both inclusive; None where somebody else wrote a file without them.
+    first_offset: int | None = None
+    last_offset: int | None = None
+    delete_file_count: int = 0
+
+
+@dataclass(frozen=True)
+class CommitMessage:
+    """What a task did for one split; pickles. The files are opaque to everyone but the format that made them.
+
+    `removed` are files that the added ones replace (copy-on-write); `position_deletes` hide rows of files that stay.
+    """
+
+    split: LakeSplit
+    row_count: int
+    added: tuple[Any, ...] = ()
+    removed: tuple[Any, ...] = ()
+    position_deletes: tuple[Any, ...] = ()
+
+    @property
+    def byte_count(self) -> int:
+        """Size of everything that was written."""
+        return sum(file.file_size_in_bytes for file in (*self.added, *self.position_deletes))
+
+
+@dataclass(frozen=True)
+class LakeCommit:
+    """A snapshot of the commit user: its offsets and all of its properties."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    offsets: Mapping[TableBucket, int]
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RegisteredSnapshot:
+    """The newest snapshot of a Fluss table that the coordinator knows of, asked for *before* the lake table is loaded:
+    then the lake has all of it, or has lost it."""
+
+    table_id: int
+    snapshot_id: int
+    offsets: Mapping[TableBucket, int]
+
+
+@dataclass(frozen=True)
+class SnapshotEntry:
+    """A snapshot in the history of a table. Until `superseded_ms` it was the newest; None: it still is.
+
+    `is_named`: a branch or a tag is on it.
+    """
+
+    snapshot_id: int
+    timestamp_ms: int
+    superseded_ms: int | None
+    is_named: bool
+    properties: Mapping[str, str]
+
+
+class LakeTarget(Protocol):
+    """Writes and reads files of one state of a table, in any process."""
+
+    def write_split(
+        self, split: LakeSplit, batches: Iterable[pa.RecordBatch], replaces: Sequence[LakeFile] = ()
+    ) -> CommitMessage:
+        """Rows with `__offset` and `__timestamp` as new files; `replaces` are the files that they take the place of."""
+
+    def delete_rows(self, message: CommitMessage, positions: Mapping[LakeFile, pa.Array]) -> CommitMessage:
+        """`message` and position deletes for rows of files that stay."""
+
+    def discard(self, messages: Iterable[CommitMessage]) -> None:
+        """Remove the files of messages that will not be committed. Never after a commit whose end is unknown."""
+
+    def remove_files(self, paths: Iterable[str]) -> None:
+        """Delete files for good, which no snapshot knows any more; one that is gone already is fine."""
+
+    def rewrite_files(self, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
+        """The rows of `files` that are not deleted, by offset, as new files that replace them. Whole rows, as they are
+        in the lake: no schema of Fluss is needed."""
+
+    def read_files(
+        self, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that are not deleted, in the Arrow types of `schema`; system columns when named."""
+
+    def read_positions(self, file: LakeFile, schema: Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows that are not deleted, with the position of each in the file as the last column."""
+
+
+class LakeTable(Protocol):
+    """A lake table in the state in which it was loaded."""
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The newest snapshot of this state."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Properties of the lake table."""
+
+    def target(self) -> LakeTarget:
+        """What tasks need."""
+
+    def refreshed(self) -> LakeTable:
+        """The same table as it is now."""
+
+    def last_commit(self, table_id: int) -> LakeCommit | None:
+        """The newest snapshot tiered from this Fluss table; code 53 if the lake has less than is registered."""
+
+    def committed_offsets(self, table_id: int) -> Mapping[TableBucket, int]:
+        """The offsets of `last_commit`, none if there is none."""
+
+    def snapshot_at(self, timestamp_ms: int) -> int | None:
+        """The snapshot that was the newest one at a time; None before the first one, or when it has expired."""
+
+    def commit(
+        self,
+        table_id: int,
+        messages: Sequence[CommitMessage],
+        offsets: Mapping[TableBucket, int] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """One snapshot with all of it; its id. Progress without files goes into `offsets`."""
+
+    def plan_files(
+        self,
+        snapshot_id: int | None = None,
+        schema: Schema | None = None,
+        predicate: Predicate | None = None,
+        buckets: Iterable[tuple[str | None, int]] | None = None,
+    ) -> list[LakeFile]:
+        """The files of a snapshot that may have rows for `predicate`, of these (partition name, bucket) pairs."""
+
+    def unreferenced_files(self, older_than_ms: int) -> list[str]:
+        """Files under the table's directory that no snapshot knows and that are older than this moment."""
+
+    def history(self) -> list[SnapshotEntry]:
+        """The newest snapshot, its parent, and so on."""
+
+    def expire_snapshots(self, snapshot_ids: Collection[int]) -> list[str]:
+        """Take snapshots out of the history, in one commit; the files that nobody can read any more after it."""
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Change properties of the lake table."""
+
+
+class LakeFormat(Protocol):
+    """A catalog of lake tables in one format."""
+
+    def create_table(self, spec: LakeTableSpec, must_be_empty: bool = True, may_lack_columns: bool = False) -> None:
+        """Make the lake table and its database; one that is there already is fine if `check_compatible` says so.
+
+        `may_lack_columns`: the last columns may be missing in it, they are added then.
+        """
+
+    def check_compatible(self, spec: LakeTableSpec, must_be_empty: bool, may_lack_columns: bool = False) -> None:
+        """Raise code 54 unless the lake table that is there can be the one of this Fluss table."""
+
+    def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
+        """Nullable columns behind those of the user; columns that are there already with this type are left alone."""
+
+    def change_properties(self, before: LakeTableSpec, after: LakeTableSpec) -> None:
+        """Change what users want of the format (`iceberg.*`) from one state of the Fluss table to another."""
+
+    def load(self, path: TablePath, registered: RegisteredSnapshot | None = None) -> LakeTable:
+        """The table as it is now; code 7 if there is none. `registered` helps where the lake alone cannot tell how far
+        it reaches."""
+
+    def close(self) -> None:
+        """Give back the connections of the catalog."""
+
+
+def open_lake(lake_format: str, properties: Mapping[str, str], directory: Path | None = None) -> LakeFormat:
+    """The catalog that the options `datalake.<format>.*` describe (given without that prefix).
+
+    `directory` is where a lake lives for which nothing is configured: the server's data directory.
+    """
+    if lake_format.lower() != "iceberg":
+        raise FlussError(
+            f"lake tables of format {lake_format!r} cannot be made here, only 'iceberg': set 'datalake.format' to it",
+            ErrorCode.INVALID_CONFIG_EXCEPTION,
+        )
+    try:
+        with import_lock:
+            from fluss.lake.tables.iceberg.catalog import open_catalog
+            from fluss.lake.tables.iceberg.tables import IcebergFormat
+    except ModuleNotFoundError as error:
+        raise FlussError(
+            f"Iceberg tables need the package {error.name!r}: pip install 'flusspy[lake]'",
+            ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+        ) from error
+    return IcebergFormat(open_catalog(properties, directory))

@@ -1,0 +1,3 @@
+"""Handlers that coordinator and tablets share, and what they work with (`environment`): metadata, permissions,
+snapshots.
+"""

@@ -1,0 +1,64 @@
+"""Puts the permission that an API key needs in front of its handler: before existence, before any work.
+
+Only rules with `Refusal.ERROR` can be checked from outside of a handler; see `permissions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from fluss.protocol.api_keys import ApiKey
+from fluss.server.apis.authorizer import CLUSTER, Authorizer, database_resource
+from fluss.server.apis.environment import Environment, table_path
+from fluss.server.runtime.handlers import Handler, Reply, RequestContext
+from fluss.server.security.permissions import On, Refusal, rule_of
+
+_Check = Callable[[Authorizer, RequestContext, Any], None]
+
+
+def guarded(environment: Environment, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
+    """The handlers with their checks; ValueError for a key without a rule. Without ACLs they stay as they are."""
+    return {key: _guarded(environment, ApiKey(key), handler) for key, handler in handlers.items()}
+
+
+def _guarded(environment: Environment, api_key: ApiKey, handler: Handler) -> Handler:
+    rule = rule_of(api_key)
+    if not environment.authorizer.enabled or rule.refusal is not Refusal.ERROR:
+        return handler
+    check = _CHECKS[rule.on]
+
+    def checked(context: RequestContext, request: Any) -> Reply | Awaitable[Reply]:
+        environment.catalog.refresh()
+        check(environment.authorizer, context, request)
+        return handler(context, request)
+
+    return checked
+
+
+def _check_cluster(authorizer: Authorizer, context: RequestContext, request: Any) -> None:
+    authorizer.check(context, CLUSTER)
+
+
+def _check_database(authorizer: Authorizer, context: RequestContext, request: Any) -> None:
+    authorizer.check(context, database_resource(request.database_name))
+
+
+def _check_database_of_table(authorizer: Authorizer, context: RequestContext, request: Any) -> None:
+    authorizer.check(context, database_resource(request.table_path.database_name))
+
+
+def _check_table(authorizer: Authorizer, context: RequestContext, request: Any) -> None:
+    """A table id that does not exist is the handler's to say: clients ask for the new id then."""
+    if "table_path" in request.DESCRIPTOR.fields_by_name:
+        authorizer.check_table(context, table_path(request.table_path))
+    else:
+        authorizer.check_known_table_id(context, request.table_id)
+
+
+_CHECKS: dict[On, _Check] = {
+    On.CLUSTER: _check_cluster,
+    On.DATABASE: _check_database,
+    On.DATABASE_OF_TABLE: _check_database_of_table,
+    On.TABLE: _check_table,
+}

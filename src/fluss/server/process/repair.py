@@ -1,0 +1,308 @@
+"""Making a catalog anew when it is lost: from a safety copy, or from the records in the directories of the tables.
+
+First a plan, which only reads; then, if somebody wants it, `apply_catalog`. The plan takes the newest safety copy that
+is sound, or nothing, and adds what the records of tables (`table.json`) say that the copy does not: tables that were
+made or altered after it, and the databases that the mark knows. Then the new catalog is built in a file of its own,
+which gets its name when it is whole; the old files stay beside it as `catalog.replaced-TIME...`, and no directory of a
+table is touched. Numbers that were handed out are never handed out again: all counters go above what the mark, the
+records and the directories know.
+
+The data directory is locked by the caller, nobody else has it open.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.descriptor import DatabaseDescriptor, database_descriptor_to_json, dump_json, load_json
+from fluss.model.schema import schema_from_json
+from fluss.server.catalog import CatalogStore
+from fluss.server.catalog.database_file import CATALOG_FILE_NAME, DatabaseFile
+from fluss.server.catalog.drop_records import TABLE_KIND
+from fluss.server.catalog.mark import CATALOG_ID_COUNTER, MARK_FILE_NAME, CatalogMark, read_mark
+from fluss.server.catalog.row_number_records import row_number_counter
+from fluss.server.catalog.safety_copies import list_copies
+from fluss.server.catalog.staged_records import REVOKED_FLOOR_COUNTER
+from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
+from fluss.server.catalog.table_rows import put_table
+from fluss.server.coordinator.tables.table_copies import TableCopies
+from fluss.server.storage.directory.table_directories import (
+    DATA_DIRECTORY_NAME,
+    FoundDirectory,
+    bucket_directories,
+    list_directories,
+)
+from fluss.server.storage.directory.table_record import TableRecord, read_record
+from fluss.server.storage.files import FileSystem
+from fluss.server.storage.staged_files import staged_writer_ids
+
+# The mark is up to a second old, and tablets draw writer ids in blocks: no client gets near this many in a second.
+WRITER_IDS_SKIPPED = 10_000_000
+NEW_CATALOG_NAME = "catalog.repaired.tmp"
+# Of a database whose own did not fit into the mark.
+NO_DESCRIPTOR = dump_json(database_descriptor_to_json(DatabaseDescriptor())).decode()
+
+LOST_WITH_A_COPY = (
+    "permissions, run-time options, cursors and leases that were changed after the copy",
+    "decisions about staged rows after the copy",
+    "lake snapshots and snapshots of primary-key tables that were registered after the copy",
+)
+LOST_WITHOUT_A_COPY = (
+    "permissions, run-time options and server tags",
+    "cursors and leases",
+    "decisions about staged rows",
+    "how far tables are in the lake (lake offsets), and registered snapshots of primary-key tables",
+    "databases without tables, but for those that are named here",
+)
+
+
+@dataclass(frozen=True)
+class CatalogPlan:
+    """What a repaired catalog would have."""
+
+    data_dir: Path
+    copy: Path | None
+    """The safety copy to begin with; None: nothing but the directories of the tables."""
+    stored: StoredCatalog | None
+    restored: tuple[TableRecord, ...]
+    """Tables that are made, or brought to what their directory says."""
+    unrestored: tuple[FoundDirectory, ...]
+    """Directories of tables that neither the copy nor a record knows."""
+    dropped: frozenset[int]
+    """Tables of the copy that were dropped after it: their directories say so."""
+    without_directory: int
+    """Tables of the copy that have no directory: they come back empty."""
+    staged_files: int
+    mark: CatalogMark | None
+
+    @property
+    def lost(self) -> Sequence[str]:
+        """What cannot be restored."""
+        return LOST_WITHOUT_A_COPY if self.copy is None else LOST_WITH_A_COPY
+
+    @property
+    def databases(self) -> list[str]:
+        """Databases that only the mark knows."""
+        if self.mark is None:
+            return []
+        known = {record.database_name for record in self.restored}
+        return sorted(self.mark.databases.keys() - known - (self.stored.databases if self.stored else frozenset()))
+
+    def lines(self) -> list[str]:
+        """For people."""
+        source = (
+            f"the safety copy {self.copy}" if self.copy else "the directories of the tables, there is no safety copy"
+        )
+        lines = [f"from {source}:"]
+        if self.stored is not None:
+            lines.append(
+                f"  {len(self.stored.tables)} tables and {len(self.stored.partitions)} partitions are in the copy"
+            )
+        lines += [
+            f"  {record.name}: table id {record.table_id}, {len(record.schemas)} schemas, "
+            f"{len(record.partitions)} partitions, from its directory"
+            for record in self.restored
+        ]
+        lines += [f"  database {name}, from {MARK_FILE_NAME}" for name in self.databases]
+        if self.dropped:
+            lines.append(f"  {len(self.dropped)} tables of the copy were dropped after it: their directories say so")
+        if self.without_directory:
+            lines.append(f"  {self.without_directory} tables of the copy have no directory: they come back empty")
+        lines += [f"  not restored, nothing says what it is: {item.path}" for item in self.unrestored]
+        lines += [f"  lost: {what}" for what in self.lost]
+        if self.staged_files:
+            lines.append(f"  {self.staged_files} staged files are there: rows of commits that may be decided already")
+        return lines
+
+
+def plan_catalog(data_dir: Path, *, use_copy: bool = True) -> CatalogPlan:
+    """Look at everything; changes nothing."""
+    found = [item for item in list_directories(data_dir / DATA_DIRECTORY_NAME) if item.partition_id is None]
+    marked = {item.table_id for item in found if item.is_marked}
+    tables = [item for item in found if item.table_id not in marked]
+    records = [record for item in tables if (record := read_record(item.path)) is not None]
+    mark = read_mark(data_dir)
+    copy, stored = _newest_copy(data_dir, mark, records) if use_copy else (None, None)
+    restored = _restored(records, stored)
+    known = {record.table_id for record in records} | set(stored.tables if stored is not None else ())
+    dropped = stored.dropped.tables if stored is not None else frozenset()
+    there = {item.table_id for item in found}
+    in_copy = frozenset(stored.tables) if stored is not None else frozenset()
+    files = FileSystem()
+    return CatalogPlan(
+        data_dir,
+        copy,
+        stored,
+        tuple(restored),
+        tuple(item for item in tables if item.table_id not in known and item.table_id not in dropped),
+        in_copy & marked,
+        len(in_copy - there),
+        sum(len(staged_writer_ids(files, str(path))) for item in tables for path in bucket_directories(item.path)),
+        mark,
+    )
+
+
+def _newest_copy(
+    data_dir: Path, mark: CatalogMark | None, records: Sequence[TableRecord]
+) -> tuple[Path | None, StoredCatalog | None]:
+    """The newest copy that is sound and belongs here."""
+    ids = {record.catalog_id for record in records} | ({mark.catalog_id} if mark is not None else set())
+    for path in list_copies(data_dir):
+        try:
+            stored = read_stored_catalog(path)
+        except FlussError:
+            continue
+        if stored is not None and stored.counters.get(CATALOG_ID_COUNTER, 0) in {0, *ids}:
+            return path, stored
+    return None, None
+
+
+def _restored(records: Sequence[TableRecord], stored: StoredCatalog | None) -> list[TableRecord]:
+    """Records that say more than the copy. Of tables with one name, the one that was made last."""
+    by_name = {record.name: record for record in sorted(records, key=lambda record: record.table_id)}
+    if stored is None:
+        return list(by_name.values())
+    change = stored.counters.get("change", 0)
+    return [
+        record
+        for record in by_name.values()
+        if record.table_id not in stored.dropped.tables
+        and (record.table_id not in stored.tables or record.change > change)
+    ]
+
+
+def apply_catalog(plan: CatalogPlan, *, forget_staged: bool = False) -> list[Path]:
+    """Put the new catalog in place; returns the files of the old one, under their new names."""
+    if plan.staged_files and not forget_staged:
+        raise FlussError(
+            f"{plan.staged_files} staged files are in {plan.data_dir}: whether their commits were decided is lost with "
+            "the catalog. Find out which commits their writers believe to be done; then repeat this with "
+            "--forget-staged, which gives all of them up",
+            ErrorCode.STORAGE_EXCEPTION,
+        )
+    if not plan.restored and not plan.databases and plan.stored is None:
+        raise FlussError(f"there is nothing in {plan.data_dir} to restore", ErrorCode.STORAGE_EXCEPTION)
+    new = plan.data_dir / NEW_CATALOG_NAME
+    for suffix in ("", "-wal", "-shm"):
+        new.with_name(new.name + suffix).unlink(missing_ok=True)
+    if plan.copy is not None:
+        with closing(sqlite3.connect(plan.copy)) as source, closing(sqlite3.connect(new)) as target:
+            source.backup(target)
+    store = CatalogStore(new)
+    try:
+        _fill(store, plan, forget_staged=forget_staged)
+        store.file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        store.close()
+    return _put_in_place(plan.data_dir, new)
+
+
+def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> None:
+    file = store.file
+    with file.transaction() as connection:
+        for table_id in plan.dropped:
+            connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
+            store.drops.note(TABLE_KIND, table_id, file.counter("change"))
+        for record in sorted(plan.restored, key=lambda record: -record.change):  # of a database, the newest counts
+            clash = connection.execute(
+                "SELECT table_id FROM tables WHERE database_name = ? AND table_name = ? AND table_id != ?",
+                (record.database_name, record.table_name, record.table_id),
+            ).fetchone()
+            if clash is not None:  # dropped after the copy, and made anew
+                connection.execute("DELETE FROM tables WHERE table_id = ?", clash)
+            put_table(file, record)
+        _put_databases(file, plan)
+        # Offsets files that the copy knows as unused may have been registered since.
+        connection.execute("DELETE FROM lake_prepared")
+        known = plan.mark.counters if plan.mark is not None else {}
+        for name, value in known.items():
+            file.set_counter(name, max(file.counter(name), value))
+        change = max([file.counter("change"), *(record.change for record in plan.restored)])
+        file.set_counter("change", change + 1)
+        file.set_counter("writer_id", file.counter("writer_id") + WRITER_IDS_SKIPPED)
+        if plan.mark is not None:
+            file.set_counter(CATALOG_ID_COUNTER, plan.mark.catalog_id)
+        if forget_staged:
+            connection.execute("DELETE FROM staged_work")
+            file.set_counter(REVOKED_FLOOR_COUNTER, file.counter("writer_id"))
+    store.create_first_database("fluss", 0)
+    found = list_directories(plan.data_dir / DATA_DIRECTORY_NAME)
+    store.never_use_ids(
+        max((item.table_id for item in found), default=-1),
+        max((item.partition_id for item in found if item.partition_id is not None), default=-1),
+    )
+
+
+def _put_databases(file: DatabaseFile, plan: CatalogPlan) -> None:
+    """Databases that no table is in, and what was altered later than copy and records; call inside a transaction."""
+    if plan.mark is None:
+        return
+    now_ms, marked = time.time_ns() // 1_000_000, plan.mark.counters["change"]
+    seen = {} if plan.stored is None else dict.fromkeys(plan.stored.databases, plan.stored.counters.get("change", 0))
+    for record in plan.restored:
+        seen[record.database_name] = max(record.change, seen.get(record.database_name, 0))
+    for name, descriptor in plan.mark.databases.items():
+        row = (name, descriptor or NO_DESCRIPTOR, now_ms, now_ms, file.next_change())
+        file.connection.execute("INSERT OR IGNORE INTO databases VALUES (?, ?, ?, ?, ?)", row)
+        if descriptor is not None and marked >= seen.get(name, 0):
+            file.connection.execute("UPDATE databases SET descriptor = ? WHERE name = ?", (descriptor, name))
+
+
+def _put_in_place(data_dir: Path, new: Path) -> list[Path]:
+    """The old files get other names first: a log that belongs to another catalog would be taken for the new one's."""
+    moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    moved = []
+    for suffix in ("", "-wal", "-shm"):
+        path = data_dir / (CATALOG_FILE_NAME + suffix)
+        if path.exists():
+            moved.append(path.rename(data_dir / f"catalog.replaced-{moment}.sqlite{suffix}"))
+    files = FileSystem()
+    descriptor = files.open_read(str(new))
+    try:
+        files.fdatasync(descriptor)
+    finally:
+        files.close(descriptor)
+    files.replace(str(new), str(data_dir / CATALOG_FILE_NAME))
+    files.sync_directory(str(data_dir))
+    store = CatalogStore(data_dir / CATALOG_FILE_NAME)
+    try:
+        TableCopies(data_dir, store).start()
+    finally:
+        store.close()
+    return moved
+
+
+def auto_increment_columns(data_dir: Path) -> dict[int, tuple[str, str]]:
+    """Table id -> name and auto-increment column of every table in the catalog that has one."""
+    store = CatalogStore(data_dir / CATALOG_FILE_NAME)
+    try:
+        found = {}
+        for table_id, database, table, text in store.file.connection.execute(
+            "SELECT table_id, database_name, table_name, schema FROM tables JOIN schemas USING (table_id, schema_id)"
+        ):
+            column = schema_from_json(load_json(text)).auto_increment_column
+            if column is not None:
+                found[table_id] = (f"{database}.{table}", column)
+        return found
+    finally:
+        store.close()
+
+
+def set_auto_increment(data_dir: Path, highest: Mapping[int, int]) -> None:
+    """Let tables continue above these numbers. Blocks that buckets had are given up."""
+    store = CatalogStore(data_dir / CATALOG_FILE_NAME)
+    try:
+        with store.file.transaction() as connection:
+            for table_id, number in highest.items():
+                name = row_number_counter(table_id)
+                connection.execute("DELETE FROM row_numbers WHERE table_id = ?", (table_id,))
+                store.file.set_counter(name, max(store.file.counter(name), number))
+    finally:
+        store.close()

@@ -1,0 +1,28 @@
+"""Long work of one request in turns, so that others are served between them.
+
+Some requests mean much work: a thousand prefixes, each with rows. How long a part of it takes is not known before, so
+the clock is looked at between the parts. All in the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fluss.server.runtime.long_work import TURN_SECONDS
+
+
+class Turns:
+    """The turns of one request; the first begins now."""
+
+    __slots__ = ("_clock", "_until")
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or asyncio.get_running_loop().time
+        self._until = self._clock() + TURN_SECONDS
+
+    async def others_first(self) -> None:
+        """Between two parts: let the event loop run, if this turn has lasted long enough."""
+        if self._clock() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._clock() + TURN_SECONDS

@@ -1,0 +1,113 @@
+"""The directories of tables and partitions below `DIR/data`: how they are found, marked and put aside.
+
+    DIR/data/{database}/{table}-{table_id}/
+    DIR/data/{database}/{table}-{table_id}/{partition}-p{partition_id}/
+    DIR/orphans/{database}/...         the same names: directories that the catalog does not know
+
+Only names that look like ours are touched. A directory whose removal has begun holds the marker `dropped`, so that
+nobody takes half of a table for a table, whatever happens to the catalog meanwhile. The marker counts only where the
+catalog does not have the table (or the partition).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from fluss.server.storage.directory.table_record import RECORD_FILE_NAME
+from fluss.server.storage.files import FileSystem, make_directories
+
+DATA_DIRECTORY_NAME = "data"
+ORPHANS_DIRECTORY_NAME = "orphans"
+DROPPED_MARKER_NAME = "dropped"
+# Files of the server in the directory of a table, besides its buckets: they go with the last bucket.
+TABLE_FILE_NAMES = frozenset({DROPPED_MARKER_NAME, RECORD_FILE_NAME, f"{RECORD_FILE_NAME}.tmp"})
+
+_TABLE_DIRECTORY = re.compile(r".+-(\d{1,19})")
+_PARTITION_DIRECTORY = re.compile(r".*-p(\d{1,19})", re.DOTALL)
+_BUCKET_DIRECTORY = re.compile(r"log-\d+")
+
+
+class FoundDirectory(NamedTuple):
+    """A directory below `data`; `partition_id` None for the directory of a whole table."""
+
+    path: Path
+    table_id: int
+    partition_id: int | None
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether its removal has begun."""
+        return (self.path / DROPPED_MARKER_NAME).exists()
+
+
+def list_directories(data_directory: Path) -> list[FoundDirectory]:
+    """All table and partition directories, each table before its partitions."""
+    found: list[FoundDirectory] = []
+    for database in subdirectories(data_directory):
+        for table in subdirectories(database):
+            match = _TABLE_DIRECTORY.fullmatch(table.name)
+            if match is None:
+                continue
+            table_id = int(match[1])
+            found.append(FoundDirectory(table, table_id, None))
+            for partition in subdirectories(table):
+                partition_match = _PARTITION_DIRECTORY.fullmatch(partition.name)
+                if partition_match is not None:
+                    found.append(FoundDirectory(partition, table_id, int(partition_match[1])))
+    return found
+
+
+def bucket_directories(directory: Path) -> list[Path]:
+    """The directories of buckets in the directory of a table or partition, or that bucket itself."""
+    if _BUCKET_DIRECTORY.fullmatch(directory.name):
+        return [directory]
+    return [found for child in subdirectories(directory) for found in bucket_directories(child)]
+
+
+def subdirectories(directory: Path) -> Iterable[Path]:
+    """Real directories in a directory, by name; none where there is no such directory."""
+    try:
+        children = sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [child for child in children if child.is_dir() and not child.is_symlink()]
+
+
+def mark_dropped(directory: Path, files: FileSystem) -> None:
+    """Note that the removal of a directory begins. Without a directory, or room for a file, there is no mark."""
+    with contextlib.suppress(OSError):  # the drop itself is in the catalog: the mark is for the case that it is lost
+        files.close(files.open_write(str(directory / DROPPED_MARKER_NAME)))
+
+
+def remove_empty(directories: Iterable[Path], files: FileSystem) -> None:
+    """Remove directories, inner ones first, as long as only the server's own notes about the table are in them."""
+    for directory in directories:
+        try:
+            names = set(files.list_directory(str(directory)))
+            if not names <= TABLE_FILE_NAMES:
+                return  # Other buckets are still in it; the last one removes it.
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    files.unlink(str(directory / name))
+            files.remove_directory(str(directory))
+        except OSError:
+            return  # Another tablet was faster, or the search for left-over files has to do it.
+
+
+def move_to_orphans(data_dir: Path, directory: Path, files: FileSystem) -> Path:
+    """Put a directory below `DIR/data` aside, with everything in it; returns where it is now."""
+    target = data_dir / ORPHANS_DIRECTORY_NAME / directory.relative_to(data_dir / DATA_DIRECTORY_NAME)
+    make_directories(files, str(target.parent))
+    number = 1
+    while target.exists():
+        target = target.with_name(f"{directory.name}.{number}")
+        number += 1
+    os.rename(directory, target)
+    files.sync_directory(str(target.parent))
+    files.sync_directory(str(directory.parent))
+    return target

@@ -1,0 +1,68 @@
+"""Partial updates and partial deletes.
+
+A request names the columns that it writes; the others keep what they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.tablet.buckets.kv_rules import KvRules
+from fluss.server.tablet.kv.merge.put_batch import Row
+
+
+def checked_targets(rules: KvRules, target_columns: Sequence[int]) -> frozenset[int] | None:
+    """The positions of the columns to write; None: all of them. FlussError 35 when they make no sense."""
+    entry, columns = rules.entry, rules.entry.schema.columns
+    targets = frozenset(target_columns)
+    numbered = rules.auto_increment_position
+    if numbered is not None and (not targets or numbered in targets):
+        name = columns[numbered].name
+        raise _invalid(f"{entry.path}: name the columns to write, without {name}, which the server numbers")
+    if not targets:
+        return None
+    unknown = sorted(position for position in targets if not 0 <= position < len(columns))
+    if unknown:
+        raise _invalid(f"{entry.path} has {len(columns)} columns; there is no column {unknown[0]}")
+    if len(targets) == len(columns):
+        return None
+    missing = [columns[position].name for position in sorted(rules.key_positions - targets)]
+    if missing:
+        raise _invalid(f"a partial update of {entry.path} needs all key columns; without {', '.join(missing)}")
+    for position, column in enumerate(columns):
+        if position not in rules.key_positions and not column.data_type.nullable:
+            raise _invalid(f"{entry.path} takes no partial updates: column {column.name} must not be null")
+    return targets
+
+
+def _invalid(text: str) -> FlussError:
+    return FlussError(text, ErrorCode.INVALID_TARGET_COLUMN)
+
+
+class PartialUpdateMerger:
+    """Writes the target columns and keeps the others."""
+
+    def __init__(self, rules: KvRules, targets: frozenset[int]) -> None:
+        width = len(rules.entry.schema.columns)
+        self.written = [position in targets for position in range(width)]
+        self._cleared = sorted(targets - rules.key_positions)
+        self.writes_only_keys = not self._cleared
+        self._kept = [position for position in range(width) if position not in targets]
+
+    def insert(self, new: Row) -> Row:
+        return [value if written else None for value, written in zip(new, self.written, strict=True)]
+
+    def update(self, old: Row, new: Row) -> Row:
+        if self.writes_only_keys:
+            return old  # Only the key was named: nothing to write.
+        return [b if written else a for a, b, written in zip(old, new, self.written, strict=True)]
+
+    def delete(self, old: Row) -> Row | None:
+        """The named columns become null; when nothing else is left, the row goes."""
+        if all(old[position] is None for position in self._kept):
+            return None
+        row = list(old)
+        for position in self._cleared:
+            row[position] = None
+        return row

@@ -1,0 +1,192 @@
+"""What a batch of upserts and deletes does to a bucket: changelog rows, and the values that stay.
+
+Pure: old values in, outcome out. Records are taken in order, so a later record of a key sees what an earlier one left.
+
+Two ways. `merge_values` is for tables where the last write wins and rows are written whole: values move as bytes, and
+only the changelog decodes them, all together and column by column (`merge_whole` does the same without going through
+the records). `merge_rows` is for everything that looks into rows
+(partial updates, merge engines, numbered columns): rows are decoded, a `RowMerger` decides row by row, and what it made
+is encoded again, column by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from fluss.codec.batches.kv_values import encode_values
+from fluss.codec.rows.arrow_values import column_from_values, column_to_values
+from fluss.errors import ErrorCode, FlussError
+from fluss.server.storage.kv.table_format import KvTableFormat
+
+INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
+Row = list[Any]
+
+
+class Outcome(NamedTuple):
+    """The changelog of a batch, the values it leaves (None: removed), and how many rows more there are."""
+
+    columns: list[Any]
+    change_types: bytes
+    entries: dict[bytes, bytes | None]
+    row_delta: int
+
+
+class RowMerger(Protocol):
+    """Decides about single rows, as logical values in the newest schema."""
+
+    def insert(self, new: Row) -> Row:
+        """The row to store for a key that has none; `new` itself when it is stored as it was sent."""
+
+    def update(self, old: Row, new: Row) -> Row:
+        """The row to store in place of `old`; `old` itself for no change, `new` itself when stored as sent."""
+
+    def delete(self, old: Row) -> Row | None:
+        """What is left of a row that is deleted; None: nothing."""
+
+
+class Deletes(NamedTuple):
+    """What a table does with deletes."""
+
+    behavior: str
+
+    def check(self) -> bool:
+        """Whether deletes are done; FlussError 57 when they are forbidden."""
+        if self.behavior == "DISABLE":
+            text = "deletes are disabled for this table ('table.delete.behavior' = 'DISABLE')"
+            raise FlussError(text, ErrorCode.DELETION_DISABLED_EXCEPTION)
+        return self.behavior != "IGNORE"
+
+
+def merge_values(
+    table_format: KvTableFormat,
+    keys: Sequence[bytes],
+    values: Sequence[bytes | None],
+    current: dict[bytes, bytes | None],
+    deletes: Deletes,
+    *,
+    with_old: bool,
+    knows_old: bool = True,
+) -> Outcome:
+    """The last write wins. `current` has the old values by key and becomes the entries.
+
+    `with_old`: updates are written with the old row too. Without `knows_old` only the old values of deleted keys are in
+    `current`, and every upsert counts as an update.
+    """
+    emitted: list[bytes] = []
+    types = bytearray()
+    touched: dict[bytes, bytes | None] = {}
+    for key, value in zip(keys, values, strict=True):
+        old = touched[key] if key in touched else current.get(key)
+        if value is None:
+            if deletes.check() and old is not None:
+                emitted.append(old)
+                types.append(DELETE)
+                touched[key] = None
+            continue
+        if not knows_old:
+            types.append(UPDATE_AFTER)
+        elif old is None:
+            types.append(INSERT)
+        else:
+            if with_old:
+                emitted.append(old)
+                types.append(UPDATE_BEFORE)
+            types.append(UPDATE_AFTER)
+        emitted.append(value)
+        touched[key] = value
+    columns = table_format.reader.columns(pa.array(emitted, pa.binary()))
+    return Outcome(columns, bytes(types), touched, types.count(INSERT) - types.count(DELETE))
+
+
+class _Stored(NamedTuple):
+    """A row and, when it is in the store or came in like this, its bytes."""
+
+    row: Row
+    value: bytes | None
+
+
+def merge_rows(
+    table_format: KvTableFormat,
+    keys: Sequence[bytes],
+    values: Sequence[bytes | None],
+    current: dict[bytes, bytes | None],
+    deletes: Deletes,
+    merger: RowMerger,
+    *,
+    with_old: bool,
+) -> Outcome:
+    """Everything that looks into rows; `current` as in `merge_values`."""
+    new_rows = iter(_rows(table_format, [value for value in values if value is not None]))
+    old_values = [(key, value) for key, value in current.items() if value is not None]
+    old_rows = _rows(table_format, [value for _, value in old_values])
+    state: dict[bytes, _Stored | None] = {
+        key: _Stored(row, value) for (key, value), row in zip(old_values, old_rows, strict=True)
+    }
+    touched: dict[bytes, None] = {}
+    emitted: list[Row] = []
+    types = bytearray()
+
+    def replace(key: bytes, old: _Stored, new: _Stored) -> None:
+        if with_old:
+            emitted.append(old.row)
+            types.append(UPDATE_BEFORE)
+        emitted.append(new.row)
+        types.append(UPDATE_AFTER)
+        state[key], touched[key] = new, None
+
+    for key, value in zip(keys, values, strict=True):
+        old = state.get(key)
+        if value is not None:
+            new = next(new_rows)
+            row = merger.insert(new) if old is None else merger.update(old.row, new)
+            stored = _Stored(row, value if row is new else None)
+            if old is None:
+                emitted.append(row)
+                types.append(INSERT)
+                state[key], touched[key] = stored, None
+            elif row is not old.row:
+                replace(key, old, stored)
+        elif deletes.check() and old is not None:
+            left = merger.delete(old.row)
+            if left is not None:
+                replace(key, old, _Stored(left, None))
+            else:
+                emitted.append(old.row)
+                types.append(DELETE)
+                state[key], touched[key] = None, None
+    entries = _encoded(table_format, {key: state[key] for key in touched})
+    columns = _columns(table_format, emitted)
+    return Outcome(columns, bytes(types), entries, types.count(INSERT) - types.count(DELETE))
+
+
+def _rows(table_format: KvTableFormat, values: list[bytes]) -> list[Row]:
+    """Values as rows of logical values in the newest schema."""
+    if not values:
+        return []
+    types = table_format.schema.data_types
+    columns = table_format.reader.columns(pa.array(values, pa.binary()))
+    lists = [column_to_values(column, data_type) for column, data_type in zip(columns, types, strict=True)]
+    return [list(row) for row in zip(*lists, strict=True)]
+
+
+def _columns(table_format: KvTableFormat, rows: list[Row]) -> list[Any]:
+    types = table_format.schema.data_types
+    lists: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(types)
+    return [column_from_values(values, data_type) for values, data_type in zip(lists, types, strict=True)]
+
+
+def _encoded(table_format: KvTableFormat, states: dict[bytes, _Stored | None]) -> dict[bytes, bytes | None]:
+    """The bytes of rows; those that the merger made are encoded with the newest schema."""
+    made = [stored.row for stored in states.values() if stored is not None and stored.value is None]
+    encoded = iter(())
+    if made:
+        batch = pa.RecordBatch.from_arrays(_columns(table_format, made), schema=table_format.changelog.arrow_schema)
+        values = encode_values(batch, table_format.schema_id, table_format.schema, table_format.row_format)
+        encoded = iter(values.to_pylist())
+    return {
+        key: None if stored is None else stored.value if stored.value is not None else next(encoded)
+        for key, stored in states.items()
+    }

@@ -1,0 +1,1 @@
+"""Requests to logs: produce, fetch, offsets, limit scans."""

@@ -1,0 +1,161 @@
+"""FETCH_LOG: answered at once, or parked until a bucket it asks for has more (long poll).
+
+Theory. A fetch looks at the logs and parks in one step of the event loop, so an append cannot slip in between. A parked
+fetch is registered with each of its buckets; whenever the high watermark of one advances, or a bucket is dropped, it
+looks again in the same step and answers if it has enough. Looking costs time and thousands may wait for one bucket, so
+a fetch that needs more bytes than were appended since its last look does without one. It leaves its buckets when it is
+answered, timed out, or given up because its connection is gone (its future is cancelled), so nothing refers to a fetch
+that is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.runtime.handlers import Reply, RequestContext
+from fluss.server.storage.log.segment import Segment
+from fluss.server.tablet.buckets.access import TableAccess
+from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
+from fluss.server.tablet.buckets.registry import BucketRegistry, wait_until_settled
+from fluss.server.tablet.log.fetch_reader import FetchAnswer, look, must_wait
+from fluss.server.tablet.log.fetch_request import CLIENT_FOLLOWER_ID, FetchPlan, TableFetch, table_fetch
+from fluss.server.tablet.log.projection_cache import ProjectionCache
+from fluss.server.tablet.log.read_stops import ReadStops
+
+# Clients fetch one table at a time; each table is resolved and answered in one step.
+MAX_TABLES_OF_A_FETCH = 1_024
+
+
+class WaitingFetch:
+    """A parked fetch; see the module's text."""
+
+    __slots__ = ("_buckets", "_looked_at", "_missing_bytes", "_plan", "_timer", "future")
+
+    def __init__(self, plan: FetchPlan, first: FetchAnswer, loop: asyncio.AbstractEventLoop) -> None:
+        self._plan = plan
+        self.future: asyncio.Future[Reply] = loop.create_future()
+        self._buckets = [item.local for table in plan.tables for item in table.buckets if item.local is not None]
+        for local in self._buckets:
+            local.waiters[self] = None
+        self._timer = loop.call_later(plan.max_wait_ms / 1000, self.answer)
+        self.future.add_done_callback(self._leave)
+        self._note_look(first)
+
+    def bucket_changed(self) -> None:
+        """More may be there: look, and answer if it is enough."""
+        if self._cannot_be_enough():
+            return
+        answer = look(self._plan)
+        if must_wait(self._plan, answer):
+            self._note_look(answer)
+        else:
+            self._finish(answer.pieces())
+
+    def _note_look(self, answer: FetchAnswer) -> None:
+        """Remember what the look found and where each bucket ended."""
+        self._missing_bytes = self._plan.min_bytes - answer.found_bytes
+        self._looked_at: list[tuple[LocalBucket, Segment, int]] = []
+        for local in self._buckets:
+            if local.log is not None:
+                active = local.log.segments[-1]
+                self._looked_at.append((local, active, active.committed_size))
+
+    def _cannot_be_enough(self) -> bool:
+        """Whether all that changed since the last look is that too few bytes were appended."""
+        if self._missing_bytes <= 1 or self._plan.has_filter or len(self._looked_at) < len(self._buckets):
+            return False
+        appended_bytes = 0
+        for local, segment, size in self._looked_at:
+            log = local.log
+            if local.state is not BucketState.OPEN or log is None or log.segments[-1] is not segment:
+                return False
+            appended_bytes += segment.committed_size - size
+        return appended_bytes < self._missing_bytes
+
+    def answer(self) -> None:
+        """Time is over: answer with what is there."""
+        if not self.future.done():
+            self._finish(look(self._plan).pieces())
+
+    def _finish(self, reply: Reply) -> None:
+        # Leave first: the same step may wake this fetch again through another bucket.
+        self._leave(self.future)
+        if not self.future.done():
+            self.future.set_result(reply)
+
+    def _leave(self, _: asyncio.Future[Reply]) -> None:
+        self._timer.cancel()
+        for local in self._buckets:
+            local.waiters.pop(self, None)
+
+
+class FetchApi:
+    """Handler of FETCH_LOG."""
+
+    def __init__(self, registry: BucketRegistry, access: TableAccess, stops: ReadStops) -> None:
+        self._registry = registry
+        self._access = access
+        self._stops = stops
+        self._projections = ProjectionCache()
+        registry.dropped_listeners.append(self._projections.forget)
+
+    def fetch_log(self, context: RequestContext, request: pb.FetchLogRequest) -> Reply | Awaitable[Reply]:
+        """Answer now, or return what will be the answer."""
+        if len(request.tables_req) > MAX_TABLES_OF_A_FETCH:
+            text = f"a fetch names {len(request.tables_req)} tables, more than {MAX_TABLES_OF_A_FETCH}; send several"
+            raise FlussError(text, ErrorCode.CORRUPT_MESSAGE)
+        self._registry.follow_catalog()
+        seen: set[TableBucket] = set()
+        tables = [self._resolve(context, table, seen) for table in request.tables_req]
+        plan = FetchPlan(request, tables, self._stops.of(context))
+        if request.follower_server_id != CLIENT_FOLLOWER_ID:
+            _refuse_follower(plan, request.follower_server_id)
+        opening = [
+            item.local
+            for table in plan.tables
+            for item in table.buckets
+            if item.local is not None and item.local.state is BucketState.OPENING
+        ]
+        if opening:
+            return self._fetch_when_open(plan, opening)
+        return self._answer_or_park(plan)
+
+    def _resolve(
+        self, context: RequestContext, request: pb.PbFetchLogReqForTable, seen: set[TableBucket]
+    ) -> TableFetch:
+        """`seen` has the buckets of the tables before: every bucket is fetched once, however often it is named."""
+        entry = self._registry.table(request.table_id)
+        refused = None if entry is None else self._access.error(context, entry.path)
+        table = table_fetch(request, entry, self._projections, refused, seen)
+        if table.error is None:
+            for item in table.buckets:
+                try:
+                    item.local = self._registry.find(item.bucket)
+                except FlussError as error:
+                    item.error = error
+        return table
+
+    def _answer_or_park(self, plan: FetchPlan) -> Reply | asyncio.Future[Reply]:
+        answer = look(plan)
+        if must_wait(plan, answer):
+            return WaitingFetch(plan, answer, asyncio.get_running_loop()).future
+        return answer.pieces()
+
+    async def _fetch_when_open(self, plan: FetchPlan, opening: list[LocalBucket]) -> Reply:
+        await wait_until_settled(opening)
+        reply = self._answer_or_park(plan)
+        return await reply if isinstance(reply, asyncio.Future) else reply
+
+
+def _refuse_follower(plan: FetchPlan, server_id: int) -> None:
+    error = FlussError(
+        f"server {server_id} is no replica here: a one-machine server has no followers",
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    )
+    for table in plan.tables:
+        for item in table.buckets:
+            item.local, item.error = None, error

@@ -1,0 +1,145 @@
+"""A FETCH_LOG request, checked and resolved once: what every later look at the logs needs, and no more parsing.
+
+`FetchPlan` is made when the request arrives and lives as long as the fetch waits. Errors of a table or bucket are part
+of the plan: they answer that bucket and cost the others nothing.
+"""
+
+from __future__ import annotations
+
+from fluss.codec.batches.pruning import BatchFilter
+from fluss.codec.filters.predicate import read_predicate
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.model.properties import LOG_FORMAT
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.server.catalog import TableEntry
+from fluss.server.tablet.buckets.asked_buckets import bucket_of
+from fluss.server.tablet.buckets.local_bucket import LocalBucket
+from fluss.server.tablet.log.projection_cache import ARROW_FORMAT, ProjectionCache, TableProjection
+from fluss.server.tablet.log.read_stops import ConnectionStops
+
+EARLIEST_OFFSET = -2
+CLIENT_FOLLOWER_ID = -1
+REMOTE_FIRST = 1
+DEFAULT_WAIT_MS = 100
+# Nobody waits longer, whatever was asked: an answer without records is always right.
+MAX_WAIT_MS = 600_000
+# Of a predicate as it comes; one that is larger drops nothing.
+MAX_FILTER_BYTES = 64 * 1024
+# Codes that leave the other buckets of a fetch waiting.
+QUIET_ERROR_CODES = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER.value, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION.value}
+)
+
+
+class BucketFetch:
+    """One bucket of a fetch. Exactly one of `local` and `error` is set once the plan is resolved."""
+
+    __slots__ = ("bucket", "error", "local", "max_bytes", "offset")
+
+    def __init__(self, bucket: TableBucket, offset: int, max_bytes: int) -> None:
+        self.bucket = bucket
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.local: LocalBucket | None = None
+        self.error: FlussError | None = None
+
+
+class TableFetch:
+    """One table of a fetch; `error` answers all its buckets."""
+
+    __slots__ = ("batch_filter", "buckets", "entry", "error", "projection", "table_id")
+
+    def __init__(self, table_id: int, entry: TableEntry | None, buckets: list[BucketFetch]) -> None:
+        self.table_id = table_id
+        self.entry = entry
+        self.buckets = buckets
+        self.error: FlussError | None = None
+        self.projection: TableProjection | None = None
+        self.batch_filter: BatchFilter | None = None
+
+    @property
+    def wants_whole_batches(self) -> bool:
+        """Without projection and filter an answer is a plain range of bytes."""
+        return self.projection is not None or self.batch_filter is not None
+
+
+class FetchPlan:
+    """A whole fetch. `max_wait_ms` is 0 when it must be answered at once; `stops` are those of its connection."""
+
+    __slots__ = ("has_filter", "max_bytes", "max_wait_ms", "min_bytes", "remote_first", "stops", "tables")
+
+    def __init__(self, request: pb.FetchLogRequest, tables: list[TableFetch], stops: ConnectionStops) -> None:
+        self.tables = tables
+        self.stops = stops
+        self.has_filter = any(table.batch_filter is not None for table in tables)
+        self.max_bytes = request.max_bytes
+        self.remote_first = request.read_preference == REMOTE_FIRST
+        self.min_bytes, self.max_wait_ms = wait_limits(request)
+
+
+def wait_limits(request: pb.FetchLogRequest) -> tuple[int, int]:
+    """(bytes to wait for, milliseconds to wait at most)."""
+    if not request.HasField("min_bytes"):
+        return 0, 0
+    wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else DEFAULT_WAIT_MS
+    return max(0, request.min_bytes), max(0, min(wait_ms, MAX_WAIT_MS))
+
+
+def table_fetch(
+    request: pb.PbFetchLogReqForTable,
+    entry: TableEntry | None,
+    cache: ProjectionCache,
+    refused: FlussError | None = None,
+    seen: set[TableBucket] | None = None,
+) -> TableFetch:
+    """The part of one table, without its logs; FlussError -1 when the whole request must fail.
+
+    `refused`: the caller may not read the table, so nothing more is found out about it.
+    """
+    buckets = _buckets_once(request, set() if seen is None else seen)
+    table = TableFetch(request.table_id, entry, buckets)
+    if refused is not None:
+        table.error = refused
+        return table
+    has_filter = request.HasField("filter_predicate")
+    if has_filter and (not request.HasField("filter_schema_id") or request.filter_schema_id < 0):
+        raise FlussError("a filter predicate needs the schema id that it was made for", ErrorCode.UNKNOWN_SERVER_ERROR)
+    if entry is None:
+        table.error = FlussError(
+            f"there is no table with id {request.table_id}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+        )
+        return table
+    if request.projection_pushdown_enabled:
+        try:
+            table.projection = cache.plan(entry, tuple(request.projected_fields))
+        except FlussError as error:
+            table.error = error
+            return table
+    if has_filter and buckets:
+        table.batch_filter = _batch_filter(request, entry)
+    return table
+
+
+def _buckets_once(request: pb.PbFetchLogReqForTable, seen: set[TableBucket]) -> list[BucketFetch]:
+    """Its buckets without those that were named before: every look at a waiting fetch goes through all of them."""
+    buckets = []
+    for item in request.buckets_req:
+        bucket = bucket_of(request.table_id, item)
+        if bucket not in seen:
+            seen.add(bucket)
+            buckets.append(BucketFetch(bucket, item.fetch_offset, item.max_fetch_bytes))
+    return buckets
+
+
+def _batch_filter(request: pb.PbFetchLogReqForTable, entry: TableEntry) -> BatchFilter | None:
+    """A filter is a help, not a promise: one that cannot be understood drops nothing."""
+    schema = entry.schemas.get(request.filter_schema_id)
+    if request.filter_predicate.ByteSize() > MAX_FILTER_BYTES:
+        return None
+    if schema is None or entry.property(LOG_FORMAT) != ARROW_FORMAT:
+        return None
+    try:
+        return BatchFilter(read_predicate(request.filter_predicate, schema), schema)
+    except ValueError:
+        return None

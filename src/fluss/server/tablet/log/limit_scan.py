@@ -1,0 +1,100 @@
+"""LIMIT_SCAN. Of log tables: the last rows of a bucket, as whole batches; the client cuts to the exact number.
+
+Primary-key tables give their first rows by key, see `kv.kv_limit_scan`.
+
+The range may span segments (Apache Fluss stops at the end of one and then returns fewer rows than asked). Only local
+data is read: rows whose batches have gone to remote storage are left out. All bytes are slices of mapped files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from fluss.codec.batches.log_batch import iter_batches
+from fluss.errors import ErrorCode, FlussError
+from fluss.model.paths import TableBucket
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.protocol.record_walk import Piece, limit_scan_response_pieces
+from fluss.server.runtime.handlers import Reply, RequestContext
+from fluss.server.storage.log.bucket_log import BucketLog
+from fluss.server.storage.log.given_offsets import offset_of_last_rows
+from fluss.server.tablet.buckets.access import TableAccess
+from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.kv.kv_limit_scan import first_rows
+from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
+
+
+def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:
+    """Bytes of all batches from the one with row number `limit` from the end on."""
+    pieces: list[Piece] = []
+    size = 0
+    end = log.high_watermark
+    offset = max(log.local_start_offset, offset_of_last_rows(log.lost, end, limit))
+    while offset < end:
+        segment = log.segment_of(offset)
+        found = log.read(offset, MAX_ANSWER_BYTES - size)
+        size += len(found.view)
+        if found.position + len(found.view) < segment.committed_size:
+            if size < MAX_ANSWER_BYTES:
+                *_, (_, last) = iter_batches(found.view)
+                log.read(last.next_offset, MAX_ANSWER_BYTES)  # its error names the damage
+                text = f"{segment.log_path} cannot be read at offset {last.next_offset}"
+                raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
+            raise FlussError(
+                f"the last {limit} rows are more than {MAX_ANSWER_BYTES} bytes; ask for fewer, or scan the log",
+                ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
+            )
+        pieces.append(found.view)
+        offset = segment.end_offset
+    return pieces
+
+
+class LimitScanApi:
+    """Handler of LIMIT_SCAN."""
+
+    def __init__(self, registry: BucketRegistry, access: TableAccess) -> None:
+        self._registry = registry
+        self._access = access
+        self._kv_reads = KvReads(registry, access)
+
+    def limit_scan(self, context: RequestContext, request: pb.LimitScanRequest) -> Reply | Awaitable[Reply]:
+        """The outcome, also an error, is inside the response."""
+        self._registry.follow_catalog()
+        bucket = TableBucket(
+            request.table_id, request.partition_id if request.HasField("partition_id") else None, request.bucket_id
+        )
+
+        try:
+            self._check(context, request)
+        except FlussError as error:
+            return pb.LimitScanResponse(error_code=error.error_code, error_message=error.message)
+        entry = self._registry.table(request.table_id)
+        if entry is not None and entry.has_primary_key:
+            return self._scan_kv(context, request, bucket)
+
+        def answer() -> Reply:
+            try:
+                log, _ = self._registry.find(bucket).opened()
+                pieces = tail_pieces(log, request.limit)
+            except FlussError as error:
+                return pb.LimitScanResponse(error_code=error.error_code, error_message=error.message)
+            return limit_scan_response_pieces(pb.LimitScanResponse(is_log_table=True), pieces)
+
+        return self._registry.when_open([bucket], answer)
+
+    async def _scan_kv(self, context: RequestContext, request: pb.LimitScanRequest, bucket: TableBucket) -> Reply:
+        try:
+            await self._kv_reads.settled([bucket])
+            return await first_rows(context, self._kv_reads, bucket, request.limit)
+        except FlussError as error:
+            return pb.LimitScanResponse(error_code=error.error_code, error_message=error.message)
+
+    def _check(self, context: RequestContext, request: pb.LimitScanRequest) -> None:
+        entry = self._registry.table(request.table_id)
+        if entry is None:
+            return  # Looking for the bucket tells.
+        error = self._access.error(context, entry.path)
+        if error is not None:
+            raise error
+        if request.limit <= 0:
+            raise FlussError(f"the limit must be positive, not {request.limit}", ErrorCode.INVALID_SCAN_REQUEST)

@@ -1,0 +1,29 @@
+"""What a fetch or an offset question is told about remote segments: decisions without I/O."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from fluss.server.tablet.remote.manifest import RemoteManifest, RemoteSegment
+
+# A fetch answer names at most this many segments; clients hold four at once and ask again afterwards.
+MAX_SEGMENTS_PER_ANSWER = 64
+
+
+def segments_from(manifest: RemoteManifest, offset: int) -> tuple[RemoteSegment, ...]:
+    """The remote segment holding `offset` and those that follow it; empty when the offset is not remote."""
+    segments = manifest.segments
+    if not segments or offset < segments[0].start_offset or offset >= segments[-1].end_offset:
+        return ()
+    first = bisect_right(segments, offset, key=lambda segment: segment.start_offset) - 1
+    return segments[first : first + MAX_SEGMENTS_PER_ANSWER]
+
+
+def first_segment_with_timestamp(manifest: RemoteManifest, timestamp: int, below: int) -> RemoteSegment | None:
+    """The first remote segment that starts below offset `below` and has a batch at or after `timestamp`."""
+    for segment in manifest.segments:
+        if segment.start_offset >= below:
+            return None
+        if segment.max_timestamp >= timestamp:
+            return segment
+    return None

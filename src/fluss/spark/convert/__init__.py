@@ -1,0 +1,1 @@
+"""Types and values between tables and Spark."""

@@ -1,0 +1,182 @@
+"""Arrow data on its way between tables and Spark.
+
+Spark takes a batch only if its schema is exactly `spark_arrow_schema` of the Spark schema: type, order, names and the
+nullability of every nested field; `for_spark` brings columns into that form, found by name. Equal types cost nothing,
+nested ones with equal leaves are relabelled without a copy. What comes from Spark goes into the fits of its columns, as
+what comes from anybody else does; `SparkInput` only says which types of Spark are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from fluss.client.fitting import FitRules
+from fluss.client.input.arrow_input import ArrowInput, Source
+from fluss.codec.arrow.convert import check_nulls, converted, cut
+from fluss.codec.arrow.types import to_arrow_type
+from fluss.errors import FlussError
+from fluss.model.schema import Schema
+from fluss.model.types import ArrayType, DataType, MapType, RowType
+
+if TYPE_CHECKING:
+    from fluss.spark.options.parsing import NanosAs
+
+
+def spark_arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects from a reader; by Spark's own function, since it compares with it."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def for_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """A batch of a table as Spark wants it: `target` is `spark_arrow_schema` of the read's schema.
+
+    Columns are found by name; others of the batch are left out.
+    """
+    if batch.schema.equals(target):
+        return batch
+    positions = {name: index for index, name in enumerate(batch.schema.names)}
+    arrays = []
+    for field in target:
+        if field.name not in positions:
+            raise FlussError(f"the table has no column {field.name!r}, only {', '.join(positions)}")
+        array = batch.column(positions[field.name])
+        check_nulls(array, field, f"column {field.name!r}")
+        arrays.append(converted(array, field.type, f"column {field.name!r}", _leaf_for_spark))
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+class SparkInput:
+    """Rows of a Spark task on their way into `columns`: what does not fit is refused by column, type, row and value.
+
+    Every value goes through the fit of its column, before anything is kept or sent. Columns in `keys` keep all digits.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        columns: Schema,
+        nanos_as: NanosAs,
+        rules: FitRules,
+        keys: Sequence[str] = (),
+        required: Sequence[str] = (),
+    ) -> None:
+        self._columns = columns
+        self._nanos_as = nanos_as
+        self._input = ArrowInput(table, columns, required, rules, keys)
+        self._rows_before = 0
+
+    def rows(self, columns: Sequence[Any]) -> pa.RecordBatch:
+        """A batch of the table from arrays in the order of its columns. Rows are counted over all batches."""
+        arrays = []
+        for array, column in zip(columns, self._columns.columns, strict=True):
+            taken = taken_type(array.type, column.data_type, f"column {column.name!r}", self._nanos_as)
+            arrays.append(array if array.type == taken else array.cast(taken))
+        batch = pa.RecordBatch.from_arrays(arrays, list(self._columns.column_names))
+        fitting = self._input.conform(batch, Source(batch, self._rows_before))
+        self._rows_before += batch.num_rows
+        return fitting
+
+
+def check_names(given: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise unless both have the same names, each once."""
+    twice = sorted({name for name in given if list(given).count(name) > 1})
+    if twice:
+        raise FlussError(f"the rows have a column twice: {', '.join(twice)}")
+    missing = [name for name in wanted if name not in given]
+    extra = [name for name in given if name not in wanted]
+    if missing or extra:
+        said = [f"lack {', '.join(missing)}"] if missing else []
+        said += [f"have {', '.join(extra)}, which the table does not have"] if extra else []
+        raise FlussError(
+            f"the rows {' and '.join(said)}: the columns to write are {', '.join(wanted)}. "
+            "Select them by name, or name the columns of a partial update with the option columns"
+        )
+
+
+def check_types(given: pa.Schema, columns: Schema, nanos_as: NanosAs = "microseconds") -> None:
+    """Raise for columns that `SparkInput` would refuse, before any row is there."""
+    check_names(given.names, columns.column_names)
+    for column in columns.columns:
+        taken_type(given.field(column.name).type, column.data_type, f"column {column.name!r}", nanos_as)
+
+
+def _leaf_for_spark(array: Any, target: pa.DataType, where: str) -> Any:
+    source = array.type
+    if pa.types.is_temporal(source) and getattr(source, "unit", "") == "ns":
+        if pa.types.is_int64(target):
+            return array.cast(target)
+        array = cut(array, "us")
+    try:
+        return array.cast(target)
+    except pa.ArrowException as error:
+        raise FlussError(f"{where} is {source} in the table and cannot be read as {target}: {error}") from None
+
+
+_TAKEN = (
+    (pa.types.is_signed_integer, pa.types.is_signed_integer),
+    (pa.types.is_signed_integer, pa.types.is_decimal),
+    (pa.types.is_signed_integer, pa.types.is_floating),
+    (pa.types.is_floating, pa.types.is_floating),
+    (pa.types.is_floating, pa.types.is_decimal),
+    (pa.types.is_decimal, pa.types.is_decimal),
+    (pa.types.is_binary, pa.types.is_fixed_size_binary),
+    (pa.types.is_large_binary, pa.types.is_binary),
+    (pa.types.is_large_string, pa.types.is_string),
+    (pa.types.is_time, pa.types.is_time),
+)
+
+
+def taken_type(source: pa.DataType, data_type: DataType, where: str, nanos_as: NanosAs) -> pa.DataType:
+    """As what values of an Arrow type of Spark count in a column: the same type, but for nanoseconds as numbers.
+
+    Spark casts in the query, so less is taken than of other Arrow data; nested types go by their leaves.
+    """
+    target = to_arrow_type(data_type)
+    if source.equals(target) or pa.types.is_null(source):
+        return source
+    if isinstance(data_type, ArrayType) and pa.types.is_list(source):
+        element = taken_type(source.value_type, data_type.element, f"{where}, element", nanos_as)
+        return pa.list_(source.value_field.with_type(element))
+    if isinstance(data_type, MapType) and pa.types.is_map(source):
+        key = taken_type(source.key_type, data_type.key, f"{where}, key", nanos_as)
+        value = taken_type(source.item_type, data_type.value, f"{where}, value", nanos_as)
+        return pa.map_(source.key_field.with_type(key), source.item_field.with_type(value))
+    if isinstance(data_type, RowType) and pa.types.is_struct(source):
+        return _taken_struct(source, data_type, where, nanos_as)
+    return _taken_leaf(source, target, data_type, where, nanos_as)
+
+
+def _taken_struct(source: pa.DataType, data_type: RowType, where: str, nanos_as: NanosAs) -> pa.DataType:
+    given = [source.field(index) for index in range(source.num_fields)]
+    if [field.name for field in given] != [field.name for field in data_type.fields]:
+        names, wanted = (", ".join(field.name for field in fields) for fields in (given, data_type.fields))
+        raise FlussError(f"{where} has the fields {names}, but the table has {wanted}, in this order")
+    return pa.struct(
+        field.with_type(taken_type(field.type, own.data_type, f"{where}, field {field.name!r}", nanos_as))
+        for field, own in zip(given, data_type.fields, strict=True)
+    )
+
+
+def _taken_leaf(
+    source: pa.DataType, target: pa.DataType, data_type: DataType, where: str, nanos_as: NanosAs
+) -> pa.DataType:
+    hint = ""
+    if pa.types.is_int64(source) and pa.types.is_temporal(target) and getattr(target, "unit", "") == "ns":
+        if nanos_as == "bigint":
+            return target
+        hint = " (numbers of nanoseconds, as reads with nanosAs=bigint give them, need that option here too)"
+    # Without a zone, a time of Spark is no point in time, whereas rows without one mean UTC.
+    same_kind = pa.types.is_timestamp(source) and pa.types.is_timestamp(target)
+    if (same_kind and (source.tz is None) == (target.tz is None)) or any(
+        is_source(source) and is_target(target) for is_source, is_target in _TAKEN
+    ):
+        return source
+    if pa.types.is_timestamp(source):
+        hint = " (timestamp is a point in time, timestamp_ntz is not)"
+    raise FlussError(f"{where} is {data_type} in the table, but the rows have {source}{hint}: cast it first")

@@ -1,0 +1,1 @@
+"""The lake with Spark as its engine: tiering and maintenance."""

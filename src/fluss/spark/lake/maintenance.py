@@ -1,0 +1,135 @@
+"""`fluss.spark.maintain`: upkeep of lake tables, with files rewritten and removed by Spark tasks.
+
+Descriptions of files go to the tasks and descriptions of new files come back; rows are read and written by the tasks
+and never pass through the JVM. What is to be done is decided, and committed, here; files that are to go are removed by
+tasks after that.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from fluss.errors import FlussError
+from fluss.lake.maintenance.compaction import CompactionPlan, CompactionResult
+from fluss.lake.maintenance.expiry import ExpiryPlan, ExpiryResult
+from fluss.lake.maintenance.orphans import OrphanPlan, OrphanResult
+from fluss.lake.maintenance.service import TableMaintenance, open_maintenance
+from fluss.spark.options.parsing import client_options
+from fluss.spark.sessions.cluster import merged_options, table_path
+from fluss.spark.sessions.connecting import lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOBS = ("compact", "expire", "clean")
+_RESULT_SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class SparkTaskRunner:
+    """Runs tasks of upkeep, or of rounds, as Spark tasks, one each."""
+
+    def __init__(self, spark: SparkSession, what: str = "lake upkeep") -> None:
+        self._spark = spark
+        self._what = what
+
+    def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
+        """One Spark job; the results, in the order of the tasks, are known when it has ended."""
+        if not tasks:
+            return iter(())
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        work = _Work(pickle.dumps(function), [pickle.dumps(task) for task in tasks])
+        try:
+            rows = numbers.mapInArrow(work, "number long, result binary").collect()
+        except Exception as error:  # Py4J's or Spark Connect's; they share no class
+            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise FlussError(f"the Spark job of {self._what} failed: {first_line}") from error
+        results = {int(row.number): pickle.loads(row.result) for row in rows}
+        return iter([results[number] for number in range(len(tasks))])
+
+
+class _Work:
+    """What workers run; goes to each of them with the descriptions of all tasks."""
+
+    def __init__(self, function: bytes, tasks: list[bytes]) -> None:
+        self._function, self._tasks = function, tasks
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        function = pickle.loads(self._function)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = pickle.dumps(function(pickle.loads(self._tasks[number])))
+                yield pa.RecordBatch.from_pylist([{"number": number, "result": result}], _RESULT_SCHEMA)
+
+
+@dataclass(frozen=True)
+class Maintained:
+    """One job on one table: the plan, and what was done (None in a dry run)."""
+
+    table: str
+    job: str
+    plan: CompactionPlan | ExpiryPlan | OrphanPlan
+    result: CompactionResult | ExpiryResult | OrphanResult | None
+
+    def __str__(self) -> str:
+        return str(self.plan) if self.result is None else f"{self.job} {self.table}: {self.result}"
+
+
+def maintain(
+    spark: SparkSession,
+    tables: str | Sequence[str],
+    bootstrap: str | None = None,
+    *,
+    jobs: Sequence[str] = JOBS,
+    dry_run: bool = False,
+    options: Mapping[str, Any] | None = None,
+    lake_options: Mapping[str, str] | None = None,
+) -> list[Maintained]:
+    """Upkeep of lake tables now, due or not::
+
+        for done in fluss.spark.maintain(spark, "shop.orders", "localhost:9123", dry_run=True):
+            print(done)
+
+    Args:
+        tables: one table or several.
+        bootstrap: the cluster; the session's `spark.sql.fluss.bootstrap.servers` if not given.
+        jobs: some of `compact` (few large files of many small ones), `expire` (old snapshots and the files that only
+            they need), `clean` (files that no snapshot knows), done in this order.
+        dry_run: only say what would be done.
+        options: client options, as those of `format("fluss")`.
+        lake_options: catalog properties that the server does not tell, such as secrets.
+    """
+    wanted = [jobs] if isinstance(jobs, str) else list(jobs)
+    unknown = [job for job in wanted if job not in JOBS]
+    if unknown:
+        raise FlussError(f"maintain() knows the jobs {', '.join(JOBS)}, not {unknown[0]!r}")
+    given = dict(options or {})
+    if bootstrap is not None:
+        given["bootstrap.servers"] = bootstrap
+    names = [tables] if isinstance(tables, str) else list(tables)
+    done: list[Maintained] = []
+    with lease(client_options(merged_options(spark, given))) as connection:
+        for name in names:
+            path = table_path(name)
+            with open_maintenance(
+                connection._session, path, runner=SparkTaskRunner(spark), lake_overrides=lake_options
+            ) as upkeep:
+                done += [_do(upkeep, str(path), job, dry_run) for job in JOBS if job in wanted]
+    return done
+
+
+def _do(upkeep: TableMaintenance, table: str, job: str, dry_run: bool) -> Maintained:
+    if job == "compact":
+        compaction = upkeep.plan_compaction()
+        return Maintained(table, job, compaction, None if dry_run else upkeep.compact(compaction))
+    if job == "expire":
+        return Maintained(table, job, upkeep.plan_expiry(), None if dry_run else upkeep.expire())
+    orphans = upkeep.plan_orphans()
+    return Maintained(table, job, orphans, None if dry_run else upkeep.remove_orphans(orphans))

@@ -1,0 +1,1 @@
+"""Spark sessions and the connections that their processes share."""

@@ -1,0 +1,90 @@
+"""The cluster that a Spark session means, for functions that are given the session: its address and its admin calls.
+
+The options of the call come first, then `spark.sql.fluss.*` of the session as it is now, then what
+`fluss.spark.session` was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fluss.errors import FlussError
+from fluss.lazy_imports import import_lock
+from fluss.model.paths import TablePath
+from fluss.spark.options.session_options import inherited_options, over_defaults, session_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fluss.client.calls.admin import AdminCalls
+    from fluss.client.net.session import Session
+
+T = TypeVar("T")
+
+
+def table_options(spark: SparkSession, table: str | None = None, **options: Any) -> dict[str, str]:
+    """The options for `format("fluss")` that the session's settings mean, for settings made after it was started::
+
+    spark.conf.set("spark.sql.fluss.bootstrap.servers", "localhost:9123")
+    spark.read.format("fluss").options(**fluss.spark.table_options(spark, "shop.orders")).load()
+    """
+    merged = merged_options(spark, options)
+    return merged if table is None else {**merged, "table": table}
+
+
+def merged_options(spark: SparkSession, options: Mapping[str, Any] | None) -> dict[str, str]:
+    """Options of a call over those of the session, keys in lower case, with a note which are of the session."""
+    settings = {str(key): str(value) for key, value in dict(spark.conf.getAll).items()}
+    given = {key.lower(): _text(value) for key, value in (options or {}).items()}
+    # A classic session has all of its options; what was left in the environment may be of an earlier one.
+    inherited = {} if hasattr(spark, "_jsparkSession") else inherited_options()
+    return over_defaults({**inherited, **session_options(settings)}, given)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Admin:
+    """Admin calls over a leased connection."""
+
+    calls: AdminCalls
+    session: Session
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run one of `calls` and wait for it."""
+        with import_lock:
+            from fluss.spark.sessions.connecting import CALL_SECONDS
+
+        return self.session.run(coroutine, CALL_SECONDS)
+
+
+@contextlib.contextmanager
+def admin_of(spark: SparkSession, options: Mapping[str, Any] | None = None) -> Iterator[Admin]:
+    """The admin calls of the session's cluster, for the `with` block."""
+    with import_lock:
+        from fluss.client.calls.admin import AdminCalls
+        from fluss.spark.options.parsing import client_options
+        from fluss.spark.sessions.connecting import lease
+
+    with lease(client_options(merged_options(spark, options))) as connection:
+        yield Admin(AdminCalls(connection._session.cluster), connection._session)
+
+
+def table_path(name: str) -> TablePath:
+    """`database.table`, or a table of the default database.
+
+    >>> str(table_path("orders"))
+    'fluss.orders'
+    """
+    with import_lock:
+        from fluss.spark.options.parsing import DEFAULT_DATABASE
+
+    parts = name.split(".") if isinstance(name, str) else []
+    if len(parts) not in (1, 2) or not all(parts):
+        raise FlussError(f"a table is named 'database.table' or 'table', got {name!r}")
+    return TablePath(parts[0] if len(parts) == 2 else DEFAULT_DATABASE, parts[-1])

@@ -1,0 +1,222 @@
+"""Connections of a Spark process, shared by everything that runs in it.
+
+Spark keeps Python workers for many tasks and makes new source objects for each, so connections are kept per process,
+one per set of client options. A connection is leased (`open_table`, `lease`) and given back; one that nobody leases is
+closed after `IDLE_CLOSE_SECONDS`, and the longest idle one goes at once when there are more than
+`MAX_IDLE_CONNECTIONS`. States of an entry: leased (count > 0) -> idle -> closed.
+
+Workers are forked from a daemon: a child must not use its parent's connections. The cache belongs to the process that
+made it (`_owner_pid`); another process starts with an empty one and leaves the old sockets alone.
+
+All functions may be called from any thread. Waits end: opening after the client's `connect-timeout`
+(`CONNECT_TIMEOUT_MS` unless the user says otherwise), calls after `CALL_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import os
+import threading
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pyspark import TaskContext
+
+from fluss.api.connection import FlussConnection
+from fluss.api.table import FlussTable
+from fluss.client.calls.admin import AdminCalls
+from fluss.client.calls.table_info import TableInfo
+from fluss.client.net.session import Session
+from fluss.errors import FlussError
+from fluss.spark.options.parsing import ClientOptions, FlussOptions
+from fluss.values.basic import as_table_path
+
+IDLE_CLOSE_SECONDS = 30.0
+MAX_IDLE_CONNECTIONS = 8
+CONNECT_TIMEOUT_MS = 30_000
+CALL_SECONDS = 120.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A table with its leased connection; valid inside the `with` block of `open_table`."""
+
+    connection: FlussConnection
+    table: FlussTable
+    info: TableInfo
+
+    @property
+    def session(self) -> Session:
+        """For coroutines of the client: `opened.run(opened.admin.list_partition_infos(path, None))`."""
+        return self.connection._session
+
+    @functools.cached_property
+    def admin(self) -> AdminCalls:
+        """The admin calls, as coroutines for `run`."""
+        return AdminCalls(self.session.cluster)
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout_seconds: float = CALL_SECONDS) -> T:
+        """Run a coroutine of the client and wait for it."""
+        return self.session.run(coroutine, timeout_seconds)
+
+
+@dataclass
+class _Entry:
+    connection: FlussConnection
+    leases: int = 0
+    idle_since: float = field(default_factory=time.monotonic)
+
+
+_lock = threading.Lock()
+_entries: dict[ClientOptions, _Entry] = {}
+_answered: set[str] = set()
+"""Addresses of clusters that this process, or the one that it was forked from, was connected to."""
+_owner_pid = os.getpid()
+_sweeper: threading.Timer | None = None
+
+
+@contextlib.contextmanager
+def open_table(options: FlussOptions) -> Iterator[OpenTable]:
+    """The table of the options, freshly described by the servers. Code 7 if it does not exist."""
+    with lease(options.client) as connection:
+        session = connection._session
+        path = as_table_path(options.table)
+        described = session.run(session.cluster.table(path, fresh=True), CALL_SECONDS)
+        table = FlussTable(session, described)
+        if TaskContext.get() is not None:
+            _spare_the_collector()
+        yield OpenTable(connection, table, table.get_table_info())
+
+
+@contextlib.contextmanager
+def lease(options: ClientOptions) -> Iterator[FlussConnection]:
+    """A connection with these options, for the `with` block."""
+    entry = _take(options)
+    try:
+        yield entry.connection
+    finally:
+        _give_back(entry)
+
+
+def has_answered(options: ClientOptions) -> bool:
+    """Whether the address is right: a server has answered there, now or earlier."""
+    return options.bootstrap_servers in _answered
+
+
+def close_all() -> None:
+    """Close every connection of this process that is not leased."""
+    with _lock:
+        idle = [key for key, entry in _entries.items() if entry.leases == 0]
+        closing = [_entries.pop(key).connection for key in idle]
+    for connection in closing:
+        connection._close_blocking()
+
+
+def _take(options: ClientOptions) -> _Entry:
+    _forget_parents()
+    with _lock:
+        entry = _entries.get(options)
+        if entry is not None and not entry.connection.is_closed:
+            entry.leases += 1
+            return entry
+    connection = _connect(options)  # outside the lock: a server that does not answer holds up nobody else
+    _register_exit_hook()
+    with _lock:
+        entry = _entries.get(options)
+        if entry is None or entry.connection.is_closed:
+            entry = _entries[options] = _Entry(connection)
+        entry.leases += 1
+        spare = None if entry.connection is connection else connection
+    if spare is not None:  # another thread was faster
+        spare._close_blocking()
+    return entry
+
+
+def _connect(options: ClientOptions) -> FlussConnection:
+    config = options.config()
+    if "connect_timeout_ms" not in config.explicit():
+        config.connect_timeout_ms = CONNECT_TIMEOUT_MS
+    try:
+        connection = FlussConnection.open(config)
+    except FlussError as error:
+        raise FlussError(
+            f"no connection to {options.bootstrap_servers} from this Spark process: {error.message}", error.error_code
+        ) from error
+    _answered.add(options.bootstrap_servers)
+    return connection
+
+
+def _give_back(entry: _Entry) -> None:
+    with _lock:
+        entry.leases -= 1
+        entry.idle_since = time.monotonic()
+    if entry.leases == 0:
+        _close_idle(IDLE_CLOSE_SECONDS)
+        _sweep_later()
+
+
+def _sweep_later() -> None:
+    """Look again after a while; one timer at a time, however many leases come back."""
+    global _sweeper
+    with _lock:
+        if _sweeper is not None and _sweeper.is_alive():
+            return
+        _sweeper = threading.Timer(IDLE_CLOSE_SECONDS, _sweep)
+        _sweeper.daemon = True
+        _sweeper.start()
+
+
+def _sweep() -> None:
+    global _sweeper
+    _close_idle(IDLE_CLOSE_SECONDS / 2)  # an entry is closed after one to one and a half times the idle time
+    with _lock:
+        _sweeper = None
+        left = bool(_entries)
+    if left:
+        _sweep_later()
+
+
+def _close_idle(seconds: float) -> None:
+    """Close what has been idle for so long, and the longest idle ones above `MAX_IDLE_CONNECTIONS`."""
+    now = time.monotonic()
+    with _lock:
+        idle = [(entry.idle_since, key) for key, entry in _entries.items() if entry.leases == 0]
+        idle.sort(key=lambda item: item[0])
+        surplus = len(idle) - MAX_IDLE_CONNECTIONS
+        expired = [key for rank, (since, key) in enumerate(idle) if rank < surplus or now - since > seconds]
+        closing = [_entries.pop(key).connection for key in expired]
+    for connection in closing:
+        connection._close_blocking()
+
+
+def _forget_parents() -> None:
+    """In a forked child: the parent's connections are its own. Sessions know that themselves and close nothing."""
+    global _owner_pid, _lock, _sweeper
+    if _owner_pid != os.getpid():
+        _lock = threading.Lock()  # another thread of the parent may have held it at the moment of the fork
+        _entries.clear()
+        _sweeper = None
+        _owner_pid = os.getpid()
+
+
+@functools.lru_cache(maxsize=1)
+def _spare_the_collector() -> None:
+    """For workers of Spark, which collect garbage after every task: that took 0.1 s for looking at all modules.
+
+    Everything that is there now stays as long as the process, so the collector need not look at it again.
+    """
+    gc.freeze()
+
+
+@functools.lru_cache(maxsize=1)
+def _register_exit_hook() -> None:
+    """After the first connection, so that it runs before the client's own hook, which would warn."""
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(close_all)

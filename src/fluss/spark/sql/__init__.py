@@ -1,0 +1,1 @@
+"""Tables in Spark's SQL: catalogs, views, statements as functions, lookup joins."""

@@ -1,0 +1,53 @@
+"""What other engines offer as SQL procedures, as Python functions; the session comes first, as in
+`fluss.spark.sql.ddl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fluss.lazy_imports import import_lock
+from fluss.spark.sessions.cluster import admin_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fluss.client.calls.admin import ConfigEntry
+    from fluss.values.basic import ServerNode
+
+Options = Mapping[str, Any] | None
+
+
+def get_cluster_configs(
+    spark: SparkSession, keys: Iterable[str] | None = None, *, options: Options = None
+) -> list[ConfigEntry]:
+    """Options of the cluster: name, value (None if it is secret) and where the value comes from; all without `keys`."""
+    wanted = None if keys is None else set(keys)
+    with admin_of(spark, options) as admin:
+        entries = admin.run(admin.calls.describe_cluster_configs())
+    return [entry for entry in entries if wanted is None or entry.name in wanted]
+
+
+def set_cluster_configs(spark: SparkSession, values: Mapping[str, Any], *, options: Options = None) -> None:
+    """Change options of the running cluster; the server refuses those that need a restart."""
+    with import_lock:
+        from fluss.client.calls.admin import SET_VALUE, config_changes
+
+    with admin_of(spark, options) as admin:
+        admin.run(admin.calls.alter_cluster_configs(config_changes(SET_VALUE, values)))
+
+
+def reset_cluster_configs(spark: SparkSession, keys: Iterable[str], *, options: Options = None) -> None:
+    """Let options of the running cluster have the values of its configuration file again."""
+    with import_lock:
+        from fluss.client.calls.admin import REMOVE_VALUE, config_changes
+
+    with admin_of(spark, options) as admin:
+        admin.run(admin.calls.alter_cluster_configs(config_changes(REMOVE_VALUE, list(keys))))
+
+
+def server_nodes(spark: SparkSession, *, options: Options = None) -> list[ServerNode]:
+    """The servers of the cluster that are alive, the coordinator first."""
+    with admin_of(spark, options) as admin:
+        return admin.run(admin.calls.get_server_nodes())

@@ -1,0 +1,276 @@
+"""Filters as users write them: `(col("id") >= 200) & col("name").starts_with("a")`.
+
+A predicate is an immutable tree of names and values; it knows no table. `filters.py` binds it to a schema, which is
+where wrong names and values are found. A comparison with null is never true, also under `~`, as in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+from fluss.codec.filters.predicate import CompoundFunction, LeafFunction
+from fluss.errors import FlussError
+
+_SIGNS = {
+    LeafFunction.EQUAL: "==",
+    LeafFunction.NOT_EQUAL: "!=",
+    LeafFunction.LESS_THAN: "<",
+    LeafFunction.LESS_OR_EQUAL: "<=",
+    LeafFunction.GREATER_THAN: ">",
+    LeafFunction.GREATER_OR_EQUAL: ">=",
+}
+_METHODS = {
+    LeafFunction.IS_NULL: "is_null",
+    LeafFunction.IS_NOT_NULL: "is_not_null",
+    LeafFunction.STARTS_WITH: "starts_with",
+    LeafFunction.CONTAINS: "contains",
+    LeafFunction.ENDS_WITH: "ends_with",
+    LeafFunction.IN: "is_in",
+    LeafFunction.NOT_IN: "not_in",
+}
+_OPPOSITES = {
+    LeafFunction.EQUAL: LeafFunction.NOT_EQUAL,
+    LeafFunction.LESS_THAN: LeafFunction.GREATER_OR_EQUAL,
+    LeafFunction.GREATER_THAN: LeafFunction.LESS_OR_EQUAL,
+    LeafFunction.IS_NULL: LeafFunction.IS_NOT_NULL,
+    LeafFunction.IN: LeafFunction.NOT_IN,
+}
+_INT64 = range(-(2**63), 2**63)
+
+
+class Predicate:
+    """A condition on rows. Combine with `&`, `|` and `~`."""
+
+    __slots__ = ()
+
+    def and_(self, other: Predicate) -> Predicate:
+        """Rows that satisfy both."""
+        return _joined(CompoundFunction.AND, self, other)
+
+    def or_(self, other: Predicate) -> Predicate:
+        """Rows that satisfy at least one of the two."""
+        return _joined(CompoundFunction.OR, self, other)
+
+    def not_(self) -> Predicate:
+        """Rows for which the condition is false; rows where it is unknown, because of a null, satisfy neither."""
+        return Negation(self)
+
+    def __and__(self, other: Predicate) -> Predicate:
+        return self.and_(other)
+
+    def __or__(self, other: Predicate) -> Predicate:
+        return self.or_(other)
+
+    def __invert__(self) -> Predicate:
+        return self.not_()
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a Predicate has no truth value: combine them with & | ~, not with and, or, not")
+
+    def column_names(self) -> Iterator[str]:
+        """Names of the columns it looks at, with repetitions."""
+        raise AssertionError("every kind of predicate has its own")
+
+
+class Comparison(Predicate):
+    """One column against values."""
+
+    __slots__ = ("column", "function", "values")
+
+    def __init__(self, function: LeafFunction, column: str, values: tuple[Any, ...] = ()) -> None:
+        if any(isinstance(value, int) and value not in _INT64 for value in values):
+            raise OverflowError(
+                f"filter: column {column!r}: an int of more than 64 bits; a DECIMAL column takes Decimal"
+            )
+        self.function = function
+        self.column = column
+        self.values = values
+
+    def not_(self) -> Predicate:
+        opposite = _OPPOSITES.get(self.function) or _BACKWARDS.get(self.function)
+        if opposite is None or self.function in _ORDERING:
+            return Negation(self)  # `not (x < 1)` holds for NaN, `x >= 1` does not
+        return Comparison(opposite, self.column, self.values)
+
+    def column_names(self) -> Iterator[str]:
+        yield self.column
+
+    def __repr__(self) -> str:
+        name = f"col({self.column!r})"
+        if self.function in _SIGNS:
+            return f"({name} {_SIGNS[self.function]} {self.values[0]!r})"
+        if self.function in (LeafFunction.IN, LeafFunction.NOT_IN):
+            return f"{name}.{_METHODS[self.function]}({list(self.values)!r})"
+        return f"{name}.{_METHODS[self.function]}({', '.join(map(repr, self.values))})"
+
+
+_BACKWARDS = {opposite: function for function, opposite in _OPPOSITES.items()}
+_ORDERING = frozenset(
+    (
+        LeafFunction.LESS_THAN,
+        LeafFunction.LESS_OR_EQUAL,
+        LeafFunction.GREATER_THAN,
+        LeafFunction.GREATER_OR_EQUAL,
+    )
+)
+
+
+class Combination(Predicate):
+    """All or any of several conditions."""
+
+    __slots__ = ("children", "function")
+
+    def __init__(self, function: CompoundFunction, children: tuple[Predicate, ...]) -> None:
+        self.function = function
+        self.children = children
+
+    def column_names(self) -> Iterator[str]:
+        for child in self.children:
+            yield from child.column_names()
+
+    def __repr__(self) -> str:
+        return f"({(' & ' if self.function is CompoundFunction.AND else ' | ').join(map(repr, self.children))})"
+
+
+class Negation(Predicate):
+    """The opposite of a condition that has no opposite of its own."""
+
+    __slots__ = ("child",)
+
+    def __init__(self, child: Predicate) -> None:
+        self.child = child
+
+    def not_(self) -> Predicate:
+        return self.child
+
+    def column_names(self) -> Iterator[str]:
+        return self.child.column_names()
+
+    def __repr__(self) -> str:
+        return f"~{self.child!r}"
+
+
+def checked_predicate(predicate: object) -> Predicate:
+    """The predicate; `FlussError` if it is none."""
+    if not isinstance(predicate, Predicate):
+        raise FlussError(f"a filter is made of columns, e.g. col('id') >= 200, got {predicate!r}")
+    return predicate
+
+
+def _joined(function: CompoundFunction, left: Predicate, right: Predicate) -> Predicate:
+    if not isinstance(right, Predicate):
+        hint = " (comparisons need brackets around them)" if isinstance(right, (ColumnRef, int, str)) else ""
+        raise FlussError(f"a filter can only be combined with another filter, got {right!r}{hint}")
+    children: list[Predicate] = []
+    for side in (left, right):
+        if isinstance(side, Combination) and side.function is function:
+            children += side.children
+        else:
+            children.append(side)
+    return Combination(function, tuple(children))
+
+
+class ColumnRef:
+    """A column in a filter; made by `col(name)`.
+
+    Values are plain Python values of the column's type. A naive `datetime` belongs to TIMESTAMP columns, an aware one
+    to TIMESTAMP_LTZ columns. Nulls are found with `is_null()` and `is_not_null()`.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise FlussError(f"a column is referred to by its name, got {name!r}")
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self._name
+
+    def equal(self, value: Any) -> Predicate:
+        """The column equals `value`."""
+        return Comparison(LeafFunction.EQUAL, self._name, (value,))
+
+    def not_equal(self, value: Any) -> Predicate:
+        """The column differs from `value`, and is not null."""
+        return Comparison(LeafFunction.NOT_EQUAL, self._name, (value,))
+
+    def less_than(self, value: Any) -> Predicate:
+        """The column is less than `value`."""
+        return Comparison(LeafFunction.LESS_THAN, self._name, (value,))
+
+    def less_or_equal(self, value: Any) -> Predicate:
+        """The column is less than or equal to `value`."""
+        return Comparison(LeafFunction.LESS_OR_EQUAL, self._name, (value,))
+
+    def greater_than(self, value: Any) -> Predicate:
+        """The column is greater than `value`."""
+        return Comparison(LeafFunction.GREATER_THAN, self._name, (value,))
+
+    def greater_or_equal(self, value: Any) -> Predicate:
+        """The column is greater than or equal to `value`."""
+        return Comparison(LeafFunction.GREATER_OR_EQUAL, self._name, (value,))
+
+    def is_null(self) -> Predicate:
+        """The column is null."""
+        return Comparison(LeafFunction.IS_NULL, self._name)
+
+    def is_not_null(self) -> Predicate:
+        """The column is not null."""
+        return Comparison(LeafFunction.IS_NOT_NULL, self._name)
+
+    def starts_with(self, prefix: str) -> Predicate:
+        """The text column starts with `prefix`."""
+        return Comparison(LeafFunction.STARTS_WITH, self._name, (prefix,))
+
+    def ends_with(self, suffix: str) -> Predicate:
+        """The text column ends with `suffix`."""
+        return Comparison(LeafFunction.ENDS_WITH, self._name, (suffix,))
+
+    def contains(self, infix: str) -> Predicate:
+        """The text column contains `infix`."""
+        return Comparison(LeafFunction.CONTAINS, self._name, (infix,))
+
+    def is_in(self, values: Iterable[Any]) -> Predicate:
+        """The column equals one of `values`."""
+        return Comparison(LeafFunction.IN, self._name, _listed(values))
+
+    def not_in(self, values: Iterable[Any]) -> Predicate:
+        """The column equals none of `values`, and is not null."""
+        return Comparison(LeafFunction.NOT_IN, self._name, _listed(values))
+
+    def isin(self, values: Iterable[Any]) -> Predicate:
+        """Same as `is_in(values)`, in the spelling of pandas and Spark."""
+        return self.is_in(values)
+
+    def between(self, low: Any, high: Any) -> Predicate:
+        """The column lies between the two values, both included."""
+        return self.greater_or_equal(low) & self.less_or_equal(high)
+
+    __eq__ = equal  # type: ignore[assignment]
+    __ne__ = not_equal  # type: ignore[assignment]
+    __lt__ = less_than
+    __le__ = less_or_equal
+    __gt__ = greater_than
+    __ge__ = greater_or_equal
+    __hash__ = None  # type: ignore[assignment]  # `==` builds a filter, so it cannot be looked up
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a column reference has no truth value: compare it, then combine with & | ~")
+
+    def __repr__(self) -> str:
+        return f"col({self._name!r})"
+
+
+def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(values, (str, bytes)):
+        raise FlussError(f"a list of values is needed, got {values!r}; write [{values!r}]")
+    return tuple(values)
+
+
+def col(name: str) -> ColumnRef:
+    """The column with this name, for filters: `col("id") >= 200`."""
+    return ColumnRef(name)

@@ -1,0 +1,66 @@
+"""`RebalanceProgress`: which buckets a rebalance moves, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fluss.model.rebalancing import RebalanceStatus
+from fluss.protocol import fluss_api_pb2 as pb
+from fluss.values.basic import TableBucket
+from fluss.values.wire_names import word_for
+
+_UNDER_WAY = {"not_started", "rebalancing"}
+
+
+@dataclass(frozen=True)
+class BucketMove:
+    """What a rebalance does to one bucket: its servers before and after, by their ids."""
+
+    status: str
+    original_leader: int | None
+    new_leader: int | None
+    original_replicas: tuple[int, ...]
+    new_replicas: tuple[int, ...]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more will happen to the bucket."""
+        return self.status not in _UNDER_WAY
+
+
+@dataclass(frozen=True)
+class RebalanceProgress:
+    """A rebalance: `status` is not_started, rebalancing, failed, completed, canceled or timeout."""
+
+    rebalance_id: str
+    status: str
+    moves: Mapping[TableBucket, BucketMove] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has come to an end, good or bad."""
+        return self.status not in _UNDER_WAY
+
+    def __str__(self) -> str:
+        done = sum(move.is_done for move in self.moves.values())
+        return f"rebalance {self.rebalance_id}: {self.status}, {done} of {len(self.moves)} buckets"
+
+
+def progress_from_message(answer: pb.ListRebalanceProgressResponse) -> RebalanceProgress | None:
+    """None: there has been no rebalance."""
+    if not answer.HasField("rebalance_id"):
+        return None
+    moves = {}
+    for table in answer.table_progress:
+        for bucket in table.buckets_progress:
+            plan = bucket.rebalance_plan
+            partition_id = plan.partition_id if plan.HasField("partition_id") else None
+            moves[TableBucket.with_partition(table.table_id, partition_id, plan.bucket_id)] = BucketMove(
+                word_for(RebalanceStatus, bucket.rebalance_status),
+                plan.original_leader if plan.HasField("original_leader") else None,
+                plan.new_leader if plan.HasField("new_leader") else None,
+                tuple(plan.original_replicas),
+                tuple(plan.new_replicas),
+            )
+    return RebalanceProgress(answer.rebalance_id, word_for(RebalanceStatus, answer.rebalance_status), moves)

@@ -1,0 +1,192 @@
+"""`Schema` as users see it: made from an Arrow schema or with a builder, wrapped around the wire's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from fluss.codec.arrow.types import from_arrow_schema, to_arrow_schema
+from fluss.errors import FlussError
+from fluss.model import schema as wire
+from fluss.model.aggregation import AGGREGATION_FUNCTIONS, broken_function_rule, normalized_function
+from fluss.model.types import DataType
+from fluss.values.data_types import as_data_type, type_text
+
+
+class Schema:
+    """Columns and primary key of a table.
+
+    >>> Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]), primary_keys=["id"]).get_columns()
+    [('id', 'int NOT NULL'), ('name', 'string')]
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        primary_keys: Sequence[str] | None = None,
+        auto_increment_column: str | None = None,
+    ) -> None:
+        if not isinstance(schema, pa.Schema):
+            raise FlussError(f"Schema takes a pyarrow.Schema, got {type(schema).__name__}; or use Schema.builder()")
+        try:
+            columns = from_arrow_schema(schema).columns
+        except ValueError as error:
+            raise FlussError(f"this Arrow schema cannot be a table: {error}") from None
+        self._inner = _checked_schema(columns, primary_keys or (), auto_increment_column)
+
+    @classmethod
+    def _wrap(cls, inner: wire.Schema) -> Schema:
+        schema = cls.__new__(cls)
+        schema._inner = inner
+        return schema
+
+    @staticmethod
+    def builder() -> SchemaBuilder:
+        """Start an empty schema."""
+        return SchemaBuilder()
+
+    def get_column_names(self) -> list[str]:
+        """Names of all columns, in order."""
+        return list(self._inner.column_names)
+
+    def get_column_types(self) -> list[str]:
+        """Types of all columns as texts, in order."""
+        return [type_text(data_type) for data_type in self._inner.data_types]
+
+    def get_columns(self) -> list[tuple[str, str]]:
+        """(name, type) of all columns."""
+        return list(zip(self.get_column_names(), self.get_column_types(), strict=True))
+
+    def get_primary_keys(self) -> list[str]:
+        """Names of the primary-key columns; empty for a log table."""
+        return list(self._inner.primary_key)
+
+    def get_auto_increment_columns(self) -> list[str]:
+        """Names of the columns that the server numbers."""
+        column = self._inner.auto_increment_column
+        return [] if column is None else [column]
+
+    @property
+    def columns(self) -> tuple[wire.Column, ...]:
+        """Columns with name, data type, comment and id."""
+        return self._inner.columns
+
+    @property
+    def column_names(self) -> list[str]:
+        """Same as `get_column_names()`."""
+        return self.get_column_names()
+
+    @property
+    def primary_key(self) -> list[str] | None:
+        """The primary-key columns, None for a log table."""
+        return self.get_primary_keys() or None
+
+    @property
+    def primary_key_indexes(self) -> list[int]:
+        """Positions of the primary-key columns."""
+        return [self._inner.position(name) for name in self._inner.primary_key]
+
+    def to_arrow(self) -> pa.Schema:
+        """The Arrow schema that scans of such a table have."""
+        return to_arrow_schema(self._inner)
+
+    def __eq__(self, other: object) -> bool:
+        return self._inner == other._inner if isinstance(other, Schema) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self._inner.column_names, self._inner.primary_key))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Schema._wrap, (self._inner,)
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{name} {kind}" for name, kind in self.get_columns())
+        keys = self.get_primary_keys()
+        return f"Schema({columns}" + (f", PRIMARY KEY ({', '.join(keys)})" if keys else "") + ")"
+
+
+@dataclass(frozen=True)
+class SchemaInfo:
+    """A schema of a table and its id; a table gets a new one whenever its columns change."""
+
+    schema: Schema
+    schema_id: int
+
+
+class SchemaBuilder:
+    """Columns one by one: `Schema.builder().column("id", DataTypes.int()).primary_key(["id"]).build()`."""
+
+    def __init__(self) -> None:
+        self._columns: list[wire.Column] = []
+        self._primary_key: tuple[str, ...] = ()
+        self._auto_increment: str | None = None
+
+    def column(self, name: str, data_type: DataType | pa.DataType, comment: str | None = None) -> SchemaBuilder:
+        """Add a column; the type is one of `DataTypes` or a pyarrow type."""
+        self._columns.append(wire.Column(name, as_data_type(data_type), comment))
+        return self
+
+    def with_comment(self, comment: str) -> SchemaBuilder:
+        """A comment for the column added last."""
+        if not self._columns:
+            raise FlussError("with_comment() describes the column before it: add a column first")
+        self._columns[-1] = replace(self._columns[-1], comment=comment)
+        return self
+
+    def with_aggregation(self, function: str, **parameters: str) -> SchemaBuilder:
+        """How the column added last combines its old and its new value in a table with the merge engine `aggregation`.
+
+        >>> builder = Schema.builder().column("shop", DataTypes.string())
+        >>> builder = builder.column("total", DataTypes.bigint()).with_aggregation("sum")
+        >>> builder = builder.column("buyers", DataTypes.string()).with_aggregation("listagg", delimiter=";")
+        >>> descriptor = TableDescriptor(
+        ...     builder.primary_key("shop").build(), properties={"table.merge-engine": "aggregation"}
+        ... )
+        """
+        if not self._columns:
+            raise FlussError("with_aggregation() is for the column before it: add a column first")
+        column = self._columns[-1]
+        normalized = normalized_function({"type": function, "parameters": parameters})
+        if normalized is None:
+            known = ", ".join(AGGREGATION_FUNCTIONS)
+            raise FlussError(f"there is no aggregation function {function!r}; there are {known}")
+        broken = broken_function_rule(normalized, column.data_type)
+        if broken is not None:
+            raise FlussError(f"column {column.name!r}: {broken}")
+        self._columns[-1] = replace(column, agg_function=normalized)
+        return self
+
+    def primary_key(self, keys: Sequence[str] | str, *more: str) -> SchemaBuilder:
+        """The columns that identify a row."""
+        self._primary_key = (keys, *more) if isinstance(keys, str) else (*keys, *more)
+        return self
+
+    def enable_auto_increment(self, column: str) -> SchemaBuilder:
+        """A column of a primary-key table that the server fills with growing numbers."""
+        self._auto_increment = column
+        return self
+
+    def build(self) -> Schema:
+        """The schema; `FlussError` when it is inconsistent."""
+        return Schema._wrap(_checked_schema(tuple(self._columns), self._primary_key, self._auto_increment))
+
+    def __repr__(self) -> str:
+        return f"SchemaBuilder(columns={[column.name for column in self._columns]})"
+
+
+def _checked_schema(
+    columns: tuple[wire.Column, ...], primary_keys: Sequence[str], auto_increment: str | None
+) -> wire.Schema:
+    """Numbered, primary-key columns NOT NULL, and checked by the reader of the wire's own document."""
+    if not columns:
+        raise FlussError("a table needs at least one column")
+    if isinstance(primary_keys, str):
+        raise FlussError(f"primary_keys is a list of column names, got the text {primary_keys!r}")
+    schema = wire.Schema(columns, tuple(primary_keys), auto_increment).numbered()
+    try:
+        return wire.schema_from_json(wire.schema_to_json(schema))
+    except ValueError as error:
+        raise FlussError(f"this schema cannot be a table: {error}") from None
