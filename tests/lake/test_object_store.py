@@ -8,7 +8,7 @@ import pytest
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.iceberg.tables import IcebergFormat
-from fluss.lake.tables.interface.format import open_lake
+from fluss.lake.tables.opening import open_lake
 from tests.support.lake_tables import PEOPLE, TABLE_ID, made, people, spec_of
 from tests.support.lake_upkeep import upkeep
 from tests.support.object_store import ObjectStore

@@ -13,7 +13,8 @@ import pyarrow as pa
 from fluss.codec.arrow.types import to_arrow_schema
 from fluss.lake.tables.iceberg.committing import IcebergTable
 from fluss.lake.tables.iceberg.tables import IcebergFormat
-from fluss.lake.tables.interface.format import CommitMessage, LakeFile, LakeSplit, LakeTableSpec, open_lake
+from fluss.lake.tables.interface.format import CommitMessage, LakeFile, LakeSplit, LakeTableSpec
+from fluss.lake.tables.opening import open_lake
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TableBucket, TablePath
 from fluss.model.schema import Column, Schema

@@ -7,6 +7,8 @@ import re
 from fluss.errors import ErrorCode, FlussError
 
 MAX_NAME_LENGTH_CHARACTERS = 200
+# Of the name of a partition, in the names of its directories.
+DIRECTORY_NAME_LIMIT_CHARACTERS = 200
 # With the id of a table around it, it is the id of a producer.
 MAX_CURSOR_NAME_CHARACTERS = 160
 INTERNAL_NAME_PREFIX = "__"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,27 @@ from fluss.client.keys.stored_values import RowReader, rows_of
 from fluss.client.net.session import Session
 from fluss.errors import FlussError
 
-if TYPE_CHECKING:
-    from fluss.lake.reading.lookup_rows import LakeRows
-
 KEYS_PER_ASK = 4_096
 MAX_ASKS_OUT = 8
 
 Found = list[bytes | None]
+
+
+class FoundRows(Protocol):
+    """Rows, and which of the keys that were asked for each of them has."""
+
+    @property
+    def rows(self) -> Any: ...
+
+    @property
+    def positions(self) -> Any: ...
+
+
+class OtherRows(Protocol):
+    """Where rows are whose partitions have gone from Fluss: the lake of the table."""
+
+    def find(self, keys: Any) -> FoundRows:
+        """Blocks."""
 
 
 async def look_up_many(
@@ -37,7 +51,7 @@ async def look_up_many(
     keys: KeyReader,
     rows: RowReader,
     queue: LookupQueue,
-    lake: LakeRows | None,
+    lake: OtherRows | None,
     given: Any,
     output: Literal["arrow", "rows"] | None,
 ) -> Any:
@@ -77,7 +91,7 @@ async def look_up_many(
     return await loop.run_in_executor(pool, _as_table, rows, values, elsewhere)
 
 
-def _find_in_lake(lake: LakeRows, keys: Any, positions: list[int]) -> tuple[Any, Any]:
+def _find_in_lake(lake: OtherRows, keys: Any, positions: list[int]) -> tuple[Any, Any]:
     """Rows of keys whose partitions are not in Fluss, and which keys they belong to."""
     found = lake.find(keys.take(pa.array(positions)))
     return found.rows, np.asarray(positions)[found.positions]

@@ -16,8 +16,9 @@ import logging
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fluss.client.net.cluster import Cluster
 from fluss.client.net.rpc import RpcConnection
@@ -38,9 +39,6 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 
-if TYPE_CHECKING:
-    from fluss.client.write.row_buffer import RowBuffer
-
 # How long a server may wait for durability before it answers 25; the batch is sent again then and recognised.
 SERVER_TIMEOUT_MS = 30_000
 # Numbers of buckets must be remembered as long as a writer id is used. With more of them a new id is taken.
@@ -53,6 +51,16 @@ _Targets = tuple[int, ...] | None
 _Answer = pb.ProduceLogResponse | pb.PutKvResponse
 
 
+class RowSource(Protocol):
+    """A writer, as far as the sender knows it."""
+
+    def begin_flush(self) -> Sequence[Chunk]:
+        """Hand over all rows; what they are waited for with."""
+
+    def close(self, error: FlussError) -> None:
+        """The connection has ended: rows that wait fail with this error."""
+
+
 class Sender:
     """Made and used on the I/O thread, except `memory` and the look at `cluster` by routers."""
 
@@ -60,10 +68,10 @@ class Sender:
         self.cluster = cluster
         self.config = config = cluster.config
         self.memory = MemoryBudget(config.writer_buffer_memory_size)
-        self.busy: set[RowBuffer] = set()
+        self.busy: set[RowSource] = set()
         # Failures that nobody was told of, for the end; only the newest ones.
         self.unreported: deque[Chunk] = deque(maxlen=MAX_UNREPORTED_FAILURES)
-        self._writers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
+        self._writers: weakref.WeakSet[RowSource] = weakref.WeakSet()
         self._writers_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._acks = ACKS[config.writer_acks]
@@ -76,7 +84,7 @@ class Sender:
         self._timer_at = 0.0
         self._closed: FlussError | None = None
 
-    def register(self, writer: RowBuffer) -> None:
+    def register(self, writer: RowSource) -> None:
         """A writer wants to hear of the end. Any thread."""
         with self._writers_lock:
             self._writers.add(writer)

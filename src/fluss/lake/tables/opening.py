@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.interface.format import LakeFormat, open_lake
+from fluss.lake.tables.interface.format import LakeFormat
+from fluss.lazy_imports import import_lock
 from fluss.model.properties import DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_PROPERTY_PREFIX, property_value
 
 _SQLITE_FILE_PREFIX = "sqlite:///"
@@ -32,6 +33,28 @@ def lake_properties_of(properties: Mapping[str, str]) -> tuple[str, dict[str, st
     prefix = f"{DATALAKE_PROPERTY_PREFIX}{lake_format}."
     shown = {key.removeprefix(prefix): value for key, value in properties.items() if key.startswith(prefix)}
     return str(lake_format), shown
+
+
+def open_lake(lake_format: str, properties: Mapping[str, str], directory: Path | None = None) -> LakeFormat:
+    """The catalog that the options `datalake.<format>.*` describe (given without that prefix).
+
+    `directory` is where a lake lives for which nothing is configured: the server's data directory.
+    """
+    if lake_format.lower() != "iceberg":
+        raise FlussError(
+            f"lake tables of format {lake_format!r} cannot be made here, only 'iceberg': set 'datalake.format' to it",
+            ErrorCode.INVALID_CONFIG_EXCEPTION,
+        )
+    try:
+        with import_lock:
+            from fluss.lake.tables.iceberg.catalog import open_catalog
+            from fluss.lake.tables.iceberg.tables import IcebergFormat
+    except ModuleNotFoundError as error:
+        raise FlussError(
+            f"Iceberg tables need the package {error.name!r}: pip install 'flusspy[lake]'",
+            ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
+        ) from error
+    return IcebergFormat(open_catalog(properties, directory))
 
 
 def lake_of(properties: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> LakeFormat:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fluss.model.descriptor import database_descriptor_from_json, load_json, table_descriptor_from_json
+from fluss.model.names import DIRECTORY_NAME_LIMIT_CHARACTERS
 from fluss.model.paths import TableBucket, TablePath
 from fluss.model.schema import Schema, schema_from_json
 from fluss.server.catalog.closing_records import CLOSING_SECTION
@@ -25,7 +26,6 @@ from fluss.server.catalog.store import CatalogStore
 from fluss.server.catalog.table_rows import directory_of
 
 # File systems allow 255 bytes per name; the ids behind the name keep directories distinct.
-DIRECTORY_NAME_LIMIT_CHARACTERS = 200
 
 
 class Catalog:

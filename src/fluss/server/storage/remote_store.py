@@ -18,8 +18,8 @@ from pyarrow import fs
 
 from fluss.codec.crc import crc32c_of_pieces
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.names import DIRECTORY_NAME_LIMIT_CHARACTERS
 from fluss.model.paths import TableBucket, TablePath
-from fluss.server.catalog.catalog import DIRECTORY_NAME_LIMIT_CHARACTERS
 
 _S3_SCHEMES = ("s3", "s3a")
 _COPY_CHUNK_BYTES = 4 * 1024 * 1024

@@ -157,7 +157,7 @@ def _lake_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
     """The columns of the lake table: those of the table, and the three that say where a row was in the log."""
     if options.lake_view is not None:
         with import_lock:
-            from fluss.spark.read.lake_views import VIEW_SCHEMAS
+            from fluss.spark.convert.lake_views import VIEW_SCHEMAS
 
         return chosen_fields(VIEW_SCHEMAS[options.lake_view].fields, options.columns, f"$lake${options.lake_view}")
     fields = [*to_spark_schema(info, None, options.nanos_as).fields, *LAKE_FIELDS]

@@ -9,38 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import types as spark
 from pyspark.sql.datasource import InputPartition
 
 from fluss.lake.reading.lake_access import load_lake_table
 from fluss.lake.tables.interface.format import COMMIT_USER, COMMIT_USER_PROPERTY, LakeTable
 from fluss.spark.convert.arrow import spark_arrow_schema
+from fluss.spark.convert.lake_views import VIEW_SCHEMAS
 from fluss.spark.sessions.connecting import OpenTable
-
-VIEW_SCHEMAS: dict[str, spark.StructType] = {
-    "snapshots": spark.StructType(
-        [
-            spark.StructField("snapshot_id", spark.LongType(), False),
-            spark.StructField("committed_at", spark.TimestampType(), False),
-            spark.StructField("superseded_at", spark.TimestampType(), True),
-            spark.StructField("is_tiered", spark.BooleanType(), False),
-            spark.StructField("properties", spark.MapType(spark.StringType(), spark.StringType(), False), False),
-        ]
-    ),
-    "files": spark.StructType(
-        [
-            spark.StructField("path", spark.StringType(), False),
-            spark.StructField("partition", spark.StringType(), True),
-            spark.StructField("bucket", spark.IntegerType(), True),
-            spark.StructField("rows", spark.LongType(), False),
-            spark.StructField("deleted_rows", spark.LongType(), False),
-            spark.StructField("delete_files", spark.IntegerType(), False),
-            spark.StructField("size_bytes", spark.LongType(), False),
-            spark.StructField("first_offset", spark.LongType(), True),
-            spark.StructField("last_offset", spark.LongType(), True),
-        ]
-    ),
-}
 
 
 @dataclass(frozen=True, eq=False)

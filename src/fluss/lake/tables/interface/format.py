@@ -1,4 +1,4 @@
-"""The interface of a lake format, and the one way to open one.
+"""The interface of a lake format; `lake.tables.opening` opens one.
 
 Three things with three lives:
 
@@ -16,14 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from fluss.codec.filters.predicate import Predicate
-from fluss.errors import ErrorCode, FlussError
-from fluss.lazy_imports import import_lock
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TableBucket, TablePath
 from fluss.model.schema import Column, Schema
@@ -245,25 +242,3 @@ class LakeFormat(Protocol):
 
     def close(self) -> None:
         """Give back the connections of the catalog."""
-
-
-def open_lake(lake_format: str, properties: Mapping[str, str], directory: Path | None = None) -> LakeFormat:
-    """The catalog that the options `datalake.<format>.*` describe (given without that prefix).
-
-    `directory` is where a lake lives for which nothing is configured: the server's data directory.
-    """
-    if lake_format.lower() != "iceberg":
-        raise FlussError(
-            f"lake tables of format {lake_format!r} cannot be made here, only 'iceberg': set 'datalake.format' to it",
-            ErrorCode.INVALID_CONFIG_EXCEPTION,
-        )
-    try:
-        with import_lock:
-            from fluss.lake.tables.iceberg.catalog import open_catalog
-            from fluss.lake.tables.iceberg.tables import IcebergFormat
-    except ModuleNotFoundError as error:
-        raise FlussError(
-            f"Iceberg tables need the package {error.name!r}: pip install 'flusspy[lake]'",
-            ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
-        ) from error
-    return IcebergFormat(open_catalog(properties, directory))
