@@ -2,7 +2,7 @@
 
 A log table is read from its start to its latest offsets. A primary-key table is scanned bucket by bucket, each as it is
 at one moment; where the server has no SCAN_KV, its changelog is read instead. What a table has in a lake is read too
-(`lake_current.py`). All coroutines here are awaited in the user's event loop.
+(`lake.reading.current_rows`). All coroutines here are awaited in the user's event loop.
 """
 
 from __future__ import annotations

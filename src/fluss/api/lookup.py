@@ -1,7 +1,7 @@
 """`TableLookup`, `Lookuper`, `PrefixLookuper`: rows of a primary-key table by key.
 
 Everything here may be used by several event loops and threads at once; a lookuper holds no state but what it was made
-of. Requests are shared by all lookupers of a connection, see `queue.py`.
+of. Requests are shared by all lookupers of a connection, see `client.keys.lookup_queue`.
 """
 
 from __future__ import annotations

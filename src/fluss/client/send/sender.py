@@ -2,9 +2,9 @@
 
 One per connection, on the I/O thread. For every bucket there is a `BucketQueue`; the sender asks them for batches,
 puts batches of one table (and the same target columns) for one server into requests of at most
-`writer.request-max-size` bytes (one batch per bucket and request), and has `reactions.react` decide about every result.
-It never waits: whatever a bucket lacks (writer id, leader, connection, time) is fetched by a task or timer of its own,
-which then calls `send` again, while other buckets go on.
+`writer.request-max-size` bytes (one batch per bucket and request), and lets `answer_rules.react` decide about each
+result. It never waits: whatever a bucket lacks (writer id, leader, connection, time) is fetched by a task or timer of
+its own, which then calls `send` again, while other buckets go on.
 
 `busy` holds the writers that have rows under way, and only those: a writer object may be dropped, its rows are not.
 """

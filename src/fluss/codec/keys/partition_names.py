@@ -37,7 +37,7 @@ _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 
 
 def partition_value_text(value: Any, data_type: DataType) -> str:
-    """The text of one partition value, given in logical form (`row_values.py`)."""
+    """The text of one partition value, given in logical form (`codec.rows.values`)."""
     root = data_type.root
     if value is None:
         raise RowValueError("a partition value must not be null")

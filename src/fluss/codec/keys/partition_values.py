@@ -27,7 +27,7 @@ _NANOS_PER_MILLISECOND = 1_000_000
 
 
 def partition_value(text: str, data_type: DataType) -> Any:
-    """The value in logical form (`row_values.py`) whose text this is; ValueError if the type has none."""
+    """The value in logical form (`codec.rows.values`) whose text this is; ValueError if the type has none."""
     root = data_type.root
     if root in TEXT_ROOTS:
         return text

@@ -1,4 +1,4 @@
-"""Whole columns between Arrow arrays and the numbers that rows store (column-wise twin of `row_values.py`).
+"""Whole columns between Arrow arrays and the numbers that rows store (column-wise twin of `values.py`).
 
 `from_*` give what an encoder writes: int32 for DATE and TIME milliseconds, (millis, nanos) for timestamps, unscaled
 numbers for decimals. `to_*` build the Arrow array of the column's type from them. Units follow the precision of the

@@ -1,6 +1,6 @@
 """Arrow columns to lists of logical values and back: the way of small batches through the per-row codecs.
 
-Logical values are those of `row_values.py`. Lists hold None where the column is null.
+Logical values are those of `values.py`. Lists hold None where the column is null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server options of the lake; part of the table in `config_options`."""
+"""The server options of the lake; part of the table in `options`."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _invalid(message: str) -> FlussError:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """One field per honoured option (the table in `config_options` says which), plus what several make together."""
+    """One field per honoured option (the table in `options` says which), plus what several make together."""
 
     data_dir: Path
     remote_data_dir: str

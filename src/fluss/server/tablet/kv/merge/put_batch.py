@@ -3,7 +3,7 @@
 Pure: old values in, outcome out. Records are taken in order, so a later record of a key sees what an earlier one left.
 
 Two ways. `merge_values` is for tables where the last write wins and rows are written whole: values move as bytes, and
-only the changelog decodes them, all together and column by column (`merge_whole` does the same without going through
+only the changelog decodes them, all together and column by column (`whole_rows` does the same without going through
 the records). `merge_rows` is for everything that looks into rows
 (partial updates, merge engines, numbered columns): rows are decoded, a `RowMerger` decides row by row, and what it made
 is encoded again, column by column.
