@@ -9,9 +9,11 @@ from pathlib import Path
 
 from tests.tidy.repository import PACKAGE, files, name, nodes
 
-# Layer -> layers that it may import besides itself. `fluss.errors`, `lazy_imports` and `version` are open to all.
+# Layer -> layers that it may import besides itself. `fluss.errors`, `generated_code`, `lazy_imports` and `version`
+# are open to all.
 ALLOWED: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "generated_code": frozenset(),
     "lazy_imports": frozenset(),
     "version": frozenset(),
     "config": frozenset({"model"}),
@@ -88,7 +90,7 @@ def test_modules_import_only_layers_below_their_own() -> None:
             continue
         layer = layer_of(path)
         assert layer in ALLOWED, f"layer {layer} is not in the table of this test"
-        allowed = {layer, "errors", "lazy_imports", "version", *ALLOWED[layer]}
+        allowed = {layer, "errors", "generated_code", "lazy_imports", "version", *ALLOWED[layer]}
         for module in imported_modules(path):
             parts = module.split(".")
             target = layer_of_parts(parts[1:]) if len(parts) > 1 else "__init__"
@@ -151,4 +153,40 @@ def test_every_folder_has_one_subject() -> None:
         door = folder / "__init__.py"
         if not door.exists() or ast.get_docstring(ast.parse(door.read_text())) is None:
             offences.append(f"{name(folder)} does not say what lives there: give its __init__ a docstring")
+    assert offences == []
+
+
+GENERATORS = ("exec", "eval", "compile")
+# Libraries that only some rooms know, with everything below them.
+ROOMS_OF = {
+    "pyiceberg": ("lake/tables/iceberg",),
+    "pyspark": ("spark",),
+    "rocksdict": ("server/storage/kv", "client/state"),  # the client reads snapshots, which are RocksDB's files
+    "sqlite3": ("server/catalog", "server/coordinator/tables", "server/process"),
+    "uvloop": ("server/runtime", "client/net"),
+}
+
+
+def test_libraries_stay_in_their_rooms() -> None:
+    offences = [
+        f"{name(path)} imports {module}"
+        for path in MODULES
+        for module in imported_modules(path)
+        for rooms in [ROOMS_OF.get(module.split(".")[0])]
+        if rooms is not None and not any(PACKAGE / room in path.parents for room in rooms)
+    ]
+    assert offences == []
+
+
+def test_code_is_generated_in_one_place() -> None:
+    """Which makes its lines known to tracebacks and debuggers."""
+    offences = [
+        f"{name(path)}:{node.lineno} calls {node.func.id}: use fluss.generated_code"
+        for path in MODULES
+        if path != PACKAGE / "generated_code.py"
+        for node in nodes(path)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("exec", "eval", "compile")
+    ]
     assert offences == []

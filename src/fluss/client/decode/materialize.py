@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fluss.errors import FlussError
+from fluss.generated_code import define
 from fluss.values.basic import ChangeType
 
 MAX_GENERATED_FUNCTIONS = 256
@@ -286,7 +287,7 @@ def row_maker(
         f"        yield Record(offset, timestamp, change_type, {{{row}}})\n"
     )
     scope: dict[str, Any] = {"Record": ScanRecord}
-    exec(source, scope)  # names are quoted by repr, nothing else of it comes from outside
+    define(source, scope, "rows of a table")  # names are quoted by repr, nothing else of it comes from outside
     return scope["plain"], scope["listed"]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from fluss.codec.batches.kv_values import SCHEMA_ID_BYTES, schema_id_prefix
 from fluss.codec.rows.values import FIXED_STRUCTS, NANOS_PER_MILLI
 from fluss.codec.rows.varint import read_length, read_varint32, read_varint64
+from fluss.generated_code import define
 from fluss.model.schema import Schema
 from fluss.model.types import DataType, DecimalType, TimestampLtzType, TimestampType
 
@@ -61,8 +62,8 @@ def row_function(schema: Schema, schema_id: int, converts: Sequence[Convert | No
         **{f"unpack_{root}": FIXED_STRUCTS[root].unpack_from for root in _FIXED},
         **{f"convert{index}": convert for index, convert in enumerate(converts)},
     }
-    exec(source, scope)  # names are quoted by repr, nothing else of it comes from outside
-    function: RowFunction = scope["read"]
+    # Names are quoted by repr, nothing else of it comes from outside.
+    function: RowFunction = define(source, scope, "one row of a lookup")["read"]
     return function
 
 

@@ -12,9 +12,7 @@ reason.
 from __future__ import annotations
 
 import datetime
-import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import CodeType
 from typing import Any, NoReturn, Protocol
 
 from fluss.client.fitting import FitRules, UnfitValueError
@@ -23,9 +21,9 @@ from fluss.client.fitting.texts import LONG_VALUE_BYTES, is_encodable
 from fluss.client.fitting.times import MAX_NANOSECOND_DATETIME, MIN_NANOSECOND_DATETIME
 from fluss.client.input.arrow_input import column_fits
 from fluss.errors import FlussError
+from fluss.generated_code import define
 from fluss.model.schema import Schema
 
-MAX_CACHED_FUNCTIONS = 256
 _PLAIN_RULES = FitRules()
 _VARIABLE_ROOTS = frozenset({"CHAR", "STRING", "BYTES", "BINARY", "ARRAY", "MAP", "ROW"})
 
@@ -168,14 +166,8 @@ def make_append(rules: RowRules, sink: RowSink, stored: str | None = None) -> Ca
     }
     for index in range(len(rules.names)):
         scope[f"check{index}"] = rules.checked_column(index)
-    exec(_compiled(source), scope)
-    function: Callable[[Any], Any] = scope["append"]
+    function: Callable[[Any], Any] = define(source, scope, "append of a table")["append"]
     return function
-
-
-@functools.lru_cache(maxsize=MAX_CACHED_FUNCTIONS)
-def _compiled(source: str) -> CodeType:
-    return compile(source, "<append of a table>", "exec")
 
 
 def append_source(rules: RowRules, stored: str | None = None) -> str:
