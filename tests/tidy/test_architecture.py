@@ -18,7 +18,7 @@ FENCE = "```"
 FILE_NAME = re.compile(r"(?:[\w.]+/)*\w+\.(?:py|java|md)")
 API_KEY = re.compile(r"\b[A-Z]{3,}(?:_[A-Z]+)+\b")
 # Always open to everybody, so the page says it once and not in every row.
-OPEN_TO_ALL = frozenset({"errors", "lazy_imports", "version"})
+OPEN_TO_ALL = frozenset({"errors", "generated_code", "lazy_imports", "version"})
 
 
 class Row(NamedTuple):
