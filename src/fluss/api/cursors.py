@@ -20,6 +20,8 @@ from fluss.values.basic import TableBucket
 LIFE_MS = 366 * 24 * 3600 * 1000
 """A cursor that nobody moves for a year is forgotten."""
 ZOOKEEPER_GONE = "NoNodeException"
+OFFSETS_FILE_GONE = "Offsets file not found"
+READ_ATTEMPTS = 10
 _CREATED = 0
 
 
@@ -87,7 +89,14 @@ class Cursor:
 
     async def _read(self, number: int) -> _Entry | None:
         request = pb.GetProducerOffsetsRequest(producer_id=self._id(number))
-        answer = await self._cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request, read_only=True)
+        for attempt in range(1, READ_ATTEMPTS + 1):
+            try:
+                answer = await self._cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request, read_only=True)
+                break
+            except FlussError as error:
+                # Apache Fluss looks the file up and opens it later: another program may have replaced it in between.
+                if attempt == READ_ATTEMPTS or OFFSETS_FILE_GONE not in error.message:
+                    raise
         if not answer.HasField("producer_id"):
             return None
         offsets = {}
