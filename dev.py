@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Everything a developer runs, with nothing but Python 3.10: `python3 dev.py COMMAND`.
+"""Everything a developer runs, with nothing but Python 3.11: `python3 dev.py COMMAND`.
 
     test     set up .venv, then ruff, mypy and pytest: the gate; with --fast what one runs while working, with --all
              everything there is; --times prints where the time went; other arguments go to pytest
@@ -18,7 +18,7 @@
     fresh    the commands of the README in clean roots of three Debian releases; as root on Debian
     coverage run tests and print what they reach, by package, and which public names none touches
     series   the gate again and again in clean clones, also on a busy machine, and a table of what failed
-    lock     resolve requirements.lock anew
+    lock     resolve requirements.lock and requirements-spark42.lock again, to the newest versions
     setup    only set up .venv
 
 The environment is made from requirements.lock with checked hashes, once, and again when the lock file, the project
@@ -39,6 +39,7 @@ try:
         PROGRAMS,
         PYTHON,
         SPARK42_ENVIRONMENT,
+        SPARK42_LOCK,
         become,
         run,
         set_up,
@@ -117,9 +118,11 @@ def series(arguments: list[str]) -> int:
 
 def lock(arguments: list[str]) -> int:
     """Newest versions within the ranges of pyproject.toml, for all systems and Python versions, with hashes."""
-    options = ["--quiet", "--universal", "--python-version", "3.10", "--generate-hashes", "--upgrade", "--extra", "dev"]
-    plain = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
-    return run(BIN / "uv", "pip", "compile", *options, *plain, "pyproject.toml", "-o", LOCK, *arguments)
+    options = ["--quiet", "--universal", "--python-version", "3.11", "--generate-hashes", "--upgrade"]
+    options += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
+    compiled = run(BIN / "uv", "pip", "compile", *options, "--extra", "dev", "pyproject.toml", "-o", LOCK, *arguments)
+    oldest = SPARK42_LOCK.with_suffix(".in")
+    return compiled or run(BIN / "uv", "pip", "compile", *options, "--no-deps", oldest, "-o", SPARK42_LOCK, *arguments)
 
 
 def setup_only(arguments: list[str]) -> int:
@@ -146,8 +149,8 @@ COMMANDS = {
 
 def main(arguments: list[str]) -> int:
     """Set up, then run the command."""
-    if sys.version_info < (3, 10):  # noqa: UP036 - this script is what people start with whatever Python they have
-        raise SystemExit(f"dev.py: Python 3.10 or newer is needed, this is {sys.version.split()[0]}")
+    if sys.version_info < (3, 11):  # noqa: UP036 - this script is what people start with whatever Python they have
+        raise SystemExit(f"dev.py: Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
     if not arguments or arguments[0] not in COMMANDS:
         print(__doc__)
         return 0 if arguments in (["-h"], ["--help"]) else 2
