@@ -34,10 +34,9 @@ from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS, read_error
-from tests.support.apache_fluss import jaas_config
+from tests.support.logins import TWO_LISTENERS, jaas_config
 from tests.support.permission_requests import REQUESTS, TABLE, victims_acl
 from tests.support.server_process import ServerProcess
-from tests.support.targets import TWO_LISTENERS
 from tests.support.wire import WireClient
 
 GOAL_MS = 250

@@ -20,7 +20,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from bench.servers import LoadProcess
-from tests.support.peers import CHECKOUT, PeerMissingError, free_ports, make_once, run_fetch
+from tests.support.peers import CHECKOUT, PeerMissingError, make_once, run_fetch
+from tests.support.ports import free_ports
 
 KAFKA, REDIS = "Kafka", "Redis"
 KAFKA_VERSION = "4.1.0"

@@ -17,7 +17,8 @@ from typing import Any
 import psutil
 
 from tests.support.apache_fluss import ApacheFluss
-from tests.support.peers import CHECKOUT, free_ports
+from tests.support.peers import CHECKOUT
+from tests.support.ports import free_ports
 from tests.support.pyfluss_environment import pyfluss_python
 from tests.support.server_process import ServerProcess
 

@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.time_limits", "tests.support.dead_workers", "tests.support.apache_fluss"]
+pytest_plugins = ["tests.support.time_limits", "tests.support.dead_workers", "tests.support.apache_health"]
 pytest_plugins += [
     "tests.support.temporary_files",
     "tests.support.skip_reasons",
@@ -15,7 +15,7 @@ pytest_plugins += [
     "tests.support.test_times",
     "tests.support.closing_lines",
 ]
-pytest_plugins += ["tests.support.failure_notes", "tests.support.peer_hiccups", "tests.support.spark_classes"]
+pytest_plugins += ["tests.support.failure_notes", "tests.support.peer_hiccups", "tests.support.spark_class_archive"]
 
 # Java machines of tests live for minutes at most: optimising their code takes longer than it saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")

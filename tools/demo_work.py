@@ -228,7 +228,7 @@ def end_with_parent() -> None:
 
 def work(folder: Path, seconds: float, picture: Path) -> None:
     """Everything, from nothing to the picture."""
-    from tests.support.peers import free_ports
+    from tests.support.ports import free_ports
 
     address = f"127.0.0.1:{free_ports(1)[0]}"
     tables = threading.Event()

@@ -22,13 +22,8 @@ from tests.compat.targets import TARGETS, Target
 from tests.support.apache_fluss import library
 from tests.support.lanes import LANE_VARIABLE
 from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import (
-    CASE_TIMEOUT_SECONDS,
-    REPORT_GRACE_SECONDS,
-    CaseResult,
-    PyflussWorker,
-    pyfluss_python,
-)
+from tests.support.pyfluss_environment import pyfluss_python
+from tests.support.pyfluss_worker import CASE_TIMEOUT_SECONDS, REPORT_GRACE_SECONDS, CaseResult, PyflussWorker
 from tests.support.waiting import patience
 
 APACHE = os.environ.get("FLUSS_COMPAT_APACHE") or ("all" if os.environ.get(LANE_VARIABLE) == "all" else "some")

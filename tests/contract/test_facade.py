@@ -15,8 +15,8 @@ import pytest
 import fluss
 from fluss import DataTypes, ErrorCode, FlussError, col
 from fluss.api import blocking, blocking_parts
-from tests.support.apache_fluss import USERS
 from tests.support.kv_reader import read_changes, replay
+from tests.support.logins import USERS
 from tests.support.targets import Target
 from tests.support.waiting import patience
 

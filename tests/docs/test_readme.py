@@ -19,7 +19,7 @@ import pytest
 
 import fluss
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.targets import Target
 from tests.support.waiting import patience
 from tests.support.wheel_environment import WheelEnvironment

@@ -17,8 +17,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.fuzz.campaign import Attacker, run_campaign
 from tests.fuzz.frame_maker import FrameMaker
-from tests.support.coordinator import table_document, text_column
 from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
+from tests.support.messages import table_document, text_column
 from tests.support.server_process import ServerProcess
 from tests.support.wire import WireClient
 

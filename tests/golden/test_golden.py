@@ -23,9 +23,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.golden.archives import ARCHIVES, GAPS, Archive, restored
 from tests.golden.contents import DATABASE, open_table, read_ends, read_records, read_rows, shown_rows
-from tests.support.apache_fluss import USERS
+from tests.support.logins import TWO_LISTENERS, USERS
 from tests.support.server_process import ServerProcess
-from tests.support.targets import TWO_LISTENERS
 from tests.support.tiering import OPTIONS, Watching, tierer
 from tests.support.waiting import wait_until
 

@@ -43,9 +43,8 @@ from tests.golden.tables import (
     texts,
     write_rows,
 )
-from tests.support.apache_fluss import USERS
+from tests.support.logins import TWO_LISTENERS, USERS
 from tests.support.server_process import ServerProcess
-from tests.support.targets import TWO_LISTENERS
 from tests.support.waiting import wait_until
 
 TABLETS = 2

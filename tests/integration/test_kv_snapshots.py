@@ -17,7 +17,6 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.runtime.handlers import ProduceRequest
 from fluss.server.tablet.buckets.kv_rules import KvRules
-from tests.support.coordinator import create_partition, drop_partition, path
 from tests.support.kv_snapshots import (
     SNAPSHOTS_ON,
     database_items,
@@ -30,6 +29,7 @@ from tests.support.kv_snapshots import (
     snapshot_items,
 )
 from tests.support.kv_tablet import KvTable
+from tests.support.messages import create_partition, drop_partition, path
 from tests.support.tablet import TabletHarness
 from tests.support.waiting import eventually
 

@@ -17,10 +17,9 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.network.dispatch import Dispatcher
 from fluss.server.process.embedded import EmbeddedCluster
 from fluss.server.security.permissions import PERMISSIONS, Refusal
-from tests.support.apache_fluss import jaas_config
-from tests.support.coordinator import int_column, path, table_document
+from tests.support.logins import TWO_LISTENERS, jaas_config
+from tests.support.messages import int_column, path, table_document
 from tests.support.permission_requests import ALLOW, REQUESTS, TABLE, offsets, victims_acl
-from tests.support.targets import TWO_LISTENERS
 from tests.support.wire import WireClient
 from tools.generate_permissions import MINE, OTHER, PATH, USERS, is_allowed, render
 

@@ -13,10 +13,9 @@ import pytest
 
 import fluss
 from fluss.cli.main import main
-from tests.support.apache_fluss import USERS
-from tests.support.peers import free_ports
+from tests.support.logins import TWO_LISTENERS, USERS
+from tests.support.ports import free_ports
 from tests.support.server_process import COMMAND, ServerProcess
-from tests.support.targets import TWO_LISTENERS
 from tests.support.tiering import LakeTable, person
 from tests.support.waiting import patience, wait_until
 

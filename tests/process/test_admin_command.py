@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.apache_fluss import USERS
+from tests.support.logins import TWO_LISTENERS, USERS
 from tests.support.server_process import COMMAND, ServerProcess
-from tests.support.targets import TWO_LISTENERS
 from tests.support.waiting import patience
 
 DEADLINE_SECONDS = patience(120.0)

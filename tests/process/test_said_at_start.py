@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.peers import free_ports
+from tests.support.logins import TWO_LISTENERS
+from tests.support.ports import free_ports
 from tests.support.server_process import ServerProcess, run_command
-from tests.support.targets import TWO_LISTENERS
 from tests.support.waiting import wait_until
 
 

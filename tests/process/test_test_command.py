@@ -70,7 +70,7 @@ def test_a_failure_prints_how_to_repeat_it_and_what_the_server_said(tmp_path: Pa
     (tmp_path / "server.log").write_text("the last words of the server\n")
     (folder / "test_some.py").write_text(
         "from pathlib import Path\n"
-        "from tests.support.failure_notes import watch_log\n"
+        "from tests.support.server_logs import watch_log\n"
         f"def test_some():\n    watch_log(Path({str(tmp_path / 'server.log')!r}))\n    assert False\n"
     )
     plugins = [f"-ptests.support.{name}" for name in ("lanes", "failure_notes", "test_times")]

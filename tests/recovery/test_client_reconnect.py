@@ -12,7 +12,7 @@ import pytest
 
 import fluss
 from fluss import FlussError, OffsetSpec, TablePath
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import eventually
 

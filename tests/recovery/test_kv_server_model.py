@@ -21,7 +21,7 @@ import fluss
 from fluss import DataTypes
 from tests.support.kv_reader import read_changes, replay
 from tests.support.lanes import rounds
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import patience, wait_until
 

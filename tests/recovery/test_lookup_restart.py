@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fluss
 from fluss import DataTypes
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import eventually
 

@@ -25,7 +25,7 @@ from fluss.api.staged import StagedAppender, StagedAttempt, abort_staged, commit
 from fluss.client.two_phase.commit_calls import Commit, StagedFile
 from fluss.model.paths import TableBucket
 from tests.support.lanes import rounds, seed
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.waiting import wait_until
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import fluss
 from tests.support.lake_model import LakeModel
 from tests.support.lanes import rounds, seed
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.tier_worker import start_service
 from tests.support.waiting import patience, wait_until

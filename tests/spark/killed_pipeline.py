@@ -22,7 +22,7 @@ import psutil
 import pyarrow as pa
 
 import fluss
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.time_limits import BASE_LIMIT_SECONDS
 from tests.support.waiting import patience, wait_until

@@ -11,7 +11,7 @@ import pytest
 
 from tests.spark.conftest import Tables
 from tests.spark.test_session import run_script
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.waiting import patience
 
 pytestmark = pytest.mark.all

@@ -12,7 +12,7 @@ import fluss
 import fluss.spark
 from tests.spark.conftest import Tables
 from tests.spark.stream_queries import ended
-from tests.support.apache_fluss import USERS
+from tests.support.logins import USERS
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 WRONG_PASSWORD = "guessed-0815"

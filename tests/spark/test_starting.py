@@ -19,7 +19,7 @@ from fluss.spark.sessions.patience import patience_seconds, start_patience_secon
 from fluss.spark.source import FlussDataSource
 from tests.spark.conftest import Tables, new_tables
 from tests.spark.stream_queries import ended, run_to_end
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.restartable import RestartableServer, restartable_server
 from tests.support.server_process import START_DEADLINE_SECONDS
 

@@ -21,7 +21,7 @@ import fluss
 from tests.spark.killed_pipeline import kill_worker
 from tests.support.lake_model import LakeModel
 from tests.support.lanes import rounds, seed
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.server_process import COMMAND, ServerProcess
 from tests.support.waiting import patience, wait_until
 

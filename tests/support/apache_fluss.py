@@ -19,20 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-import pytest
-
-from tests.support.peers import PeerMissingError, free_ports, make_once, run_fetch
-from tests.support.time_limits import TestHangsError
+from tests.support.logins import jaas_config
+from tests.support.peers import PeerMissingError, make_once, run_fetch
+from tests.support.ports import free_ports
 from tests.support.waiting import patience
 
 VERSION = "0.9.1"
 START_TIMEOUT_SECONDS = patience(90.0)
 STOP_TIMEOUT_SECONDS = patience(15.0)
-USERS = {"admin": "admin-secret", "alice": "alice-secret"}
 
 # A ceiling for the heaps when the cluster only serves tests; benchmarks run with the defaults of the Java machine.
 # ZooKeeper then does not wait for the disk either: servers end when a busy one costs them their sessions.
@@ -51,12 +49,6 @@ _PROGRAMS = {
 _TABLET = ("org.apache.fluss.server.tablet.TabletServer", "--configDir")
 _LOST_COORDINATOR = b"NotifyLeaderAndIsr batch request from coordinator to tablet server is not empty"
 _GET_METADATA_FRAME = bytes.fromhex("0000000803f4000000000001")
-
-
-def jaas_config(users: Mapping[str, str] = USERS) -> str:
-    """The value of `security.sasl.plain.jaas.config` for these users."""
-    entries = " ".join(f'user_{name}="{password}"' for name, password in users.items())
-    return f"org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required {entries};"
 
 
 def library() -> Path:
@@ -79,35 +71,8 @@ def library() -> Path:
     return make_once(f"apache-fluss-{VERSION}", fetch)
 
 
-_running: list[ApacheFluss] = []
-
-
-class PeerLostError(Exception):
-    """A test failed on a cluster that had lost its way meanwhile, which says nothing about us."""
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Generator[None, object, object]:
-    """As a pytest plug-in: no test begins with a cluster that was upset before."""
-    for cluster in _running:
-        cluster.heal()
-    return (yield from _told_apart())
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, object, object]:
-    """The test itself."""
-    return (yield from _told_apart())
-
-
-def _told_apart() -> Generator[None, object, object]:
-    """A test that was upset together with its cluster can be told by its error."""
-    try:
-        return (yield)
-    except (Exception, pytest.fail.Exception, TestHangsError) as error:
-        if any(cluster.is_lost() for cluster in _running):
-            raise PeerLostError("Apache Fluss has ended or lost its way during this test") from error
-        raise
+RUNNING: list[ApacheFluss] = []
+"""The clusters of this process, from their start to their stop."""
 
 
 class ApacheFluss:
@@ -156,7 +121,7 @@ class ApacheFluss:
     def start(self) -> None:
         """Start the processes and wait until a client can create tables."""
         atexit.register(self.stop)
-        _running.append(self)
+        RUNNING.append(self)
         self._write_configuration()
         for name in self._programs:
             self._launch(name)
@@ -240,8 +205,8 @@ class ApacheFluss:
     def stop(self) -> None:
         """End all processes and remove the data (unless the directory was given by the caller)."""
         atexit.unregister(self.stop)
-        if self in _running:
-            _running.remove(self)
+        if self in RUNNING:
+            RUNNING.remove(self)
         for name in reversed(self._programs):
             process = self._processes.pop(name, None)
             if process is None:

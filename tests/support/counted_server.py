@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
 from tests.support.server_process import LOOPBACK, ServerProcess
 from tests.support.targets import Target
 from tests.support.waiting import patience

@@ -17,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.apache_fluss import VERSION as APACHE_FLUSS_VERSION
 from tests.support.lanes import LANE_VARIABLE, SEED_VARIABLE
+from tests.support.pyfluss_environment import PYFLUSS_VERSION
+from tests.support.server_logs import latest_logs
 
 PACKAGES = (
     "pyarrow",
@@ -32,24 +35,12 @@ PACKAGES = (
     "hypothesis",
 )
 LOG_LINES = 25
-LOGS = 4
 ROOT = Path(__file__).parents[2]
-
-_logs: list[Path] = []
-
-
-def watch_log(path: Path) -> None:
-    """A server writes to this file from now on."""
-    if path not in _logs:
-        _logs.append(path)
 
 
 @functools.cache
 def versions() -> str:
     """Of Python, of this project, of the packages below it and of the peers."""
-    from tests.support.apache_fluss import VERSION as APACHE_FLUSS_VERSION  # it imports what imports this
-    from tests.support.pyfluss_environment import PYFLUSS_VERSION
-
     found = [f"Python {platform.python_version()} on {platform.platform()}"]
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     found.append(f"commit {commit.stdout.strip() or 'unknown'}")
@@ -64,12 +55,6 @@ def versions() -> str:
         found += [line for line in said if "version" in line]
     found.append(f"peers pyfluss {PYFLUSS_VERSION}, Apache Fluss {APACHE_FLUSS_VERSION}")
     return ", ".join(found)
-
-
-def _latest_logs() -> list[Path]:
-    """Those that were written to last, the latest at the end."""
-    written = {path: path.stat().st_mtime for path in _logs if path.exists()}
-    return sorted(written, key=lambda path: written[path])[-LOGS:]
 
 
 def _command(item: pytest.Item) -> str:
@@ -92,6 +77,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         report.sections.append(("To repeat it", f"{_command(item)}\n{versions()}"))
-        for path in _latest_logs():
+        for path in latest_logs():
             report.sections.append((f"End of {path}", _tail(path)))
     return report

@@ -19,7 +19,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.config.server_config import ServerConfig
 from fluss.server.process.embedded import EmbeddedCluster
-from tests.support.coordinator import int_column, table_document, text_column
+from tests.support.messages import int_column, table_document, text_column
 from tests.support.wire import WireClient
 
 ARROW_SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])

@@ -16,7 +16,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import path, spec
+from tests.support.messages import path, spec
 
 TABLE = "t"
 VICTIM = "victim"

@@ -19,9 +19,11 @@ from pathlib import Path
 import pytest
 
 import fluss
-from tests.support.apache_fluss import ApacheFluss, jaas_config
+from tests.support.apache_fluss import ApacheFluss
 from tests.support.log_workload import create_table
-from tests.support.peers import PeerMissingError, free_ports
+from tests.support.logins import jaas_config
+from tests.support.peers import PeerMissingError
+from tests.support.ports import free_ports
 from tests.support.server_process import ServerProcess
 from tests.support.targets import Target
 from tests.support.waiting import patience

@@ -20,8 +20,8 @@ from types import TracebackType
 
 import psutil
 
-from tests.support.failure_notes import watch_log
-from tests.support.peers import free_ports
+from tests.support.ports import free_ports
+from tests.support.server_logs import watch_log
 from tests.support.waiting import patience, wait_until
 
 START_DEADLINE_SECONDS = patience(120.0)

@@ -1,4 +1,4 @@
-"""A pytest plug-in: Java machines of Spark take their classes from an archive instead of 300 jar files.
+"""An archive of classes for the Java machines of Spark, which read 300 jar files otherwise.
 
 Two thirds of the processor time until a session of Spark answers go into finding, reading and checking classes. Java
 can keep them as they are in memory (class data sharing). An archive belongs to one Java and to jar files at one place
@@ -19,9 +19,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.support.peers import make_once, peers_folder
+from tests.support.peers import make_once
 
 COPIED_FOLDERS = ("bin", "sbin", "jars")
 OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
@@ -30,16 +28,6 @@ ARCHIVE = "classes.jsa"
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java says on standard output what it does not like about an archive."""
 JAVA_SECONDS = 120.0
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """The process that was started decides; those that run tests for it inherit the variables."""
-    if hasattr(config, "workerinput") or HOME_VARIABLE in os.environ or OPTIONS_VARIABLE in os.environ:
-        return
-    home = spark_home()
-    archive = peers_folder() / archive_name(home) / ARCHIVE
-    os.environ[HOME_VARIABLE] = str(home)
-    os.environ[OPTIONS_VARIABLE] = f"-XX:SharedArchiveFile={archive} -Xshare:auto {QUIET}"
 
 
 def spark_home() -> Path:

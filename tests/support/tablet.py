@@ -15,8 +15,9 @@ from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.server.runtime.handlers import ProduceRequest, RequestContext
 from fluss.server.storage.files import FileSystem
 from fluss.server.tablet.service import TabletService
-from tests.support.coordinator import CoordinatorHarness, table_document
+from tests.support.coordinator import CoordinatorHarness
 from tests.support.log_cluster import COLUMNS
+from tests.support.messages import table_document
 from tests.support.waiting import patience
 
 DEADLINE_SECONDS = patience(60.0)

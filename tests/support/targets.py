@@ -1,6 +1,6 @@
 """The servers that the contract and the documents are tried on, each started once per test run, when first asked for.
 
-All have a plaintext listener FLUSS and a listener CLIENT with SASL/PLAIN for the users of `tests.support.apache_fluss`.
+All have a plaintext listener FLUSS and a listener CLIENT with SASL/PLAIN for the users of `tests.support.logins`.
 A test says in its name which target it ran on; a target that cannot be had is a skip with the reason.
 """
 
@@ -16,22 +16,13 @@ from pathlib import Path
 import pytest
 
 import fluss
-from tests.support.apache_fluss import USERS, ApacheFluss, jaas_config
+from tests.support.apache_fluss import ApacheFluss
+from tests.support.logins import TWO_LISTENERS, USERS
 from tests.support.peers import PeerMissingError
 from tests.support.server_process import ServerProcess
 
 TARGET_NAMES = ("embedded", "standalone", "apache")
 STANDALONE_TABLETS = 2
-
-# A plaintext listener FLUSS, on which everything is allowed, and a listener CLIENT that wants a login.
-TWO_LISTENERS = {
-    "bind.listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
-    "internal.listener.name": "FLUSS",
-    "security.protocol.map": "CLIENT:sasl",
-    "security.sasl.enabled.mechanisms": "plain",
-    "security.sasl.plain.jaas.config": jaas_config(),
-    "super.users": "User:admin",
-}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import waiting
-from tests.support.peers import NEVER_HANDED_OUT, PORT_SHARES, free_ports, ports_of
+from tests.support.ports import NEVER_HANDED_OUT, PORT_SHARES, free_ports, ports_of
 from tests.support.waiting import eventually, patience, wait_until
 from tests.tidy.repository import ROOT, files, name, nodes
 

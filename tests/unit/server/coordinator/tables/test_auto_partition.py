@@ -11,14 +11,8 @@ import pytest
 from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import (
-    CoordinatorHarness,
-    create_partition,
-    int_column,
-    path,
-    table_document,
-    text_column,
-)
+from tests.support.coordinator import CoordinatorHarness
+from tests.support.messages import create_partition, int_column, path, table_document, text_column
 from tests.support.waiting import eventually
 
 Make = Callable[..., CoordinatorHarness]

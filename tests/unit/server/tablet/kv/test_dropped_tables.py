@@ -10,9 +10,9 @@ from pathlib import Path
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import path
 from tests.support.faulty_files import NoSyncFiles
 from tests.support.kv_tablet import KvTable
+from tests.support.messages import path
 from tests.support.tablet import TabletHarness
 from tests.support.waiting import eventually
 

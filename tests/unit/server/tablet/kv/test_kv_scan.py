@@ -20,9 +20,9 @@ from fluss.server.runtime.handlers import RequestContext
 from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.kv import reading
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, ScanLimits
-from tests.support.coordinator import path
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import KvTable
+from tests.support.messages import path
 from tests.support.tablet import TabletHarness
 from tests.support.waiting import eventually
 

@@ -15,9 +15,9 @@ from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.storage.kv.pieces import KeySample
 from fluss.server.tablet.kv import kv_split, reading
-from tests.support.coordinator import path
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import KvTable
+from tests.support.messages import path
 from tests.support.tablet import TabletHarness
 
 ROWS = [(number, "x" * 20, number) for number in range(1000)]

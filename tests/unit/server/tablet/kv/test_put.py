@@ -16,8 +16,8 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.storage.kv import limits
 from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.buckets.local_bucket import BROKEN_RETRY_MS
-from tests.support.coordinator import path
 from tests.support.kv_tablet import COLUMNS, KvTable, replayed
+from tests.support.messages import path
 from tests.support.tablet import HeldFiles, TabletHarness
 from tests.support.waiting import eventually
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from fluss.codec.batches.kv_batch import encode_kv_batch
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import path
 from tests.support.kv_tablet import KvTable, replayed
+from tests.support.messages import path
 from tests.support.tablet import TabletHarness
 
 ADD_LAST = 0

@@ -9,9 +9,9 @@ import pytest
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.storage.staged_files import StagedHeader, decode_header, encode_header
-from tests.support.coordinator import table_document, text_column
 from tests.support.faulty_files import FaultyFiles
 from tests.support.log_cluster import arrow_batch
+from tests.support.messages import table_document, text_column
 from tests.support.staging import Attempt, StagedTablet, run_tablet
 
 KEYED = ({"name": "id", "data_type": {"type": "INTEGER", "nullable": False}}, text_column("name"))

@@ -19,8 +19,8 @@ from fluss.server.runtime import long_work
 from fluss.server.storage.kv import limits
 from fluss.server.tablet.kv import put
 from fluss.server.tablet.kv.merge.put_steps import PartSizes
-from tests.support.coordinator import path
 from tests.support.kv_tablet import COLUMNS, HeldStore, KvTable, replayed
+from tests.support.messages import path
 from tests.support.tablet import TabletHarness
 from tests.support.waiting import eventually
 
