@@ -18,12 +18,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import fluss
-from tests.support.lake_model import LakeModel
-from tests.support.lanes import rounds, seed
-from tests.support.ports import free_ports
-from tests.support.server_process import ServerProcess
-from tests.support.tier_worker import start_service
-from tests.support.waiting import patience, wait_until
+from tests.support.lake.tiering_worker import start_service
+from tests.support.lake.written_tables import LakeModel
+from tests.support.runner.lanes import rounds, seed
+from tools.servers.ports import free_ports
+from tools.servers.server_process import ServerProcess
+from tools.waiting import patience, wait_until
 
 KINDS = ("tierer", "step", "step", "part of the server", "server")
 ROUNDS = rounds(gate=len(KINDS), all_lanes=30)
