@@ -1,8 +1,8 @@
 """A real Apache Fluss 0.9.1 cluster on loopback: ZooKeeper, one coordinator, one tablet server or several.
 
-The published jar is fetched with Maven into the cache of `peers`. Each of the processes has a plaintext listener
-FLUSS and, except ZooKeeper, a listener CLIENT that wants SASL/PLAIN. The processes are ended by their own ids, with
-ZooKeeper last.
+The published jar is fetched with Maven into the folder of `tools.peers.cache`. Each of the processes has a plaintext
+listener FLUSS and, except ZooKeeper, a listener CLIENT that wants SASL/PLAIN. The processes are ended by their own ids,
+with ZooKeeper last.
 
 By hand: `python -m tools.peers.apache_fluss [tablets=3]` starts one, prints its addresses, serves until Ctrl-C.
 """

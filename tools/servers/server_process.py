@@ -1,4 +1,4 @@
-"""`fluss server` as real processes, for tests: started, watched, killed, stopped.
+"""`fluss server` as real processes: started, watched, killed, stopped.
 
 `ServerProcess` starts the command and waits for its ready line. Its standard error goes to a file, so that a chatty
 server never blocks on a full pipe and a failed test can show what the server said.

@@ -1,4 +1,4 @@
-"""A small blocking client on raw sockets, for tests that speak the wire protocol themselves.
+"""A small blocking client on raw sockets, for tests and benchmarks that speak the wire protocol themselves.
 
 It knows nothing of leaders or retries: one socket, one frame after the other. `call` sends and waits for the answer
 with the same request id; `send` and `receive` are for pipelining; `send_bytes` is for everything a client must not do.
