@@ -12,7 +12,7 @@ import pyarrow as pa
 import fluss
 from fluss.lake.tiering.rounds import RoundReport
 from tests.golden.contents import DATABASE
-from tests.support.lake.tiered_tables import OPTIONS, tierer
+from tests.support.lake.tiered_tables import OPTIONS, tiering_service
 from tests.support.spark.all_types import arrow_rows, table_schema
 from tools.servers.server_process import COMMAND
 
@@ -52,7 +52,7 @@ class Golden:
 
     def tier_hiding(self) -> None:
         """The same for tables so large that few changed rows are hidden by position deletes, which these are not."""
-        with tierer(self.db, replace(OPTIONS, position_deletes_from_bytes=0)) as service:
+        with tiering_service(self.db, replace(OPTIONS, position_deletes_from_bytes=0)) as service:
             for result in service.once():
                 assert isinstance(result, RoundReport), result
 

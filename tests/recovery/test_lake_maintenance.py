@@ -1,4 +1,4 @@
-"""Upkeep of a lake table is killed at every step; the rows stay, and the next run finishes the job."""
+"""Maintenance of a lake table is killed at every step; the rows stay, and the next run finishes the job."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fluss.lake.tables.iceberg.tables import IcebergFormat
 from tests.lake.maintenance.test_expiry import files_on_disk, snapshot_ids
 from tests.lake.tables.test_readers import check_all_see
 from tests.lake.tiering.test_rounds import FAR_FUTURE_MS
-from tests.support.lake.maintenance import keyed_table, log_table, upkeep
-from tests.support.lake.tables import TABLE_ID, Tierer, local_lake, people
+from tests.support.lake.maintenance import keyed_table, log_table, maintenance_of
+from tests.support.lake.tables import TABLE_ID, LakeTableWriter, local_lake, people
 from tools.waiting import patience
 
 ROUNDS = 3
@@ -24,8 +24,8 @@ ROUNDS = 3
 PARENT = """
 import os, pickle, sys
 from fluss.lake.tables.iceberg import committing, target
-from tests.support.lake.tables import Tierer, local_lake
-from tests.support.lake.maintenance import Registry, upkeep
+from tests.support.lake.tables import LakeTableWriter, local_lake
+from tests.support.lake.maintenance import Registry, maintenance_of
 
 
 def die(*_, **__):
@@ -43,8 +43,8 @@ def one_file_then_die(self, split, files):
 
 
 def work(directory, spec, step):
-    jobs = upkeep(
-        Tierer(local_lake(directory), spec), days_later=2, min_snapshots=2, compaction_max_delete_files=1,
+    jobs = maintenance_of(
+        LakeTableWriter(local_lake(directory), spec), days_later=2, min_snapshots=2, compaction_max_delete_files=1,
         compaction_min_files=2, registry=Registry(),
     )
     if step == "in a rewrite":
@@ -97,31 +97,33 @@ def lake(data: Path) -> Iterator[IcebergFormat]:
 def test_killed_at_every_step(lake: IcebergFormat, data: Path) -> None:
     tables = {}
     for number, step in enumerate(STEPS):
-        tierer, rows = (log_table, keyed_table)[number % 2](lake, rounds=ROUNDS)
-        tierer.write(people(900, 1), start=10**6)  # a dead round's file
-        tables[step] = tierer, rows, snapshot_ids(tierer)
-    specs = {step: tierer.spec for step, (tierer, _, _) in tables.items()}
+        table_writer, rows = (log_table, keyed_table)[number % 2](lake, rounds=ROUNDS)
+        table_writer.write(people(900, 1), start=10**6)  # a dead round's file
+        tables[step] = table_writer, rows, snapshot_ids(table_writer)
+    specs = {step: table_writer.spec for step, (table_writer, _, _) in tables.items()}
     command = [sys.executable, "-c", PARENT, pickle.dumps((data, specs)).hex()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
     assert done.stdout.splitlines() == [f"{step}: -9" for step in STEPS], done.stderr
-    for step, (tierer, rows, ids) in tables.items():
-        check_finished_by_the_next_run(lake, Tierer(lake, tierer.spec), rows, ids, step)
+    for step, (table_writer, rows, ids) in tables.items():
+        check_finished_by_the_next_run(lake, LakeTableWriter(lake, table_writer.spec), rows, ids, step)
 
 
 def check_finished_by_the_next_run(
-    lake: IcebergFormat, tierer: Tierer, rows: list[dict[str, object]], ids: list[int], step: str
+    lake: IcebergFormat, table_writer: LakeTableWriter, rows: list[dict[str, object]], ids: list[int], step: str
 ) -> None:
-    check_all_see(lake, tierer, rows)
-    offsets = dict(tierer.table.committed_offsets(TABLE_ID))
-    is_committed = snapshot_ids(tierer)[0] != ids[0]
+    check_all_see(lake, table_writer, rows)
+    offsets = dict(table_writer.table.committed_offsets(TABLE_ID))
+    is_committed = snapshot_ids(table_writer)[0] != ids[0]
     assert is_committed == (step == "after the commit"), step
-    jobs = upkeep(tierer, days_later=2, min_snapshots=2, compaction_max_delete_files=1, compaction_min_files=2)
+    jobs = maintenance_of(
+        table_writer, days_later=2, min_snapshots=2, compaction_max_delete_files=1, compaction_min_files=2
+    )
     assert bool(jobs.compact().snapshot_id) != is_committed, step
     jobs.expire()
     jobs.remove_orphans()
-    tierer.table = tierer.table.refreshed()
-    check_all_see(lake, tierer, rows)
-    assert tierer.table.committed_offsets(TABLE_ID) == offsets
-    assert len(snapshot_ids(tierer)) == 2
-    assert tierer.table.unreferenced_files(FAR_FUTURE_MS) == []
-    assert 0 < len([path for path in files_on_disk(tierer, lake) if "/data/" in path]) <= 2 + 2 * (ROUNDS + 1)
+    table_writer.table = table_writer.table.refreshed()
+    check_all_see(lake, table_writer, rows)
+    assert table_writer.table.committed_offsets(TABLE_ID) == offsets
+    assert len(snapshot_ids(table_writer)) == 2
+    assert table_writer.table.unreferenced_files(FAR_FUTURE_MS) == []
+    assert 0 < len([path for path in files_on_disk(table_writer, lake) if "/data/" in path]) <= 2 + 2 * (ROUNDS + 1)

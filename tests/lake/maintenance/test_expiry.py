@@ -1,4 +1,4 @@
-"""Old snapshots and unknown files go; what a reader, a tierer or the coordinator may still need stays."""
+"""Old snapshots and unknown files go; what a reader, a tiering service or the coordinator may still need stays."""
 
 from __future__ import annotations
 
@@ -14,69 +14,71 @@ from fluss.lake.maintenance.service import maintain_if_due, wall_clock_ms
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from tests.lake.tables.test_readers import check_all_see, outside
 from tests.lake.tiering.test_rounds import FAR_FUTURE_MS
-from tests.support.lake.maintenance import ROUNDS, Registry, keyed_table, log_table, upkeep
-from tests.support.lake.tables import PEOPLE, TABLE_ID, Tierer, made, people, spec_of
+from tests.support.lake.maintenance import ROUNDS, Registry, keyed_table, log_table, maintenance_of
+from tests.support.lake.tables import PEOPLE, TABLE_ID, LakeTableWriter, made, people, spec_of
 
 
-def snapshot_ids(tierer: Tierer) -> list[int]:
-    return [entry.snapshot_id for entry in tierer.table.refreshed().history()]
+def snapshot_ids(table_writer: LakeTableWriter) -> list[int]:
+    return [entry.snapshot_id for entry in table_writer.table.refreshed().history()]
 
 
-def files_on_disk(tierer: Tierer, lake: IcebergFormat) -> set[str]:
-    location = outside(lake, tierer).location().removeprefix("file://")
+def files_on_disk(table_writer: LakeTableWriter, lake: IcebergFormat) -> set[str]:
+    location = outside(lake, table_writer).location().removeprefix("file://")
     return {os.path.join(folder, name) for folder, _, names in os.walk(location) for name in names}
 
 
 def test_snapshots_and_the_files_that_only_they_need_go(lake: IcebergFormat) -> None:
-    tierer, rows = log_table(lake)
-    upkeep(tierer).compact()
-    tierer.table = tierer.table.refreshed()
-    tierer.commit(tierer.write(people(100, 1), start=18))
-    before, ids = files_on_disk(tierer, lake), snapshot_ids(tierer)
-    jobs = upkeep(tierer, days_later=2, min_snapshots=3)
+    table_writer, rows = log_table(lake)
+    maintenance_of(table_writer).compact()
+    table_writer.table = table_writer.table.refreshed()
+    table_writer.commit(table_writer.write(people(100, 1), start=18))
+    before, ids = files_on_disk(table_writer, lake), snapshot_ids(table_writer)
+    jobs = maintenance_of(table_writer, days_later=2, min_snapshots=3)
     plan = jobs.plan_expiry()
     assert [entry.snapshot_id for entry in plan.snapshots] == ids[:2:-1], "oldest first"
-    assert str(plan).startswith(f"expire db.{tierer.spec.path.table_name}: 5 snapshots go, 3 stay\n  {ids[-1]} of 20")
-    assert snapshot_ids(tierer) == ids, "a plan changes nothing"
+    assert str(plan).startswith(
+        f"expire db.{table_writer.spec.path.table_name}: 5 snapshots go, 3 stay\n  {ids[-1]} of 20"
+    )
+    assert snapshot_ids(table_writer) == ids, "a plan changes nothing"
     # The third newest is the last one from before the compaction: the small files stay for it.
     assert str(jobs.expire()) == "5 snapshots expired, 5 files removed"
-    assert snapshot_ids(tierer) == ids[:3]
-    assert len([path for path in files_on_disk(tierer, lake) if "/data/" in path]) == 2 * ROUNDS + 3
+    assert snapshot_ids(table_writer) == ids[:3]
+    assert len([path for path in files_on_disk(table_writer, lake) if "/data/" in path]) == 2 * ROUNDS + 3
 
-    tierer.table = tierer.table.refreshed()
-    tierer.commit(tierer.write(people(101, 1), start=19))
-    result = upkeep(tierer, days_later=2, min_snapshots=3).expire()
+    table_writer.table = table_writer.table.refreshed()
+    table_writer.commit(table_writer.write(people(101, 1), start=19))
+    result = maintenance_of(table_writer, days_later=2, min_snapshots=3).expire()
     assert result.snapshot_count == 1
     assert result.file_count >= 2 * ROUNDS, "now they go"
-    left = [path for path in files_on_disk(tierer, lake) if "/data/" in path]
+    left = [path for path in files_on_disk(table_writer, lake) if "/data/" in path]
     assert len(left) == 4
-    assert len(files_on_disk(tierer, lake)) < len(before)
-    tierer.table = tierer.table.refreshed()
-    check_all_see(lake, tierer, [*rows, *people(100, 2)])
-    assert tierer.table.last_commit(TABLE_ID) is not None
-    assert tierer.table.unreferenced_files(FAR_FUTURE_MS) == []
+    assert len(files_on_disk(table_writer, lake)) < len(before)
+    table_writer.table = table_writer.table.refreshed()
+    check_all_see(lake, table_writer, [*rows, *people(100, 2)])
+    assert table_writer.table.last_commit(TABLE_ID) is not None
+    assert table_writer.table.unreferenced_files(FAR_FUTURE_MS) == []
     with pytest.raises(FlussError, match="expired snapshots cannot be read") as caught:
-        tierer.table.plan_files(ids[-1])
+        table_writer.table.plan_files(ids[-1])
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
 
 
 def test_files_of_deleted_rows_go_with_their_snapshots(lake: IcebergFormat) -> None:
-    tierer, rows = keyed_table(lake)
-    upkeep(tierer, compaction_max_delete_files=ROUNDS).compact()
-    tierer.table = tierer.table.refreshed()
-    assert upkeep(tierer, days_later=2, min_snapshots=1).expire().snapshot_count == ROUNDS + 1
-    (left,) = [path for path in files_on_disk(tierer, lake) if "/data/" in path]
-    tierer.table = tierer.table.refreshed()
-    assert tierer.table.plan_files()[0].path.endswith(left)
-    check_all_see(lake, tierer, rows)
+    table_writer, rows = keyed_table(lake)
+    maintenance_of(table_writer, compaction_max_delete_files=ROUNDS).compact()
+    table_writer.table = table_writer.table.refreshed()
+    assert maintenance_of(table_writer, days_later=2, min_snapshots=1).expire().snapshot_count == ROUNDS + 1
+    (left,) = [path for path in files_on_disk(table_writer, lake) if "/data/" in path]
+    table_writer.table = table_writer.table.refreshed()
+    assert table_writer.table.plan_files()[0].path.endswith(left)
+    check_all_see(lake, table_writer, rows)
 
 
 def test_what_stays(lake: IcebergFormat) -> None:
-    tierer, _ = log_table(lake, buckets=1)
-    ids = snapshot_ids(tierer)
+    table_writer, _ = log_table(lake, buckets=1)
+    ids = snapshot_ids(table_writer)
 
     def left(**given: Any) -> int:
-        return len(upkeep(tierer, **given).plan_expiry().snapshots)
+        return len(maintenance_of(table_writer, **given).plan_expiry().snapshots)
 
     assert left(days_later=0.9, min_snapshots=1) == 0, "any of them may have been the newest until just now"
     assert left(days_later=2, min_snapshots=1) == ROUNDS - 1, "the newest one stays"
@@ -85,15 +87,15 @@ def test_what_stays(lake: IcebergFormat) -> None:
     registry = Registry()
     registry.registered = [ids[3]]
     assert left(days_later=2, min_snapshots=1, registry=registry) == ROUNDS - 4, "and all that is newer"
-    outside(lake, tierer).manage_snapshots().create_tag(ids[2], "audit").commit()
+    outside(lake, table_writer).manage_snapshots().create_tag(ids[2], "audit").commit()
     assert left(days_later=2, min_snapshots=1) == ROUNDS - 3
     # Commits of others above the last round: the chain back to its offsets must hold.
-    outside(lake, tierer).manage_snapshots().remove_tag("audit").commit()
+    outside(lake, table_writer).manage_snapshots().remove_tag("audit").commit()
     for each in range(3):
-        outside(lake, tierer).delete(f"id = {each}")
+        outside(lake, table_writer).delete(f"id = {each}")
     assert left(days_later=2, min_snapshots=1) == ROUNDS - 1
-    upkeep(tierer, days_later=2, min_snapshots=1).expire()
-    fresh = tierer.table.refreshed()
+    maintenance_of(table_writer, days_later=2, min_snapshots=1).expire()
+    fresh = table_writer.table.refreshed()
     newest = fresh.last_commit(TABLE_ID)
     assert newest is not None
     assert newest.snapshot_id == ids[0]
@@ -101,8 +103,8 @@ def test_what_stays(lake: IcebergFormat) -> None:
 
 def test_a_reader_has_time_after_its_snapshot_was_superseded(lake: IcebergFormat) -> None:
     """An old snapshot that was the newest until a moment ago may have been planned a moment ago."""
-    tierer, _ = log_table(lake, rounds=2, buckets=1)
-    entries = tierer.table.history()
+    table_writer, _ = log_table(lake, rounds=2, buckets=1)
+    entries = table_writer.table.history()
     assert entries[0].superseded_ms is None
     assert entries[1].superseded_ms == entries[0].timestamp_ms
     options = MaintenanceOptions.of({"history.expire.max-snapshot-age-ms": "0", "maintenance.orphans.min-age-ms": "1"})
@@ -111,79 +113,81 @@ def test_a_reader_has_time_after_its_snapshot_was_superseded(lake: IcebergFormat
 
 
 def test_a_commit_between_plan_and_expiry_is_seen(lake: IcebergFormat) -> None:
-    tierer, _ = log_table(lake, buckets=1)
-    other = Tierer(lake, tierer.spec)
-    stale = tierer.table.refreshed()
+    table_writer, _ = log_table(lake, buckets=1)
+    other = LakeTableWriter(lake, table_writer.spec)
+    stale = table_writer.table.refreshed()
     other.commit(other.write(people(100, 1), start=18))
     with pytest.raises(FlussError, match="load the table again") as caught:
         stale.expire_snapshots([entry.snapshot_id for entry in stale.history()[2:]])
     assert caught.value.error_code == ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION
     with pytest.raises(FlussError, match="has a name"):
         stale.expire_snapshots([stale.history()[0].snapshot_id])
-    assert len(snapshot_ids(tierer)) == ROUNDS + 1
+    assert len(snapshot_ids(table_writer)) == ROUNDS + 1
 
 
 def test_files_of_dead_rounds_go_and_those_of_running_ones_stay(lake: IcebergFormat) -> None:
-    tierer, rows = log_table(lake, rounds=2)
-    dead = tierer.write(people(900, 2), start=6)
+    table_writer, rows = log_table(lake, rounds=2)
+    dead = table_writer.write(people(900, 2), start=6)
     lost = dead.added[0].file_path
-    assert upkeep(tierer, days_later=0.5).plan_orphans().files == (), "a round may still run"
-    jobs = upkeep(tierer, days_later=1.5)
+    assert maintenance_of(table_writer, days_later=0.5).plan_orphans().files == (), "a round may still run"
+    jobs = maintenance_of(table_writer, days_later=1.5)
     plan = jobs.plan_orphans()
     assert plan.files == (lost,)
     assert str(plan).splitlines() == [
-        f"clean db.{tierer.spec.path.table_name}: 1 files that no snapshot knows are older than 1440 min",
+        f"clean db.{table_writer.spec.path.table_name}: 1 files that no snapshot knows are older than 1440 min",
         f"  {lost}",
     ]
     assert os.path.exists(lost.removeprefix("file://")), "a plan changes nothing"
     assert str(jobs.remove_orphans()) == "1 files removed that no snapshot knew"
     assert not os.path.exists(lost.removeprefix("file://"))
-    tierer.table = tierer.table.refreshed()
-    check_all_see(lake, tierer, rows)
+    table_writer.table = table_writer.table.refreshed()
+    check_all_see(lake, table_writer, rows)
 
 
 def test_a_file_that_is_committed_after_the_listing_stays(lake: IcebergFormat) -> None:
     from fluss.lake.maintenance.orphans import plan_orphans, remove_orphans
 
-    tierer, rows = log_table(lake, rounds=1)
-    slow = tierer.write(people(50, 2), start=3)
-    plan = plan_orphans(tierer.table, MaintenanceOptions(), wall_clock_ms() + 2 * DAY_MS)
+    table_writer, rows = log_table(lake, rounds=1)
+    slow = table_writer.write(people(50, 2), start=3)
+    plan = plan_orphans(table_writer.table, MaintenanceOptions(), wall_clock_ms() + 2 * DAY_MS)
     assert len(plan.files) == 1
-    tierer.commit(slow)
-    assert remove_orphans(tierer.table, plan, LocalRunner()).file_count == 0
-    check_all_see(lake, tierer, [*rows, *people(50, 2)])
+    table_writer.commit(slow)
+    assert remove_orphans(table_writer.table, plan, LocalRunner()).file_count == 0
+    check_all_see(lake, table_writer, [*rows, *people(50, 2)])
 
 
 def test_what_is_due_after_a_round(lake: IcebergFormat) -> None:
     properties = {"iceberg.history.expire.min-snapshots-to-keep": "3", "iceberg.maintenance.expire.batch": "4"}
-    tierer = made(lake, spec_of(PEOPLE, properties=properties))
-    assert str(maintain_if_due(tierer.table, TABLE_ID, {})) == "nothing was due", "an empty table"
+    table_writer = made(lake, spec_of(PEOPLE, properties=properties))
+    assert str(maintain_if_due(table_writer.table, TABLE_ID, {})) == "nothing was due", "an empty table"
     reports = []
     registry = Registry()
     for number in range(5):
-        tierer.commit(tierer.write(people(number, 1), start=number))
-        reports.append(maintain_if_due(tierer.table, TABLE_ID, {}, registry=registry))
-        tierer.table = tierer.table.refreshed()
+        table_writer.commit(table_writer.write(people(number, 1), start=number))
+        reports.append(maintain_if_due(table_writer.table, TABLE_ID, {}, registry=registry))
+        table_writer.table = table_writer.table.refreshed()
     assert [report.compaction is not None for report in reports] == [False] * 4 + [True]
     assert not any(report.expiry or report.orphans or report.errors for report in reports)
-    lost = tierer.write(people(900, 1), start=5).added[0].file_path
+    lost = table_writer.write(people(900, 1), start=5).added[0].file_path
 
     def later() -> int:
         return wall_clock_ms() + 2 * DAY_MS
 
-    registry.registered = [snapshot_ids(tierer)[0]]
+    registry.registered = [snapshot_ids(table_writer)[0]]
     off = {"table.datalake.auto-expire-snapshot": "false"}
-    assert str(maintain_if_due(tierer.table, TABLE_ID, off, registry=registry, clock_ms=later)) == "nothing was due"
-    report = maintain_if_due(tierer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
+    assert (
+        str(maintain_if_due(table_writer.table, TABLE_ID, off, registry=registry, clock_ms=later)) == "nothing was due"
+    )
+    report = maintain_if_due(table_writer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
     assert report.expiry is None, "three can go, four are worth it"
     assert str(report) == "1 files removed that no snapshot knew"
     assert not os.path.exists(lost.removeprefix("file://"))
-    again = maintain_if_due(tierer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
+    again = maintain_if_due(table_writer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
     assert str(again) == "nothing was due", "the next look is a day later, whoever looks"
-    tierer.table = tierer.table.refreshed()
-    tierer.commit(tierer.write(people(5, 1), start=5))
-    report = maintain_if_due(tierer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
+    table_writer.table = table_writer.table.refreshed()
+    table_writer.commit(table_writer.write(people(5, 1), start=5))
+    report = maintain_if_due(table_writer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
     assert report.expiry is not None
     assert report.expiry.snapshot_count == 4
-    tierer.table = tierer.table.refreshed()
-    check_all_see(lake, tierer, people(0, 6))
+    table_writer.table = table_writer.table.refreshed()
+    check_all_see(lake, table_writer, people(0, 6))

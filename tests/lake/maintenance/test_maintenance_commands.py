@@ -1,4 +1,4 @@
-"""`fluss lake compact|expire|clean` on a server, upkeep after rounds, and what readers make of it."""
+"""`fluss lake compact|expire|clean` on a server, maintenance after rounds, and what readers make of it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
 
 
 class Keeping(Watching):
-    """Remembers what upkeep did."""
+    """Remembers what maintenance did."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.upkeep: list[MaintenanceReport] = []
+        self.maintenance: list[MaintenanceReport] = []
 
     def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
-        self.upkeep.append(report)
+        self.maintenance.append(report)
 
 
 def registered(table: LakeTable) -> int:
@@ -133,7 +133,7 @@ def test_errors_are_one_line(db: fluss.Database, capsys: pytest.CaptureFixture[s
         main(["lake"])
 
 
-def test_upkeep_follows_rounds_unless_switched_off(db: fluss.Database) -> None:
+def test_maintenance_follows_rounds_unless_switched_off(db: fluss.Database) -> None:
     options = replace(OPTIONS, maintenance=True)
     watcher = Keeping()
     table = LakeTable(db, bucket_count=1)
@@ -144,9 +144,9 @@ def test_upkeep_follows_rounds_unless_switched_off(db: fluss.Database) -> None:
         for each in (table, off):
             db.append(each.name, [person(number)])
             each.tier(options, watcher)
-    done = [report.compaction for report in watcher.upkeep if report.compaction is not None]
+    done = [report.compaction for report in watcher.maintenance if report.compaction is not None]
     assert [isinstance(each, CompactionResult) and each.files_before for each in done] == [5]
-    assert all(not report.errors for report in watcher.upkeep)
+    assert all(not report.errors for report in watcher.maintenance)
     assert len(list(table.outside().scan().plan_files())) == 2
     assert len(list(off.outside().scan().plan_files())) == 6
     for each in (table, off):

@@ -22,7 +22,7 @@ from fluss.model.types import (
     TimestampLtzType,
     TimestampType,
 )
-from tests.support.lake.tables import Tierer, made, spec_of
+from tests.support.lake.tables import LakeTableWriter, made, spec_of
 
 COLUMNS = {
     "i": IntType(),
@@ -74,25 +74,25 @@ def literal(name: str, number: int) -> Any:
 
 
 @pytest.fixture(scope="module")
-def filled(lake: IcebergFormat) -> Tierer:
+def filled(lake: IcebergFormat) -> LakeTableWriter:
     """Bucket 0 has rows 1 and 2, bucket 1 has 4 and 5, bucket 2 a row of nulls."""
-    tierer = made(lake, spec_of(COLUMNS))
-    messages = [tierer.write([row(1), row(2)], bucket=0), tierer.write([row(4), row(5)], bucket=1)]
-    tierer.commit(*messages, tierer.write([dict.fromkeys(COLUMNS)], bucket=2))
-    return tierer
+    table_writer = made(lake, spec_of(COLUMNS))
+    messages = [table_writer.write([row(1), row(2)], bucket=0), table_writer.write([row(4), row(5)], bucket=1)]
+    table_writer.commit(*messages, table_writer.write([dict.fromkeys(COLUMNS)], bucket=2))
+    return table_writer
 
 
-def leaf(filled: Tierer, function: LeafFunction, name: str, *numbers: int) -> Leaf:
+def leaf(filled: LakeTableWriter, function: LeafFunction, name: str, *numbers: int) -> Leaf:
     column = filled.schema.columns[filled.schema.position(name)]
     return Leaf(function, column.column_id, tuple(literal(name, number) for number in numbers))
 
 
-def planned(filled: Tierer, predicate: Predicate) -> list[int | None]:
+def planned(filled: LakeTableWriter, predicate: Predicate) -> list[int | None]:
     return [file.bucket_id for file in filled.table.plan_files(schema=filled.schema, predicate=predicate)]
 
 
 @pytest.mark.parametrize("name", [name for name in COLUMNS if name not in ("ts9", "f")])
-def test_comparisons_of_every_type_leave_files_out(filled: Tierer, name: str) -> None:
+def test_comparisons_of_every_type_leave_files_out(filled: LakeTableWriter, name: str) -> None:
     function = LeafFunction
     cases = {
         (function.EQUAL, 2): [0],
@@ -109,7 +109,7 @@ def test_comparisons_of_every_type_leave_files_out(filled: Tierer, name: str) ->
     assert planned(filled, leaf(filled, function.IS_NOT_NULL, name)) == [0, 1]
 
 
-def test_what_the_lake_compares_differently_keeps_all_files(filled: Tierer) -> None:
+def test_what_the_lake_compares_differently_keeps_all_files(filled: LakeTableWriter) -> None:
     for name, function in itertools.product(("f", "ts9"), (LeafFunction.GREATER_THAN, LeafFunction.EQUAL)):
         assert planned(filled, leaf(filled, function, name, 100)) == [0, 1, 2], "NaN is greater, digits are cut off"
     for function in (LeafFunction.CONTAINS, LeafFunction.ENDS_WITH, LeafFunction.NOT_EQUAL, LeafFunction.NOT_IN):
@@ -118,7 +118,7 @@ def test_what_the_lake_compares_differently_keeps_all_files(filled: Tierer) -> N
     assert planned(filled, Leaf(LeafFunction.EQUAL, 10**6, (1,))) == [0, 1, 2], "a column that is not in the schema"
 
 
-def test_compounds(filled: Tierer) -> None:
+def test_compounds(filled: LakeTableWriter) -> None:
     one, four = leaf(filled, LeafFunction.EQUAL, "i", 1), leaf(filled, LeafFunction.EQUAL, "s", 4)
     vague = leaf(filled, LeafFunction.CONTAINS, "s", 4)
     assert planned(filled, Compound(CompoundFunction.OR, (one, four))) == [0, 1]

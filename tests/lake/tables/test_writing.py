@@ -34,11 +34,11 @@ def failing_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_a_writer_that_fails_leaves_nothing_behind(lake: IcebergFormat, monkeypatch: pytest.MonkeyPatch) -> None:
-    tierer = made(lake, spec_of(PEOPLE, properties={"iceberg.write.target-file-size-bytes": "1"}))
-    tierer.commit(tierer.write(people(0, 4)))
-    target = tierer.table.target()
-    (file,) = tierer.table.refreshed().plan_files()
-    rows = [tierer.batch(people(each, 1), each) for each in range(4, 8)]
+    table_writer = made(lake, spec_of(PEOPLE, properties={"iceberg.write.target-file-size-bytes": "1"}))
+    table_writer.commit(table_writer.write(people(0, 4)))
+    target = table_writer.table.target()
+    (file,) = table_writer.table.refreshed().plan_files()
+    rows = [table_writer.batch(people(each, 1), each) for each in range(4, 8)]
     with monkeypatch.context() as patch:
         patch.setattr(writing, "ROW_GROUP_ROWS", 1)
         patch.setattr(writing, "file_statistics", failing_at(3, file_statistics))
@@ -52,7 +52,7 @@ def test_a_writer_that_fails_leaves_nothing_behind(lake: IcebergFormat, monkeypa
         patch.setattr(writing, "parquet_options", lambda _: {"compression": "none", "version": "unheard of"})
         with pytest.raises(FlussError, match="unheard of"):
             target.write_split(SPLIT, rows)
-    assert tierer.table.refreshed().unreferenced_files(FAR_FUTURE_MS) == []
+    assert table_writer.table.refreshed().unreferenced_files(FAR_FUTURE_MS) == []
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,9 @@ def rewrite(table: LakeTable, properties: Mapping[str, str] | None = None, *, ke
 
 def die_before_registering(table: LakeTable) -> None:
     def die(path: object) -> None:
-        raise FlussError("the end of this tierer")
+        raise FlussError("the end of this tiering service")
 
-    with pytest.raises(FlussError, match="the end of this tierer"):
+    with pytest.raises(FlussError, match="the end of this tiering service"):
         table.tier(watcher=Watching({"committed": die}))
 
 

@@ -18,10 +18,10 @@ from fluss.lake.tiering import failing, service
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.model.paths import TablePath
 from tests.lake.tiering.test_tiering_service import SOON, has_rows, serving
-from tests.support.lake.tiered_tables import LAKE, OPTIONS, PEOPLE, LakeTable, Watching, person, tierer
+from tests.support.lake.tiered_tables import LAKE, OPTIONS, PEOPLE, LakeTable, Watching, person, tiering_service
 from tools.waiting import wait_until
 
-WITH_UPKEEP = replace(OPTIONS, maintenance=True)
+WITH_MAINTENANCE = replace(OPTIONS, maintenance=True)
 
 
 @pytest.fixture
@@ -31,19 +31,19 @@ def db(tmp_path: Any) -> Iterator[fluss.Database]:
 
 
 class Told(Watching):
-    """Knows which table failed, and what upkeep said."""
+    """Knows which table failed, and what maintenance said."""
 
     def __init__(self) -> None:
         super().__init__()
         self.failures: list[TablePath] = []
-        self.upkeep: list[MaintenanceReport] = []
+        self.maintenance: list[MaintenanceReport] = []
 
     def failed(self, path: TablePath, error: FlussError) -> None:
         super().failed(path, error)
         self.failures.append(path)
 
     def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
-        self.upkeep.append(report)
+        self.maintenance.append(report)
 
 
 def broken_table(db: fluss.Database) -> LakeTable:
@@ -59,7 +59,7 @@ def test_a_table_that_fails_rests_while_others_go_on(db: fluss.Database, monkeyp
     monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 200.0)
     broken, good = broken_table(db), LakeTable(db, properties=SOON)
     told = Told()
-    with tierer(db, watcher=told) as tiering, serving(tiering):
+    with tiering_service(db, watcher=told) as tiering, serving(tiering):
         wait_until(lambda: told.failures, "the broken one has failed")
         for number in range(2):
             db.append(good.name, [person(number)])
@@ -74,7 +74,7 @@ def test_a_table_that_has_rested_is_tried_again(db: fluss.Database, monkeypatch:
     monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 0.05)
     broken = broken_table(db)
     told = Told()
-    with tierer(db, watcher=told) as tiering, serving(tiering, every_seconds=60.0):
+    with tiering_service(db, watcher=told) as tiering, serving(tiering, every_seconds=60.0):
         wait_until(lambda: len(told.failures) > 2, "it is tried again, long before the service asks of itself")
         off, on = ({"table.datalake.enabled": text} for text in ("false", "true"))
         db.alter_table(broken.name, set_properties=off)
@@ -85,7 +85,7 @@ def test_a_table_that_has_rested_is_tried_again(db: fluss.Database, monkeypatch:
 def test_named_tables_that_go_and_come_back(db: fluss.Database) -> None:
     lasting, going = LakeTable(db), LakeTable(db)
     told = Told()
-    with tierer(db, watcher=told, tables=[going.path, lasting.path]) as tiering, serving(tiering):
+    with tiering_service(db, watcher=told, tables=[going.path, lasting.path]) as tiering, serving(tiering):
         db.drop_table(going.name)
         wait_until(lambda: going.path in told.failures, "it is told")
         assert told.errors[-1].error_code == ErrorCode.TABLE_NOT_EXIST
@@ -101,14 +101,14 @@ def test_named_tables_that_fail_rest(db: fluss.Database, monkeypatch: pytest.Mon
     monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 200.0)
     broken, good = broken_table(db), LakeTable(db)
     told = Told()
-    with tierer(db, watcher=told, tables=[broken.path, good.path]) as tiering, serving(tiering):
+    with tiering_service(db, watcher=told, tables=[broken.path, good.path]) as tiering, serving(tiering):
         for number in range(2):
             db.append(good.name, [person(number)])
             wait_until(partial(has_rows, good, number + 1), "rounds of the other one")
     assert told.failures == [broken.path]
 
 
-def test_upkeep_also_where_nothing_is_committed(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_also_where_nothing_is_committed(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     idle, broken = LakeTable(db), LakeTable(db)
     db.append(broken.name, [person(1)])
 
@@ -121,33 +121,33 @@ def test_upkeep_also_where_nothing_is_committed(db: fluss.Database, monkeypatch:
 
     told = Told()
     told.at["written"] = fail
-    with tierer(db, WITH_UPKEEP, told) as tiering:
+    with tiering_service(db, WITH_MAINTENANCE, told) as tiering:
         tiering.once()
         first = [checked(table) for table in (idle, broken)]
         assert told.failures == [broken.path]
         assert None not in first, "files of rounds that failed were looked for"
-        assert len(told.upkeep) == 2
+        assert len(told.maintenance) == 2
         tiering.once()
-        assert len(told.upkeep) == 2, "not after every round: it costs something"
+        assert len(told.maintenance) == 2, "not after every round: it costs something"
         monkeypatch.setattr(service, "IDLE_UPKEEP_SECONDS", 0.0)
         tiering.once()
-        assert len(told.upkeep) == 4
+        assert len(told.maintenance) == 4
     assert [checked(table) for table in (idle, broken)] == first, "it was not due again"
 
 
 def test_properties_of_the_lake_from_the_client(db: fluss.Database) -> None:
-    """What readers take from the option `lake.properties`, tierers do, too."""
+    """What readers take from the option `lake.properties`, tiering services do, too."""
     table = LakeTable(db)
     db.append(table.name, [person(1)])
     bootstrap = db.connection._session.config.bootstrap_servers
     elsewhere = json.dumps({"uri": "sqlite:////nowhere/catalog.sqlite"})
     with fluss.connect(bootstrap, lake_properties=elsewhere) as other:
-        with tierer(other, tables=[table.path]) as tiering:
+        with tiering_service(other, tables=[table.path]) as tiering:
             (result,) = tiering.once()
         assert isinstance(result, FlussError)
         assert "/nowhere/catalog.sqlite" in result.message
         _, uri = next(item for item in table.properties.items() if item[0].endswith(".iceberg.uri"))
-        with tierer(other, replace(OPTIONS, lake_overrides={"uri": uri}), tables=[table.path]) as tiering:
+        with tiering_service(other, replace(OPTIONS, lake_overrides={"uri": uri}), tables=[table.path]) as tiering:
             (result,) = tiering.once()
-        assert isinstance(result, RoundReport), "what is given to the tierer itself wins"
+        assert isinstance(result, RoundReport), "what is given to the tiering service itself wins"
     table.check([person(1)])

@@ -17,7 +17,7 @@ from fluss.lake.tables.opening import lake_of
 from fluss.lake.tiering.heartbeats import Heartbeats
 from fluss.lake.tiering.local import LocalRunner
 from fluss.lake.tiering.rounds import RoundReport, TableRound
-from tests.support.lake.tiered_tables import OPTIONS, PEOPLE, REGIONAL, LakeTable, Watching, person, tierer
+from tests.support.lake.tiered_tables import OPTIONS, PEOPLE, REGIONAL, LakeTable, Watching, person, tiering_service
 from tests.support.lake.tiering_worker import run_to_death
 from tools.waiting import patience, wait_until
 
@@ -55,7 +55,7 @@ def registered_id(table: LakeTable) -> int | None:
         *(pytest.param(step, marks=pytest.mark.all) for step in ("written", "prepared", "registered")),
     ],
 )
-def test_a_tierer_dies_at_every_step(cluster: Any, db: fluss.Database, die_at: str) -> None:
+def test_a_tiering_service_dies_at_every_step(cluster: Any, db: fluss.Database, die_at: str) -> None:
     """With a log table and a primary-key table in work, both at that step."""
     tables = {keyed(db, has_key): has_key for has_key in (False, True)}
     first, second = [person(n) for n in range(50)], [person(n) for n in range(50, 80)]
@@ -78,7 +78,9 @@ def test_a_tierer_dies_at_every_step(cluster: Any, db: fluss.Database, die_at: s
 
 
 @pytest.mark.parametrize("has_key", [False, True], ids=["log", "key"])
-def test_of_two_tierers_at_once_one_wins_and_the_other_leaves_nothing(db: fluss.Database, has_key: bool) -> None:
+def test_of_two_tiering_services_at_once_one_wins_and_the_other_leaves_nothing(
+    db: fluss.Database, has_key: bool
+) -> None:
     table = keyed(db, has_key)
     rows = [person(n) for n in range(60)]
     write(table, rows, has_key)
@@ -97,7 +99,7 @@ def test_of_two_tierers_at_once_one_wins_and_the_other_leaves_nothing(db: fluss.
     assert table.lost_files() == []
 
 
-def test_a_tierer_that_lost_its_table_gives_up_before_the_commit(db: fluss.Database) -> None:
+def test_a_tiering_service_that_lost_its_table_gives_up_before_the_commit(db: fluss.Database) -> None:
     """The coordinator has handed the table to somebody else, who is not done yet."""
     table = LakeTable(db, properties={"table.datalake.freshness": "1 ms"})
     db.append(table.name, [person(n) for n in range(20)])
@@ -177,9 +179,9 @@ def test_a_table_is_dropped_while_it_is_tiered(db: fluss.Database, step: str, ma
             db.create_table(table.name, PEOPLE, bucket_count=2, properties={"table.datalake.enabled": "true"})
 
     watching = Watching({step: drop})
-    with tierer(db, watcher=watching, tables=[table.path]) as service:
+    with tiering_service(db, watcher=watching, tables=[table.path]) as service:
         (result,) = service.once()
-    assert isinstance(result, RoundReport), "a table that goes is no failure of the tierer"
+    assert isinstance(result, RoundReport), "a table that goes is no failure of the tiering service"
     assert (result.snapshot_id, result.error, watching.errors) == (None, None, [])
     assert outside.refresh().current_snapshot() is None
     if made_again:

@@ -1,4 +1,4 @@
-"""The tierer as a service: tables that are due, several of them, several tierers, tables asked for by name."""
+"""The tiering service as a service: tables that are due, several of them, several services, tables given by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.tiering.progress import Progress
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.service import TieringService
-from tests.support.lake.tiered_tables import OPTIONS, PEOPLE, LakeTable, Watching, person, tierer
+from tests.support.lake.tiered_tables import OPTIONS, PEOPLE, LakeTable, Watching, person, tiering_service
 from tools.waiting import patience, wait_until
 
 SOON = {"table.datalake.freshness": "100 ms"}
@@ -49,13 +49,13 @@ def has_rows(table: LakeTable, count: int) -> bool:
     return len(table.lake_rows()) == count
 
 
-def test_two_tierers_share_tables_that_become_due_again_and_again(db: fluss.Database) -> None:
+def test_two_tiering_services_share_tables_that_become_due_again_and_again(db: fluss.Database) -> None:
     tables = [LakeTable(db, properties=SOON), LakeTable(db, properties=SOON, primary_keys=["id"])]
     written = 0
     with (
         fluss.connect(db.connection._session.config.bootstrap_servers) as other,
-        tierer(db) as one,
-        tierer(other) as two,
+        tiering_service(db) as one,
+        tiering_service(other) as two,
         serving(one),
         serving(two),
     ):
@@ -77,7 +77,7 @@ def test_once_takes_tables_that_are_due_and_all_others(db: fluss.Database) -> No
     for name in (due.name, not_due.name, "without_lake"):
         db.append(name, [person(1)])
     watching = Watching()
-    with tierer(db, watcher=watching) as service:
+    with tiering_service(db, watcher=watching) as service:
         results = service.once()
         tiered = {str(each.path) for each in results if isinstance(each, RoundReport)}
         assert tiered == {due.name, not_due.name}
@@ -95,7 +95,7 @@ def test_a_table_that_fails_does_not_hold_up_the_others(db: fluss.Database) -> N
     lake_table = broken.outside()
     lake_table.catalog.drop_table(lake_table.name())
     watching = Watching()
-    with tierer(db, watcher=watching) as service:
+    with tiering_service(db, watcher=watching) as service:
         results = service.once()
     assert sorted(type(each) is RoundReport for each in results) == [False, True]
     (error,) = watching.errors
@@ -107,14 +107,14 @@ def test_tables_by_name(db: fluss.Database) -> None:
     wanted, other = LakeTable(db), LakeTable(db, properties=SOON)
     for table in (wanted, other):
         db.append(table.name, [person(1)])
-    with tierer(db, tables=[wanted.path]) as service, serving(service):
+    with tiering_service(db, tables=[wanted.path]) as service, serving(service):
         wait_until(wanted.lake_rows, "the table is in the lake")
         db.append(wanted.name, [person(2)])
         wait_until(lambda: len(wanted.lake_rows()) == 2, "it is in the lake again")
     assert other.lake_rows() == []
     db.create_table("without_lake", PEOPLE)
     without = replace_path(wanted, "without_lake")
-    with tierer(db, tables=[without]) as service, pytest.raises(FlussError, match="has no lake") as caught:
+    with tiering_service(db, tables=[without]) as service, pytest.raises(FlussError, match="has no lake") as caught:
         service.once()
     assert caught.value.error_code == ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION
 
@@ -123,14 +123,14 @@ def replace_path(table: LakeTable, name: str) -> Any:
     return replace(table.path, table_name=name)
 
 
-def test_upkeep_follows_rounds(db: fluss.Database) -> None:
+def test_maintenance_follows_rounds(db: fluss.Database) -> None:
     """Many small rounds of one bucket do not leave as many files; the coordinator knows the compacted snapshot."""
     table = LakeTable(db, bucket_count=1)
     out = io.StringIO()
     options = replace(OPTIONS, maintenance=True)
     for number in range(8):
         db.append(table.name, [person(number)])
-        with tierer(db, options, Progress(out), [table.path]) as service:
+        with tiering_service(db, options, Progress(out), [table.path]) as service:
             service.once()
     table.check([person(n) for n in range(8)])
     assert len(list(table.outside().scan().plan_files())) < 8
@@ -150,7 +150,7 @@ def test_progress(db: fluss.Database, stream: io.StringIO) -> None:
     table = LakeTable(db, bucket_count=1)
     db.append(table.name, [person(n) for n in range(30)])
     progress = Progress(stream)
-    with tierer(db, OPTIONS, progress, [table.path]) as service:
+    with tiering_service(db, OPTIONS, progress, [table.path]) as service:
         service.once()
         progress.failed(table.path, FlussError("it is gone", ErrorCode.TABLE_NOT_EXIST))
     text = stream.getvalue()

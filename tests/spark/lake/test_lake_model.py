@@ -22,7 +22,7 @@ from tests.support.spark.reader_calls import Offset
 
 STEPS = int(os.environ.get("FLUSS_LAKE_STEPS", "14"))
 REGIONS = ("eu", "us", "asia")
-# Two files are many: upkeep has something to do.
+# Two files are many: maintenance has something to do.
 EAGER = {"iceberg.maintenance.compaction.min-files": "2"}
 
 Row = dict[str, Any]

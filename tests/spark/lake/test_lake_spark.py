@@ -1,4 +1,4 @@
-"""Tables with a lake under Spark: batch, SQL, streams, tiering and upkeep as jobs."""
+"""Tables with a lake under Spark: batch, SQL, streams, tiering and maintenance as jobs."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_stream_from_the_lake_over_a_restart(spark: SparkSession, db: fluss.Da
     assert "lake" not in logged_offsets(tmp_path / "checkpoint")[-1]
 
 
-def test_upkeep_as_a_spark_job(
+def test_maintenance_as_a_spark_job(
     spark: SparkSession, db: fluss.Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep_few = {"iceberg.history.expire.min-snapshots-to-keep": "3"}

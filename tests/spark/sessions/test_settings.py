@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import fluss
 import fluss.spark
 from tests.spark.conftest import Tables
-from tests.support.lake.tiered_tables import tierer
+from tests.support.lake.tiered_tables import tiering_service
 from tests.support.lake.union_reads import SERVER
 from tests.support.spark.lake_reads import lake_server
 
@@ -65,14 +65,14 @@ def test_options_of_the_cluster_are_reset(spark: SparkSession, options: dict[str
 
 @pytest.mark.all
 def test_a_lake_table_by_its_properties(spark: SparkSession, server: fluss.Database, options: dict[str, str]) -> None:
-    """The server tells tierers of the table, and they find its lake."""
+    """The server tells tiering services of the table, and they find its lake."""
     properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "30s"}
     schema = "id BIGINT, name STRING"
     fluss.spark.create_table(spark, "fluss.watched", schema, properties=properties, options=options)
     fluss.spark.create_table(spark, "fluss.plain", schema, options=options)
     assert properties.items() <= server.info("fluss.watched").properties.items()
     server.append("fluss.watched", [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
-    with tierer(server) as service:
+    with tiering_service(server) as service:
         (report,) = service.once()
     assert not isinstance(report, fluss.FlussError)
     assert (str(report.path), report.error) == ("fluss.watched", None)

@@ -1,4 +1,4 @@
-"""Lake tables with many rounds behind them, and a clock that can be turned, for tests of upkeep."""
+"""Lake tables with many rounds behind them, and a clock that can be turned, for tests of maintenance."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.maintenance.service import TableMaintenance
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from fluss.model.paths import TableBucket
-from tests.support.lake.tables import PEOPLE, TABLE_ID, Tierer, made, people, spec_of
+from tests.support.lake.tables import PEOPLE, TABLE_ID, LakeTableWriter, made, people, spec_of
 
 ROUNDS = 6
 ROWS_PER_ROUND = 3
 
 
 def turn_clock(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
-    """For jobs that open the table by themselves: from now on it is later for upkeep, and for nobody else."""
+    """For jobs that open the table by themselves: from now on it is later for maintenance, and for nobody else."""
     clock = SimpleNamespace(time=lambda: time.time() + days * DAY_MS / 1000)
     monkeypatch.setattr(service, "time", clock)
 
@@ -48,46 +48,48 @@ class Registry:
         return self.registered[-1] if self.registered else None
 
 
-def upkeep(
-    tierer: Tierer,
+def maintenance_of(
+    table_writer: LakeTableWriter,
     days_later: float = 0,
     registry: Registry | None = None,
     runner: TaskRunner | None = None,
     **options: Any,
 ) -> TableMaintenance:
-    """The jobs on the table of a tierer, at a later time."""
+    """The jobs on the table of a tiering service, at a later time."""
 
     def clock_ms() -> int:
         return int(time.time() * 1000 + days_later * DAY_MS)
 
-    made_options = TableMaintenance(tierer.table.refreshed(), TABLE_ID).options
+    made_options = TableMaintenance(table_writer.table.refreshed(), TABLE_ID).options
     chosen = type(made_options)(**{**vars(made_options), **options})
     return TableMaintenance(
-        tierer.table.refreshed(), TABLE_ID, runner=runner, registry=registry, options=chosen, clock_ms=clock_ms
+        table_writer.table.refreshed(), TABLE_ID, runner=runner, registry=registry, options=chosen, clock_ms=clock_ms
     )
 
 
-def log_table(lake: IcebergFormat, rounds: int = ROUNDS, buckets: int = 2) -> tuple[Tierer, list[dict[str, Any]]]:
+def log_table(
+    lake: IcebergFormat, rounds: int = ROUNDS, buckets: int = 2
+) -> tuple[LakeTableWriter, list[dict[str, Any]]]:
     """A log table after some small rounds, and its rows."""
-    tierer = made(lake, spec_of(PEOPLE))
+    table_writer = made(lake, spec_of(PEOPLE))
     rows: list[dict[str, Any]] = []
     for number in range(rounds):
         messages = []
         for bucket in range(buckets):
             batch = people(len(rows), ROWS_PER_ROUND)
             rows += batch
-            messages.append(tierer.write(batch, start=number * ROWS_PER_ROUND, bucket=bucket))
-        tierer.commit(*messages)
-    return tierer, rows
+            messages.append(table_writer.write(batch, start=number * ROWS_PER_ROUND, bucket=bucket))
+        table_writer.commit(*messages)
+    return table_writer, rows
 
 
-def keyed_table(lake: IcebergFormat, rounds: int = ROUNDS) -> tuple[Tierer, list[dict[str, Any]]]:
+def keyed_table(lake: IcebergFormat, rounds: int = ROUNDS) -> tuple[LakeTableWriter, list[dict[str, Any]]]:
     """A primary-key table of one bucket: each round updates one row of the first file by a position delete."""
-    tierer = made(lake, spec_of(PEOPLE, primary_key=["id"]))
-    tierer.commit(tierer.write(people(0, 20)))
-    first = tierer.table.plan_files()[0].path
+    table_writer = made(lake, spec_of(PEOPLE, primary_key=["id"]))
+    table_writer.commit(table_writer.write(people(0, 20)))
+    first = table_writer.table.plan_files()[0].path
     for number in range(rounds):
-        (file,) = [each for each in tierer.table.plan_files() if each.path == first]
-        message = tierer.write(people(number, 1, name="new"), start=20 + number)
-        tierer.commit(tierer.table.target().delete_rows(message, {file: pa.array([number])}))
-    return tierer, [*people(0, rounds, name="new"), *people(rounds, 20 - rounds)]
+        (file,) = [each for each in table_writer.table.plan_files() if each.path == first]
+        message = table_writer.write(people(number, 1, name="new"), start=20 + number)
+        table_writer.commit(table_writer.table.target().delete_rows(message, {file: pa.array([number])}))
+    return table_writer, [*people(0, rounds, name="new"), *people(rounds, 20 - rounds)]

@@ -1,4 +1,4 @@
-"""Lake tables for tests: real catalogs on real files, filled the way a tierer fills them."""
+"""Lake tables for tests: real catalogs on real files, filled the way a tiering service fills them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def spec_of(
     return LakeTableSpec(TablePath("db", f"t{next(_names)}"), descriptor)
 
 
-class Tierer:
+class LakeTableWriter:
     """Writes ranges of buckets of one table and commits them, without a log behind it."""
 
     def __init__(self, lake: IcebergFormat, spec: LakeTableSpec) -> None:
@@ -104,10 +104,10 @@ class Tierer:
         return [row for batch in batches for row in batch.to_pylist()]
 
 
-def made(lake: IcebergFormat, spec: LakeTableSpec) -> Tierer:
+def made(lake: IcebergFormat, spec: LakeTableSpec) -> LakeTableWriter:
     """The lake table of `spec`, made and loaded."""
     lake.create_table(spec)
-    return Tierer(lake, spec)
+    return LakeTableWriter(lake, spec)
 
 
 def people(first: int, count: int, **more: Any) -> list[dict[str, Any]]:

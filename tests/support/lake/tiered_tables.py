@@ -1,4 +1,4 @@
-"""Tables with a lake on a real server, tiered by a real tierer, and what everybody sees of them."""
+"""Tables with a lake on a real server, tiered by a real tiering service, and what everybody sees of them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LakeTable:
 
     def tier(self, options: TieringOptions = OPTIONS, watcher: ServiceWatcher | None = None) -> RoundReport:
         """One pass over this table in this process; an error is raised."""
-        with tierer(self.db, options, watcher or Watching(), [self.path]) as service:
+        with tiering_service(self.db, options, watcher or Watching(), [self.path]) as service:
             (result,) = service.once()
         if isinstance(result, FlussError):
             raise result
@@ -180,13 +180,13 @@ class Watching(Quiet):
 
 
 @contextmanager
-def tierer(
+def tiering_service(
     db: fluss.Database,
     options: TieringOptions = OPTIONS,
     watcher: ServiceWatcher | None = None,
     tables: Sequence[TablePath] | None = None,
 ) -> Iterator[TieringService]:
-    """A tierer with the local engine."""
+    """A tiering service with the local engine."""
     session = db.connection._session
     runner = LocalRunner(session, options.cores)
     service = TieringService(session, runner, watcher or Watching(), options, tables)

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 
 import fluss
 from fluss.model.paths import TablePath
-from tests.support.lake.tiered_tables import OPTIONS, Watching, tierer
+from tests.support.lake.tiered_tables import OPTIONS, Watching, tiering_service
 from tools.waiting import patience, wait_until
 
 WORKER_SECONDS = 120.0
@@ -38,7 +38,7 @@ def tier_and_die(bootstrap: str, tables: Sequence[TablePath], die_at: str) -> No
     """Rounds of all these tables at once; when all have reached the step, the process kills itself."""
     reached = threading.Barrier(len(tables), action=lambda: os.kill(os.getpid(), signal.SIGKILL))
     watching = Watching({die_at: lambda path: reached.wait(patience(WORKER_SECONDS))})
-    with fluss.connect(bootstrap) as db, tierer(db, watcher=watching, tables=list(tables)) as service:
+    with fluss.connect(bootstrap) as db, tiering_service(db, watcher=watching, tables=list(tables)) as service:
         print(service.once())
 
 
@@ -51,7 +51,7 @@ def tier_for_ever(bootstrap: str, die_at: str | None, after: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     watching = Watching({} if die_at is None else {die_at: die})
-    with _connected(bootstrap) as db, tierer(db, SERVICE_OPTIONS, watching) as service:
+    with _connected(bootstrap) as db, tiering_service(db, SERVICE_OPTIONS, watching) as service:
         service.run_until(threading.Event(), EVERY_SECONDS)
 
 

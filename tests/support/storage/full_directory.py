@@ -23,7 +23,7 @@ from fluss.server.catalog.mark import read_mark, write_mark
 from fluss.server.catalog.safety_copies import make_copy
 from fluss.server.storage.log import synced_mark
 from fluss.server.tablet.kv_snapshots.record import read_record
-from tests.support.lake.tiered_tables import LAKE, OPTIONS, tierer
+from tests.support.lake.tiered_tables import LAKE, OPTIONS, tiering_service
 from tests.support.storage.faulty_files import NoSyncFiles
 from tools.waiting import patience, wait_until
 
@@ -80,7 +80,7 @@ def make_directory(root: Path) -> Kept:
         _create_tables(db)
         _write(db, 0)
     with fluss.embedded(place, config=options(place, BUSY)) as server, connect(server.bootstrap_servers) as db:
-        with tierer(db, replace(OPTIONS, cores=1)) as service:
+        with tiering_service(db, replace(OPTIONS, cores=1)) as service:
             list(service.once())
         wait_until(lambda: _is_in_remote_storage(place), "rows and snapshots are in remote storage")
     older = root / "older"
