@@ -66,13 +66,13 @@ class TieringServices:
         process.join(patience(DEADLINE_SECONDS))
 
 
-def strike(kind: str, rng: random.Random, server: ServerProcess, table_writers: TieringServices) -> str:
+def strike(kind: str, rng: random.Random, server: ServerProcess, services: TieringServices) -> str:
     """One death; what died is started again unless somebody else does that."""
     if kind == "step":
-        return table_writers.die_at_step(rng)
+        return services.die_at_step(rng)
     time.sleep(rng.uniform(0, LONGEST_PAUSE_SECONDS))
     if kind == "tiering service":
-        table_writers.kill(rng)
+        services.kill(rng)
     elif kind == "server":
         server.kill()
         server.start()
@@ -90,12 +90,12 @@ def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
         fluss.connect(server.address) as db,
     ):
         model = LakeModel(db, seed())
-        table_writers = TieringServices(server.address)
+        services = TieringServices(server.address)
         try:
             kinds: list[str] = []
             while sum(struck.values()) < ROUNDS:
                 kinds = kinds or rng.sample(KINDS, len(KINDS))
-                struck[strike(kinds.pop(), rng, server, table_writers)] += 1
+                struck[strike(kinds.pop(), rng, server, services)] += 1
                 model.check()
             # Nothing is stuck after all that: everything gets into the lake.
             model.end()
@@ -106,5 +106,5 @@ def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
             with_deletes = wait_until(model.rounds_with_deletes, hidden, DEADLINE_SECONDS)
             assert model.check() == wanted
         finally:
-            table_writers.end()
+            services.end()
     print(f"{dict(struck)}, {wanted} rows, {with_deletes} rounds with position deletes")
