@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +14,24 @@ MODULES_PER_FOLDER = 15
 SUPPORT = ROOT / "tests" / "support"
 # What tests, benchmarks, tools and examples have in common.
 SHARED = (ROOT / "tools" / "peers", ROOT / "tools" / "servers")
+SHARED_MODULES = [path for path in files(".py") if set(SHARED) & set(path.parents)] + [ROOT / "tools" / "waiting.py"]
 OUTSIDE_OF_TESTS = [path for path in files(".py") if ROOT / "tests" not in path.parents]
 # Folders of tests -> the part of the package whose folders they repeat.
 MIRRORS = {"unit": PACKAGE, "spark": PACKAGE / "spark", "lake": PACKAGE / "lake"}
 
 
-def used_modules(nodes_of_file: Iterator[ast.AST] | tuple[ast.AST, ...]) -> Iterator[str]:
+def uses(paths: Iterable[Path], package: str) -> list[str]:
+    """Where one of these files uses the package; files that do not even have the word are not parsed."""
+    return [
+        f"{name(path)} uses {module}"
+        for path in paths
+        if package in path.read_text(encoding="utf-8")
+        for module in used_modules(nodes(path))
+        if is_within(module, package)
+    ]
+
+
+def used_modules(nodes_of_file: Iterable[ast.AST]) -> Iterator[str]:
     """Modules that a file imports, or names in a string of their own, as `python -m` and `-p` of pytest take them."""
     for node in nodes_of_file:
         if isinstance(node, ast.Import):
@@ -40,24 +52,11 @@ def folders(*roots: Path) -> list[Path]:
 
 
 def test_only_tests_use_tests() -> None:
-    offences = [
-        f"{name(path)} uses {module}"
-        for path in OUTSIDE_OF_TESTS
-        for module in used_modules(nodes(path))
-        if is_within(module, "tests")
-    ]
-    assert offences == [], "move what both need to tools/servers or tools/peers"
+    assert uses(OUTSIDE_OF_TESTS, "tests") == [], "move what both need to tools/servers or tools/peers"
 
 
 def test_what_is_shared_works_without_pytest() -> None:
-    offences = [
-        f"{name(path)} uses {module}"
-        for path in files(".py")
-        if set(SHARED) & set(path.parents) or path == ROOT / "tools" / "waiting.py"
-        for module in used_modules(nodes(path))
-        if is_within(module, "pytest")
-    ]
-    assert offences == []
+    assert uses(SHARED_MODULES, "pytest") == []
 
 
 def test_support_does_not_import_tests() -> None:
