@@ -51,14 +51,20 @@ except KeyboardInterrupt:  # as quietly as later
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/history", "tests/fuzz", "tests/unit/codec"]
-SOAKED_FOLDERS += ["tests/spark/test_kill_rounds.py", "tests/spark/test_tier_kill.py"]
+SOAKED_FOLDERS += ["tests/spark/stream/test_kill_rounds.py", "tests/spark/lake/test_tier_kill.py"]
 SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py"]
 # What leans on Spark's inside most: our Java classes, planning, state between micro-batches, types, Connect.
-SPARK42_NAMES = ["session", "catalog", "catalog_partitions", "own_scans", "count", "batch_read", "batch_read_log"]
-SPARK42_NAMES += ["attach", "connect", "batch_write", "stream_read", "stream_reader", "stream_write"]
-SPARK42_NAMES += ["stream_write_staged", "types", "ddl", "lake_spark", "java_paths", "stored_batches"]
-SPARK42_NAMES += ["state_pieces", "stream_cursor", "lookup_join"]
-SPARK42_TESTS = [f"tests/spark/test_{name}.py" for name in SPARK42_NAMES]
+SPARK42_NAMES = {
+    "sessions": ["session", "connect"],
+    "sql": ["catalog", "catalog_partitions", "attach", "ddl", "lookup_join"],
+    "read": ["own_scans", "count", "batch_read", "batch_read_log", "state_pieces"],
+    "write": ["batch_write"],
+    "stream": ["stream_read", "stream_reader", "stream_write", "stream_write_staged", "stream_cursor"],
+    "convert": ["types"],
+    "java": ["java_paths", "stored_batches"],
+    "lake": ["lake_spark"],
+}
+SPARK42_TESTS = [f"tests/spark/{room}/test_{name}.py" for room, names in SPARK42_NAMES.items() for name in names]
 
 
 def test(arguments: list[str]) -> int:

@@ -34,11 +34,10 @@ from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS, read_error
-from tests.support.apache_fluss import jaas_config
-from tests.support.permission_requests import REQUESTS, TABLE, victims_acl
-from tests.support.server_process import ServerProcess
-from tests.support.targets import TWO_LISTENERS
-from tests.support.wire import WireClient
+from tools.servers.logins import TWO_LISTENERS, jaas_config
+from tools.servers.permission_requests import REQUESTS, TABLE, victims_acl
+from tools.servers.server_process import ServerProcess
+from tools.servers.wire_client import WireClient
 
 GOAL_MS = 250
 REQUEST_MEGABYTES = 4

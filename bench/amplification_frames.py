@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bench.amplification_rows import one_row
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.frames import request_frame
-from tests.support.wire import WireClient
+from tools.servers.wire_client import WireClient
 
 FRAMES = 60
 FRAME_BYTES = 99 * 1024 * 1024

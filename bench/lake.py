@@ -38,7 +38,7 @@ from fluss.lake.tiering.progress import Quiet
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.service import TieringService
 from fluss.model.paths import TablePath
-from tests.support.server_process import ServerProcess
+from tools.servers.server_process import ServerProcess
 
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 d"}
 ROW_GROUP_ROWS = 1 << 17

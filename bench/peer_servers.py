@@ -20,7 +20,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from bench.servers import LoadProcess
-from tests.support.peers import CHECKOUT, PeerMissingError, free_ports, make_once, run_fetch
+from tools.peers.cache import PeerMissingError, make_once, run_fetch
+from tools.servers.ports import free_ports
 
 KAFKA, REDIS = "Kafka", "Redis"
 KAFKA_VERSION = "4.1.0"
@@ -66,7 +67,7 @@ def kafka_library() -> Path:
             raise PeerMissingError(f"Kafka needs Java, and is fetched with Maven: no `{program}` on the path")
 
     def fetch(folder: Path) -> None:
-        pom = CHECKOUT / "tests" / "support" / "kafka_pom.xml"
+        pom = Path(__file__).with_name("kafka_pom.xml")
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
         command = ["mvn", "-q", "-B", "-f", str(pom), goal, f"-DoutputDirectory={folder}"]
         run_fetch(command, f"Kafka {KAFKA_VERSION} could not be fetched with Maven")

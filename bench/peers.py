@@ -24,7 +24,7 @@ from bench.figures import Figure, Run, add_file_options, machine_text, number, s
 from bench.peer_servers import KAFKA, KAFKA_VERSION, REDIS, KafkaServer, PeerServer, RedisServer, redis_version
 from bench.run import WARM_MEGABYTES, rate, warm_page_cache
 from bench.servers import OUR_CLIENT, LoadProcess, OurServer
-from tests.support.peers import PeerMissingError
+from tools.peers.cache import PeerMissingError
 
 SYNCED, UNSYNCED = "synced", "unsynced"
 FLUSH = {SYNCED: "always", UNSYNCED: "os"}

@@ -21,7 +21,7 @@ from typing import Any
 from bench.figures import Run, add_file_options, machine_text, settings_of, write_files
 from bench.report import figures_of, markdown, summary
 from bench.servers import CHECKOUT_CLIENT, PYFLUSS, ApacheServer, Driver, OurServer, Server, proportional_memory
-from tests.support.peers import PeerMissingError
+from tools.peers.cache import PeerMissingError
 
 WARM_MEGABYTES = 1024
 WARM_CHUNK_BYTES = 1 << 20

@@ -16,10 +16,11 @@ from typing import Any
 
 import psutil
 
-from tests.support.apache_fluss import ApacheFluss
-from tests.support.peers import CHECKOUT, free_ports
-from tests.support.pyfluss_environment import pyfluss_python
-from tests.support.server_process import ServerProcess
+from tools.peers.apache_fluss import ApacheFluss
+from tools.peers.cache import CHECKOUT
+from tools.peers.pyfluss_environment import pyfluss_python
+from tools.servers.ports import free_ports
+from tools.servers.server_process import ServerProcess
 
 PYFLUSS = "pyfluss"
 OUR_CLIENT = "fluss"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from bench.figures import Run, add_file_options, machine_text, settings_of, write_files
 from bench.run import WARM_MEGABYTES, Figures, warm_page_cache
 from bench.spark_report import figures_of, markdown
-from tests.support.server_process import ServerProcess
+from tools.servers.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

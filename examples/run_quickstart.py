@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import pyfluss_python
-from tests.support.server_process import ServerProcess
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
+from tools.servers.server_process import ServerProcess
 
 QUICKSTART = Path(__file__).with_name("quickstart.py")
 WITH_PYFLUSS = Path(__file__).with_name("with_pyfluss.py")

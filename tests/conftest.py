@@ -7,15 +7,23 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.time_limits", "tests.support.dead_workers", "tests.support.apache_fluss"]
-pytest_plugins += [
-    "tests.support.temporary_files",
-    "tests.support.skip_reasons",
-    "tests.support.lanes",
-    "tests.support.test_times",
-    "tests.support.closing_lines",
+pytest_plugins = [
+    "tests.support.runner.time_limits",
+    "tests.support.runner.dead_workers",
+    "tests.support.runner.apache_health",
 ]
-pytest_plugins += ["tests.support.failure_notes", "tests.support.peer_hiccups", "tests.support.spark_classes"]
+pytest_plugins += [
+    "tests.support.runner.temporary_files",
+    "tests.support.runner.skip_reasons",
+    "tests.support.runner.lanes",
+    "tests.support.runner.durations",
+    "tests.support.runner.closing_lines",
+]
+pytest_plugins += [
+    "tests.support.runner.failure_notes",
+    "tests.support.runner.peer_hiccups",
+    "tests.support.runner.spark_class_archive",
+]
 
 # Java machines of tests live for minutes at most: optimising their code takes longer than it saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
@@ -23,7 +31,7 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLev
 
 def pytest_configure(config: pytest.Config) -> None:
     """How properties are tried. Deadlines per example measure the machine, not the code."""
-    from tests.support.lanes import examples  # a plug-in, which pytest wants to import first
+    from tests.support.runner.lanes import examples  # a plug-in, which pytest wants to import first
 
     health_checks_off = (HealthCheck.too_slow, HealthCheck.data_too_large)
     always = settings(deadline=None, print_blob=True, suppress_health_check=health_checks_off)

@@ -109,8 +109,8 @@ def start_java(settings: dict[str, str]) -> None:
 
 def use_class_archive() -> None:
     """Classes of Spark as Java keeps them in memory, if tests have made such a file on this machine."""
-    from tests.support import spark_classes
-    from tests.support.peers import PeerMissingError, peers_folder
+    from tools.peers import spark_classes
+    from tools.peers.cache import PeerMissingError, peers_folder
 
     if "SPARK_HOME" in os.environ:
         return
@@ -228,7 +228,7 @@ def end_with_parent() -> None:
 
 def work(folder: Path, seconds: float, picture: Path) -> None:
     """Everything, from nothing to the picture."""
-    from tests.support.peers import free_ports
+    from tools.servers.ports import free_ports
 
     address = f"127.0.0.1:{free_ports(1)[0]}"
     tables = threading.Event()

@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.peers import make_once, peers_folder
 from tools.environment import ROOT
+from tools.peers.cache import make_once, peers_folder
 
 RELEASES = ("bookworm", "trixie", "forky")  # Python 3.11, 3.13, 3.14
 RUNS = ("demo", "test --fast")

@@ -33,7 +33,7 @@ MARKS = {"fast": "fast", "gate": "fast or gate", "all": "fast or gate or all"}
 # Importing the tests of other folders, in five processes, takes as long as many tests; tests/tidy checks the list.
 FAST_FOLDERS = ["tests/unit", "tests/tidy", "tests/contract"]
 # Four on two cores: many tests wait for processes to start and stop. What is given to which is decided in
-# tests/support/lanes.py.
+# tests/support/runner/lanes.py.
 IN_PROCESSES = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
 SEED_VARIABLE = "FLUSS_TEST_SEED"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flusspy-tests"
@@ -104,7 +104,7 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
         command += FAST_FOLDERS
     os.environ["FLUSS_TEST_LANE"] = lane
     closing_lines = Path(tempfile.mkstemp(prefix="fluss-closing-lines-")[1])
-    os.environ["FLUSS_TEST_CLOSING_LINES"] = str(closing_lines)  # see tests/support/closing_lines.py
+    os.environ["FLUSS_TEST_CLOSING_LINES"] = str(closing_lines)  # see tests/support/runner/closing_lines.py
     classes = None if only_some or lane == "fast" else start_archive()
     code = run(*command)
     if classes is not None:
@@ -126,7 +126,7 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
 
 def start_archive() -> subprocess.Popen[bytes]:
     """Classes of Spark, from which its Java machines start faster, for a machine that has none of them yet."""
-    command = [str(PYTHON), "-m", "tests.support.spark_classes"]
+    command = [str(PYTHON), "-m", "tools.peers.spark_classes"]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from bench.report import markdown, summary
 from bench.run import main
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import pyfluss_python
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
 
 OURS = {"append_rows": 200_000.0, "start": 0.5, "memory_idle": 150.0, "scan_all_zstd": 90_000.0}
 THEIRS = {"append_rows": 100_000.0, "start": 8.0, "memory_idle": 200.0, "scan_all_zstd": 100_000.0}

@@ -9,8 +9,8 @@ import pytest
 
 from bench.__main__ import main
 from bench.client_report import OURS_ON_OURS, PYFLUSS_ON_APACHE, PYFLUSS_ON_OURS, markdown, percentile
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import pyfluss_python
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
 
 
 def test_rates_and_times_become_times_faster() -> None:

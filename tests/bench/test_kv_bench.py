@@ -12,8 +12,8 @@ from bench.client_report import OURS_ON_OURS, PYFLUSS_ON_APACHE, PYFLUSS_ON_OURS
 from bench.growth import TITLES, Costs
 from bench.growth import markdown as growth_markdown
 from bench.kv import KV_MEASURES
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import pyfluss_python
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
 
 
 def test_figures_are_compared_with_what_the_peer_does_instead() -> None:

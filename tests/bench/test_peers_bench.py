@@ -10,7 +10,7 @@ from bench import peer_servers
 from bench.__main__ import main
 from bench.peer_servers import KAFKA, REDIS
 from bench.peers import ROWS, figures_of, markdown
-from tests.support.peers import PeerMissingError
+from tools.peers.cache import PeerMissingError
 
 SMALL = ["--rounds", "1", "--rows", "2000", "--ready-rows", "2000", "--lone-rows", "2", "--lookups", "5"]
 SMALL += ["--seconds", "0", "--warm-megabytes", "1"]

@@ -15,10 +15,11 @@ from typing import Any
 import fluss
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.apache_fluss import ApacheFluss, jaas_config
-from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess
-from tests.support.wire import WireClient
+from tools.peers.apache_fluss import ApacheFluss
+from tools.servers.logins import jaas_config
+from tools.servers.ports import free_ports
+from tools.servers.server_process import ServerProcess
+from tools.servers.wire_client import WireClient
 
 TABLETS = 2
 

@@ -19,17 +19,12 @@ from _pytest.mark import ParameterSet
 from tests.compat import cases as case_package
 from tests.compat.cases.kit import Case, registered
 from tests.compat.targets import TARGETS, Target
-from tests.support.apache_fluss import library
-from tests.support.lanes import LANE_VARIABLE
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import (
-    CASE_TIMEOUT_SECONDS,
-    REPORT_GRACE_SECONDS,
-    CaseResult,
-    PyflussWorker,
-    pyfluss_python,
-)
-from tests.support.waiting import patience
+from tests.support.peers.pyfluss_worker import CASE_TIMEOUT_SECONDS, REPORT_GRACE_SECONDS, CaseResult, PyflussWorker
+from tests.support.runner.lanes import LANE_VARIABLE
+from tools.peers.apache_fluss import library
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
+from tools.waiting import patience
 
 APACHE = os.environ.get("FLUSS_COMPAT_APACHE") or ("all" if os.environ.get(LANE_VARIABLE) == "all" else "some")
 OWN_SERVER_TIMEOUT_SECONDS = patience(150.0)

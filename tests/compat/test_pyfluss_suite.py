@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.compat.targets import StandaloneTarget
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_suite import pyfluss_suite, run_suite
+from tests.support.peers.pyfluss_suite import pyfluss_suite, run_suite
+from tools.peers.cache import PeerMissingError
 
 # Its polls that expect nothing wait for three seconds each.
 pytestmark = pytest.mark.all

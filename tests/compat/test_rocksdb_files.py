@@ -9,9 +9,9 @@ import pytest
 
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store import Applied, KvStore
-from tests.support.apache_fluss import library
-from tests.support.peers import PeerMissingError
-from tests.support.waiting import patience
+from tools.peers.apache_fluss import library
+from tools.peers.cache import PeerMissingError
+from tools.waiting import patience
 
 pytestmark = pytest.mark.all
 

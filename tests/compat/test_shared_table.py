@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import pyfluss_python
-from tests.support.waiting import patience
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
+from tools.waiting import patience
 
 PATH = fluss.TablePath("fluss", "shared")
 # With tail bytes below and above 0x80, which pyfluss hashes like Java and not.

@@ -1,4 +1,4 @@
-"""The process inside the pyfluss environment that runs cases; see `tests.support.pyfluss_environment` for the lines.
+"""The process inside the pyfluss environment that runs cases; see `tests.support.peers.pyfluss_worker` for the lines.
 
 One event loop runs everything. Cases wait far more than they compute (pyfluss holds a lone write for 100 ms, an idle
 fetch for 500 ms), so a few of them run at once. A case marked `alone` has the worker to itself.
@@ -15,7 +15,7 @@ import traceback
 from typing import Any
 
 from tests.compat.cases.kit import Context, registered
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 _waiting_answers: dict[int, asyncio.Future[None]] = {}
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import fluss
-from tests.support.restartable import DISTURBANCES, KINDS, Disturbance, RestartableServer, restartable_server
-from tests.support.targets import TARGET_NAMES, Target, running_target
+from tests.support.servers.restartable import DISTURBANCES, KINDS, Disturbance, RestartableServer, restartable_server
+from tests.support.servers.targets import TARGET_NAMES, Target, running_target
 
 
 @pytest.fixture(params=TARGET_NAMES)

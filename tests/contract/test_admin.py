@@ -11,8 +11,8 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussAdmin, FlussConnection, FlussError, OffsetSpec, OffsetType, TablePath
-from tests.support.targets import Target
-from tests.support.waiting import eventually
+from tests.support.servers.targets import Target
+from tools.waiting import eventually
 
 SCHEMA = fluss.Schema(pa.schema([("id", pa.int32()), ("region", pa.string()), ("value", pa.int64())]))
 

@@ -14,7 +14,7 @@ import pytest
 import fluss
 from fluss import DataTypes, FlussConnection, FlussError, FlussTable
 from tests.contract.test_upsert import WAIT_SECONDS, new_table
-from tests.support.kv_reader import look_up, read_changes, replay
+from tests.support.tables.kv_reader import look_up, read_changes, replay
 
 UTC = datetime.UTC
 DAY = datetime.date(2026, 1, 2)

@@ -17,9 +17,9 @@ from fluss import ErrorCode, FlussConnection, FlussError, FlussTable, TablePath
 from fluss.codec.keys.bucketing import fluss_bucket
 from fluss.codec.keys.encoding import KeyEncoding, encode_key
 from fluss.model.types import StringType
-from tests.support.log_reader import read_batches, read_rows, read_table
-from tests.support.targets import Target
-from tests.support.waiting import patience
+from tests.support.servers.targets import Target
+from tests.support.tables.log_reader import read_batches, read_rows, read_table
+from tools.waiting import patience
 
 UTC = datetime.UTC
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float32())])

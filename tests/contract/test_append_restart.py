@@ -15,9 +15,9 @@ import pytest
 import fluss
 from fluss.client.net import cluster
 from fluss.client.write import row_buffer
-from tests.support.log_reader import read_rows, read_table
-from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
-from tests.support.waiting import patience, wait_until
+from tests.support.servers.restartable import ALL_LOCAL, Disturbance, RestartableServer
+from tests.support.tables.log_reader import read_rows, read_table
+from tools.waiting import patience, wait_until
 
 BUCKETS = 3
 ROWS = 30_000

@@ -13,10 +13,10 @@ import fluss
 from fluss import Acl, BucketMove, ErrorCode, FlussAdmin, FlussConnection, FlussError, RebalanceProgress
 from fluss.client.state.snapshot_plan import KvSnapshot, SnapshotLease, latest_snapshots
 from fluss.values.basic import TableBucket
-from tests.support.kv_tables import KvTable, user
-from tests.support.restartable import RestartableServer
-from tests.support.targets import Target
-from tests.support.waiting import eventually, wait_until
+from tests.support.servers.restartable import RestartableServer
+from tests.support.servers.targets import Target
+from tests.support.tables.kv_tables import KvTable, user
+from tools.waiting import eventually, wait_until
 
 
 def code_of(coroutine: Coroutine[Any, Any, object]) -> int:

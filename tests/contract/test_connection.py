@@ -14,9 +14,9 @@ import pytest
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError
 from fluss.client.net.self_awaitable import Closing
-from tests.support.lanes import rounds
-from tests.support.targets import Target
-from tests.support.waiting import wait_until
+from tests.support.runner.lanes import rounds
+from tests.support.servers.targets import Target
+from tools.waiting import wait_until
 
 SHORT_CONNECTIONS = rounds(gate=60, all_lanes=2000)
 

@@ -10,8 +10,8 @@ import pytest
 import fluss
 from fluss import Acl, ErrorCode, FlussConnection, FlussError, TableBucket
 from fluss.api.cursors import Cursor
-from tests.support.restartable import RestartableServer
-from tests.support.waiting import eventually
+from tests.support.servers.restartable import RestartableServer
+from tools.waiting import eventually
 
 SCHEMA = fluss.Schema(pa.schema([("id", pa.int32()), ("day", pa.string())]))
 

@@ -15,10 +15,10 @@ import pytest
 import fluss
 from fluss import DataTypes, ErrorCode, FlussError, col
 from fluss.api import blocking, blocking_parts
-from tests.support.apache_fluss import USERS
-from tests.support.kv_reader import read_changes, replay
-from tests.support.targets import Target
-from tests.support.waiting import patience
+from tests.support.servers.targets import Target
+from tests.support.tables.kv_reader import read_changes, replay
+from tools.servers.logins import USERS
+from tools.waiting import patience
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 

@@ -18,7 +18,7 @@ from fluss.lake.coordinator_calls import KEEP_ALL_SNAPSHOTS, FinishedTable, Tier
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.targets import Target
+from tests.support.servers.targets import Target
 
 Made = tuple[TablePath, int]
 SCHEMA = pa.schema([("id", pa.int32()), ("dt", pa.string())])

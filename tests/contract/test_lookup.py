@@ -14,9 +14,9 @@ import pytest
 import fluss
 import fluss.aio
 from fluss import ErrorCode, FlussConnection, FlussError
-from tests.support.kv_tables import USERS, KvTable, user
-from tests.support.targets import Target
-from tests.support.waiting import eventually
+from tests.support.servers.targets import Target
+from tests.support.tables.kv_tables import USERS, KvTable, user
+from tools.waiting import eventually
 
 
 @pytest.fixture

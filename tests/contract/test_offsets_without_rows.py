@@ -8,8 +8,8 @@ import pyarrow as pa
 
 import fluss
 from fluss import FlussConnection, OffsetSpec
-from tests.support.targets import Target
-from tests.support.waiting import wait_until
+from tests.support.servers.targets import Target
+from tools.waiting import wait_until
 
 SCHEMA = fluss.Schema(
     pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())]), primary_keys=["id"]

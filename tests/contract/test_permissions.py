@@ -16,11 +16,11 @@ import fluss
 from fluss import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.kv_tables import KvTable, user
-from tests.support.restartable import RestartableServer
-from tests.support.scan_tables import ScanTable, rows_of
-from tests.support.waiting import eventually, wait_until
-from tests.support.wire import WireClient
+from tests.support.servers.restartable import RestartableServer
+from tests.support.tables.kv_tables import KvTable, user
+from tests.support.tables.scan_tables import ScanTable, rows_of
+from tools.servers.wire_client import WireClient
+from tools.waiting import eventually, wait_until
 
 ANY, TABLE, ALLOW = 1, 4, 2
 READ, WRITE, DESCRIBE = 3, 4, 8

@@ -21,8 +21,8 @@ from tests.compat import cases as case_package
 from tests.compat.cases import kit
 from tests.compat.cases.kit import Case, Context, registered
 from tests.compat.targets import append_rows, lake_snapshot
-from tests.support.targets import Target
-from tests.support.waiting import patience
+from tests.support.servers.targets import Target
+from tools.waiting import patience
 
 CASE_DEADLINE_SECONDS = patience(120.0)
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import fluss.aio
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import pyfluss_python
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -12,8 +12,8 @@ import pytest
 
 import fluss.aio as fluss
 from fluss.client.scan import ready_queue
-from tests.support.scan_tables import ONE_BATCH_AT_A_TIME, ROWS, WAIT_MS, rows_of
-from tests.support.targets import Target
+from tests.support.servers.targets import Target
+from tests.support.tables.scan_tables import ONE_BATCH_AT_A_TIME, ROWS, WAIT_MS, rows_of
 
 
 @asynccontextmanager

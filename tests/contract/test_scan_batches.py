@@ -14,9 +14,9 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError, col
-from tests.support.scan_tables import ROWS, WAIT_MS, ScanTable, rows_of
-from tests.support.targets import Target
-from tests.support.waiting import patience, wait_until
+from tests.support.servers.targets import Target
+from tests.support.tables.scan_tables import ROWS, WAIT_MS, ScanTable, rows_of
+from tools.waiting import patience, wait_until
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 import fluss
 from fluss import ErrorCode, FlussConnection, FlussError, col
-from tests.support.scan_tables import WAIT_MS, ScanTable, poll_ids, rows_of
+from tests.support.tables.scan_tables import WAIT_MS, ScanTable, poll_ids, rows_of
 
 REGIONS = pa.schema([("id", pa.int32()), ("region", pa.string())])
 

@@ -15,9 +15,9 @@ import pytest
 
 import fluss
 from fluss import ChangeType, FlussConnection, FlussError, col
-from tests.support.scan_tables import WAIT_MS, ScanTable, poll_ids, rows_of
-from tests.support.targets import Target
-from tests.support.waiting import wait_until
+from tests.support.servers.targets import Target
+from tests.support.tables.scan_tables import WAIT_MS, ScanTable, poll_ids, rows_of
+from tools.waiting import wait_until
 
 UTC = dt.UTC
 LONGER_THAN_ANY_TEST_MS = 3_600_000

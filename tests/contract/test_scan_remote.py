@@ -21,9 +21,9 @@ from fluss.client.net import remote_files
 from fluss.client.scan import ready_queue, remote_reader
 from fluss.client.scan.log_range import LogRange
 from fluss.codec.batches.log_batch import iter_batches
-from tests.support.restartable import KINDS, RestartableServer, restartable_server
-from tests.support.scan_tables import WAIT_MS, ScanTable, rows_of
-from tests.support.waiting import wait_until
+from tests.support.servers.restartable import KINDS, RestartableServer, restartable_server
+from tests.support.tables.scan_tables import WAIT_MS, ScanTable, rows_of
+from tools.waiting import wait_until
 
 ROWS_PER_WRITE = 200
 WRITES = 30

@@ -13,8 +13,8 @@ import pytest
 
 import fluss
 from fluss.client.scan import ready_queue
-from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
-from tests.support.scan_tables import ONE_BATCH_AT_A_TIME, ScanTable, poll_ids, rows_of
+from tests.support.servers.restartable import ALL_LOCAL, Disturbance, RestartableServer
+from tests.support.tables.scan_tables import ONE_BATCH_AT_A_TIME, ScanTable, poll_ids, rows_of
 
 BUCKETS = 4
 ROWS_PER_ROUND = 500

@@ -23,7 +23,7 @@ from fluss.api.staged import (
     last_committed,
     supports_staging,
 )
-from tests.support.targets import Target
+from tests.support.servers.targets import Target
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
 QUERY = "query"

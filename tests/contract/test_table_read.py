@@ -11,9 +11,9 @@ import pytest
 import fluss
 import fluss.aio
 from fluss import FlussConnection, FlussError, col
-from tests.support.kv_tables import KvTable, user
-from tests.support.scan_tables import ROWS, ScanTable, rows_of
-from tests.support.targets import Target
+from tests.support.servers.targets import Target
+from tests.support.tables.kv_tables import KvTable, user
+from tests.support.tables.scan_tables import ROWS, ScanTable, rows_of
 
 
 @pytest.fixture

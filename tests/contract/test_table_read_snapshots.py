@@ -22,9 +22,9 @@ from fluss.client.state.bucket_scan import BucketScan
 from fluss.client.state.bucket_state import BucketState
 from fluss.client.state.snapshot_plan import MAX_PLANS, KvSnapshot, SnapshotLease, latest_snapshots
 from fluss.values.basic import TableBucket
-from tests.support.kv_tables import KvTable, user
-from tests.support.restartable import RestartableServer
-from tests.support.waiting import wait_until
+from tests.support.servers.restartable import RestartableServer
+from tests.support.tables.kv_tables import KvTable, user
+from tools.waiting import wait_until
 
 FIRST = [user(number) for number in range(300)]
 EXPIRING = {"table.log.ttl": "1s", "table.log.tiered.local-segments": "1"}

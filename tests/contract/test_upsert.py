@@ -15,8 +15,8 @@ from fluss import ErrorCode, FlussConnection, FlussError, FlussTable, TablePath
 from fluss.codec.keys.bucketing import fluss_bucket
 from fluss.codec.keys.encoding import KeyEncoding, encode_key
 from fluss.model.types import IntType
-from tests.support.kv_reader import look_up, read_changes, replay
-from tests.support.waiting import patience
+from tests.support.tables.kv_reader import look_up, read_changes, replay
+from tools.waiting import patience
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("age", pa.int64()), ("score", pa.float64())])
 WAIT_SECONDS = patience(60.0)

@@ -17,9 +17,9 @@ import pyarrow as pa
 import fluss
 from fluss import DataTypes
 from fluss.server.tablet.kv.merge.auto_increment import NUMBERS_PER_RESERVATION
-from tests.support.kv_reader import look_up, read_changes, replay
-from tests.support.restartable import ALL_LOCAL, Disturbance, RestartableServer
-from tests.support.waiting import patience
+from tests.support.servers.restartable import ALL_LOCAL, Disturbance, RestartableServer
+from tests.support.tables.kv_reader import look_up, read_changes, replay
+from tools.waiting import patience
 
 BUCKETS = 3
 WRITES = 24_000

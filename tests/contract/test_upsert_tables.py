@@ -14,8 +14,8 @@ import fluss
 import fluss.aio
 from fluss import DataTypes, ErrorCode, FlussConnection, FlussError, TablePath
 from tests.contract.test_upsert import WAIT_SECONDS, create, new_table
-from tests.support.kv_reader import look_up, read_changes, replay
-from tests.support.targets import Target
+from tests.support.servers.targets import Target
+from tests.support.tables.kv_reader import look_up, read_changes, replay
 
 UTC = datetime.UTC
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)

@@ -14,7 +14,7 @@ import pytest
 
 import fluss
 from fluss import FlussError
-from tests.support.targets import Target
+from tests.support.servers.targets import Target
 
 D, UTC = decimal.Decimal, datetime.UTC
 TIME = datetime.time(1, 2, 3, 456_789)

@@ -1,7 +1,7 @@
 """Random schemas and values by every way in and out of both kinds of tables: equal or refused, never changed.
 
 Each round draws a schema and rows for it. All rows go in by every way at once, and rows with one value of any kind
-alone; `tests.support.values_oracle` says what must come out of each, or that every way refuses it. A case is a row of a
+alone; `tests.support.values.oracle` says what must come out of each, or that every way refuses it. A case is a row of a
 schema.
 """
 
@@ -20,11 +20,11 @@ import pytest
 import fluss
 from fluss import FlussError
 from fluss.model import types as t
-from tests.support.drawn_values import DrawnSchema, drawn, drawn_schema, drawn_value
-from tests.support.lanes import rounds, seed
-from tests.support.scan_tables import WAIT_MS
-from tests.support.targets import Target
-from tests.support.values_oracle import RefusedError, expected, plain_arrow_type, shown
+from tests.support.runner.lanes import rounds, seed
+from tests.support.servers.targets import Target
+from tests.support.tables.scan_tables import WAIT_MS
+from tests.support.values.oracle import RefusedError, expected, plain_arrow_type, shown
+from tests.support.values.random_values import DrawnSchema, drawn, drawn_schema, drawn_value
 
 WAYS = ("rows", "arrow", "pandas", "polars")
 GATE_ROUNDS = 12

@@ -10,8 +10,8 @@ import pytest
 import fluss
 from fluss import FlussError
 from fluss.model import types as t
-from tests.support.targets import Target
-from tests.support.value_table import COLUMNS, cells, tried
+from tests.support.servers.targets import Target
+from tests.support.values.documented_values import COLUMNS, cells, tried
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 import fluss
 from fluss import FlussError
-from tests.support.targets import Target
+from tests.support.servers.targets import Target
 
 TYPES = fluss.DataTypes
 ICEBERG = {"table.datalake.format": "iceberg"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.docs.documents import Reader
-from tests.support.targets import TARGET_NAMES, Target, running_target
+from tests.support.servers.targets import TARGET_NAMES, Target, running_target
 
 
 @pytest.fixture(params=TARGET_NAMES)

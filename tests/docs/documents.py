@@ -22,8 +22,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.targets import Target
-from tests.support.waiting import patience
+from tests.support.servers.targets import Target
+from tools.waiting import patience
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("FLUSS_DOCUMENTS") or CHECKOUT.parent / "shared" / "seeds")

@@ -16,8 +16,8 @@ import pytest
 
 from tests.docs.documents import CHECKOUT
 from tests.docs.test_examples import PNG_START
-from tests.support.waiting import patience, wait_until
 from tools.demo import INTERRUPTED, STOPS, is_alive
+from tools.waiting import patience, wait_until
 
 DEMO_SECONDS = patience(280)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.documents import CHECKOUT
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 EXAMPLE_SECONDS = patience(280)
 PNG_START = b"\x89PNG\r\n\x1a\n"

@@ -14,7 +14,7 @@ from fluss.lake.tiering.progress import Quiet
 from fluss.lake.tiering.service import TieringService
 from fluss.model.paths import TablePath
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS, document, python_blocks
-from tests.support.targets import Target, running_target
+from tests.support.servers.targets import Target, running_target
 
 ORDERS = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
 

@@ -1,6 +1,6 @@
 """The README runs as written, from top to bottom, for somebody who has nothing but what it tells to install.
 
-Only addresses of servers are replaced, and `pip` and the making of the environment (`tests/support/wheel_environment`).
+Only addresses of servers are replaced, and `pip` and the making of the environment (`tests/docs/wheel_environment`).
 What stands in a block without a language is what the block before it prints. The program for Spark costs a Java machine
 of its own, so in the gate it runs in the shared session (tests/spark/test_documents.py), and here in `--all`.
 """
@@ -19,10 +19,10 @@ import pytest
 
 import fluss
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS
-from tests.support.peers import free_ports
-from tests.support.targets import Target
-from tests.support.waiting import patience
-from tests.support.wheel_environment import WheelEnvironment
+from tests.docs.wheel_environment import WheelEnvironment
+from tests.support.servers.targets import Target
+from tools.servers.ports import free_ports
+from tools.waiting import patience
 
 EXPECTED = "{'name': ['Ada', 'Bob', 'Cy'], 'score': [4.5, 1.5, 9.0]}"
 PROGRAM_SECONDS = patience(120)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import fluss
 from fluss import DataTypes, TablePath
 from tests.docs.documents import Reader, document
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 PATH = TablePath("fluss", "rust_reference_events")
 WAIT_MS = int(patience(60_000))

@@ -12,7 +12,7 @@ import fluss
 import fluss.aio
 from fluss.api.staged import StagedAppender, commit_staged
 from tests.docs.documents import CHECKOUT, Block, Reader, python_blocks
-from tests.support.targets import running_target
+from tests.support.servers.targets import running_target
 
 CUT = {"item": "tea", "price": decimal.Decimal("1.99")}
 

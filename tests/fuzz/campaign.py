@@ -15,7 +15,7 @@ import psutil
 from fluss.errors import FlussError
 from fluss.protocol.frames import LENGTH_BYTES, TYPE_ERROR, TYPE_SUCCESS, read_length
 from tests.fuzz.frame_maker import FrameMaker
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 FRAMES_PER_BURST = 200
 LAST_WORDS_CHANCE = 0.3

@@ -14,8 +14,8 @@ import psutil
 
 from tests.fuzz.campaign import Attacker, run_campaign
 from tests.fuzz.frame_maker import FrameMaker
-from tests.support.network import ToyService
-from tests.support.wire import WireClient
+from tests.support.servers.toy_network import ToyService
+from tools.servers.wire_client import WireClient
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMES = int(os.environ.get("FLUSS_FUZZ_FRAMES", "50000"))

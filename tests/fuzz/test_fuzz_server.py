@@ -17,10 +17,10 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.fuzz.campaign import Attacker, run_campaign
 from tests.fuzz.frame_maker import FrameMaker
-from tests.support.coordinator import table_document, text_column
-from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
-from tests.support.server_process import ServerProcess
-from tests.support.wire import WireClient
+from tests.support.servers.log_cluster import COLUMNS, arrow_batch, ids_of
+from tools.servers.messages import table_document, text_column
+from tools.servers.server_process import ServerProcess
+from tools.servers.wire_client import WireClient
 
 FRAMES = int(os.environ.get("FLUSS_FUZZ_FRAMES", "50000"))
 MAX_GROWTH_BYTES = 256 * 1024 * 1024

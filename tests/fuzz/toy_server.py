@@ -11,7 +11,7 @@ from fluss.server.network.limits import NetworkLimits
 from fluss.server.network.server import BoundListener, NetworkServer
 from fluss.server.runtime.handlers import Handler, RequestContext
 from fluss.server.runtime.log_output import set_up_logging
-from tests.support.network import ToyService, bound_socket
+from tests.support.servers.toy_network import ToyService, bound_socket
 
 
 class FuzzService(ToyService):

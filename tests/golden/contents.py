@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import fluss
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 DATABASE = "golden"
 POLL_MS = int(patience(60_000))

@@ -12,9 +12,9 @@ import pyarrow as pa
 import fluss
 from fluss.lake.tiering.rounds import RoundReport
 from tests.golden.contents import DATABASE
-from tests.spark.all_types import arrow_rows, table_schema
-from tests.support.server_process import COMMAND
-from tests.support.tiering import OPTIONS, tierer
+from tests.support.lake.tiered_tables import OPTIONS, tiering_service
+from tests.support.spark.all_types import arrow_rows, table_schema
+from tools.servers.server_process import COMMAND
 
 KEPT = {"table.log.ttl": "0 s"}
 PLAIN = pa.schema([pa.field("id", pa.int64(), False), ("text", pa.string())])
@@ -52,7 +52,7 @@ class Golden:
 
     def tier_hiding(self) -> None:
         """The same for tables so large that few changed rows are hidden by position deletes, which these are not."""
-        with tierer(self.db, replace(OPTIONS, position_deletes_from_bytes=0)) as service:
+        with tiering_service(self.db, replace(OPTIONS, position_deletes_from_bytes=0)) as service:
             for result in service.once():
                 assert isinstance(result, RoundReport), result
 

@@ -23,11 +23,10 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from tests.golden.archives import ARCHIVES, GAPS, Archive, restored
 from tests.golden.contents import DATABASE, open_table, read_ends, read_records, read_rows, shown_rows
-from tests.support.apache_fluss import USERS
-from tests.support.server_process import ServerProcess
-from tests.support.targets import TWO_LISTENERS
-from tests.support.tiering import OPTIONS, Watching, tierer
-from tests.support.waiting import wait_until
+from tests.support.lake.tiered_tables import OPTIONS, Watching, tiering_service
+from tools.servers.logins import TWO_LISTENERS, USERS
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 NOBODY_CLEANS = {"staged.append.expiration": "36500 d"}
 """Staged rows that were under way are years old."""
@@ -178,7 +177,7 @@ def check_new_numbers(db: fluss.Database, rows: list[Any]) -> None:
 
 
 def tier_all(db: fluss.Database) -> None:
-    with tierer(db, OPTIONS, Watching(), None) as service:
+    with tiering_service(db, OPTIONS, Watching(), None) as service:
         for result in service.once():
             assert isinstance(result, RoundReport), result
             assert result.error is None

@@ -34,7 +34,7 @@ from fluss.server.tablet.kv_snapshots import record as snapshot_record
 from fluss.server.tablet.remote import remote_log
 from fluss.server.tablet.remote.manifest import RemoteManifest, RemoteRecord, record_to_json
 from fluss.spark.stream.offsets import StreamOffsets
-from tests.support.server_process import ServerFailedError, ServerProcess
+from tools.servers.server_process import ServerFailedError, ServerProcess
 
 PATH, BUCKET = TablePath("fluss", "t"), TableBucket(3, None, 0)
 SENTENCE = (

@@ -17,8 +17,8 @@ from fluss.server.catalog.database_file import FORMAT_VERSION, LATER_TABLE_NAMES
 from fluss.server.catalog.safety_copies import list_copies
 from tests.golden.archives import restored
 from tests.golden.contents import read_rows
-from tests.support.lanes import rounds
-from tests.support.waiting import patience
+from tests.support.runner.lanes import rounds
+from tools.waiting import patience
 
 ROOT = Path(__file__).parents[2]
 VERSION_1 = "967b2f9"

@@ -43,10 +43,9 @@ from tests.golden.tables import (
     texts,
     write_rows,
 )
-from tests.support.apache_fluss import USERS
-from tests.support.server_process import ServerProcess
-from tests.support.targets import TWO_LISTENERS
-from tests.support.waiting import wait_until
+from tools.servers.logins import TWO_LISTENERS, USERS
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 TABLETS = 2
 DEADLINE_SECONDS = 60.0

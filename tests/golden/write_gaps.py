@@ -21,7 +21,7 @@ from fluss.server.storage.log.given_offsets import load_given, write_given
 from tests.golden.archives import pack, place_of
 from tests.golden.contents import DATABASE, read_ends, read_records, read_rows
 from tests.golden.tables import PLAIN, Golden, texts
-from tests.support.server_process import ServerProcess
+from tools.servers.server_process import ServerProcess
 
 CONFIG = {"log.flush": "os", "remote.log.task-interval-duration": "0s", "kv.snapshot.interval": "0s"}
 TABLES: dict[str, dict[str, Any]] = {"log_gap": {}, "kv_gap": {"primary_keys": ["id"]}}

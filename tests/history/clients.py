@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import fluss
 from tests.history.records import History
-from tests.support.waiting import patience, wait_until
+from tools.waiting import patience, wait_until
 
 KEYS = 4
 # Histories of a key stay short enough to be judged: after so many rounds there are new keys.

@@ -17,9 +17,9 @@ import fluss
 from fluss.client.net import cluster
 from tests.history import checks
 from tests.history.clients import JOIN_SECONDS, KEYS, ROUNDS_PER_KEY, TABLES, Client, Recorded, Tail, create_tables
-from tests.support.lanes import rounds, seed
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
+from tests.support.runner.lanes import rounds, seed
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 CALLS_PER_ROUND = 8
 CHECKS = {

@@ -20,11 +20,11 @@ from fluss.protocol.frames import TYPE_SUCCESS
 from fluss.server.network.limits import MIB, NetworkLimits
 from fluss.server.tablet.kv.lookup import STEP_KEYS
 from fluss.server.tablet.kv.reading import STEP_BYTES
-from tests.support.lanes import rounds
-from tests.support.log_workload import leaders
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
-from tests.support.wire import WireClient
+from tests.support.runner.lanes import rounds
+from tests.support.tables.log_workload import leaders
+from tools.servers.server_process import ServerProcess
+from tools.servers.wire_client import WireClient
+from tools.waiting import wait_until
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
 ROW_BYTES, KEYS = 60_000, 2_100

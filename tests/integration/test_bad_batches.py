@@ -16,9 +16,9 @@ import fluss
 import fluss.aio
 from fluss.codec.batches.log_batch import read_header
 from fluss.errors import ErrorCode, FlussError
-from tests.support import bad_values
-from tests.support.log_cluster import LogCluster
-from tests.support.waiting import patience
+from tests.support.servers.log_cluster import LogCluster
+from tests.support.values import invalid_batches
+from tools.waiting import patience
 
 TIMEOUT_MS = int(patience(60) * 1000)
 BEHIND_THE_CALENDAR_MS = 10**15
@@ -44,9 +44,9 @@ def db(cluster: LogCluster) -> Iterator[fluss.Database]:
 
 def stored(cluster: LogCluster, db: fluss.Database, name: str, bad: str | None, stored_as: str = "NONE") -> str:
     """A table with offsets 0 to 2, then 3 to 5 of which the last has a bad value, then 6 to 8."""
-    db.create_table(name, bad_values.SCHEMA, properties=PROPERTIES_OF[stored_as], bucket_count=1)
+    db.create_table(name, invalid_batches.SCHEMA, properties=PROPERTIES_OF[stored_as], bucket_count=1)
     for start, column in ((0, None), (3, bad), (6, None)):
-        batch = bad_values.batch_stored_as(stored_as, list(range(start, start + 3)), column)
+        batch = invalid_batches.batch_stored_as(stored_as, list(range(start, start + 3)), column)
         answer = cluster.tablet.produce(cluster.table_id(name), 0, batch)
         assert not answer.HasField("error_code"), answer.error_message
     return name
@@ -68,7 +68,7 @@ def polled(source: fluss.LogScanner, count: int) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("bad", bad_values.BAD_COLUMNS)
+@pytest.mark.parametrize("bad", invalid_batches.BAD_COLUMNS)
 def test_the_error_names_bucket_and_offsets(cluster: LogCluster, db: fluss.Database, bad: str) -> None:
     name = stored(cluster, db, f"named_{bad}", bad)
     with scanner(db, name) as source:
@@ -81,7 +81,7 @@ def test_the_error_names_bucket_and_offsets(cluster: LogCluster, db: fluss.Datab
         assert polled(source, 3) == [6, 7, 8]
 
 
-@pytest.mark.parametrize("bad", bad_values.BAD_COLUMNS)
+@pytest.mark.parametrize("bad", invalid_batches.BAD_COLUMNS)
 def test_skipping_reads_on_and_tells(cluster: LogCluster, db: fluss.Database, bad: str) -> None:
     name = stored(cluster, db, f"skipped_{bad}", bad)
     skipped: list[fluss.BadBatch] = []
@@ -220,7 +220,7 @@ def test_a_file_that_was_damaged_on_disk(tmp_path: Path, place: int) -> None:
 
 
 def test_wrong_rules_are_refused(db: fluss.Database) -> None:
-    db.create_table("rules", bad_values.SCHEMA)
+    db.create_table("rules", invalid_batches.SCHEMA)
     scan = db._open("rules").new_scan()
     with pytest.raises(FlussError, match="'error' or 'skip', got 'ignore'"):
         scan.on_bad_batch("ignore")

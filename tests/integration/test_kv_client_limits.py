@@ -14,8 +14,8 @@ from fluss import ErrorCode, FlussError, TablePath
 from fluss.client.state import kv_scan
 from fluss.model.paths import TableBucket
 from fluss.server.tablet.kv import bucket_answers
-from tests.support.kv_tables import KvTable
-from tests.support.waiting import patience
+from tests.support.tables.kv_tables import KvTable
+from tools.waiting import patience
 
 TEXTS = pa.schema([("id", pa.int32()), ("text", pa.string())])
 ROWS = [{"id": number, "text": f"{number:04}" * 250} for number in range(200)]

@@ -12,9 +12,9 @@ import pytest
 
 import fluss
 from fluss.api import current_rows
-from tests.support.kv_tables import KvTable, user
-from tests.support.object_store import ObjectStore
-from tests.support.waiting import wait_until
+from tests.support.peers.object_store import ObjectStore
+from tests.support.tables.kv_tables import KvTable, user
+from tools.waiting import wait_until
 
 ROOT = "s3://bucket/fluss"
 

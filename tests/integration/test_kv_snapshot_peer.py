@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.apache_fluss import library
-from tests.support.kv_snapshots import SNAPSHOTS_ON, copy_files, registered
-from tests.support.kv_tablet import KvTable
-from tests.support.peers import PeerMissingError
-from tests.support.tablet import TabletHarness
-from tests.support.waiting import patience
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
+from tests.support.storage.snapshot_files import SNAPSHOTS_ON, copy_files, registered
+from tools.peers.apache_fluss import library
+from tools.peers.cache import PeerMissingError
+from tools.waiting import patience
 
 pytestmark = pytest.mark.all
 

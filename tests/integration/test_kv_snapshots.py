@@ -17,8 +17,9 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.runtime.handlers import ProduceRequest
 from fluss.server.tablet.buckets.kv_rules import KvRules
-from tests.support.coordinator import create_partition, drop_partition, path
-from tests.support.kv_snapshots import (
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
+from tests.support.storage.snapshot_files import (
     SNAPSHOTS_ON,
     database_items,
     lease,
@@ -29,9 +30,8 @@ from tests.support.kv_snapshots import (
     sizes_on_disk,
     snapshot_items,
 )
-from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness
-from tests.support.waiting import eventually
+from tools.servers.messages import create_partition, drop_partition, path
+from tools.waiting import eventually
 
 Body = Callable[[TabletHarness, KvTable], Awaitable[None]]
 

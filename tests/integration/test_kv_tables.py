@@ -21,8 +21,8 @@ from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import text_column
-from tests.support.log_cluster import LogCluster
+from tests.support.servers.log_cluster import LogCluster
+from tools.servers.messages import text_column
 
 COLUMNS = ({"name": "id", "data_type": {"type": "INTEGER", "nullable": False}}, text_column("name"))
 SCHEMA = Schema((Column("id", t.IntType(nullable=False), column_id=0), Column("name", t.StringType(), column_id=1)))

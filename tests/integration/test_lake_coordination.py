@@ -12,9 +12,9 @@ import fluss
 from fluss.errors import FlussError
 from fluss.lake.coordinator_calls import FinishedTable, TieringCalls, TieringTable
 from fluss.model.paths import TablePath
-from tests.support.server_process import ServerProcess
-from tests.support.tiering import REGIONAL, LakeTable, by_id, person
-from tests.support.waiting import wait_until
+from tests.support.lake.tiered_tables import REGIONAL, LakeTable, by_id, person
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 CONFIG = {
     "lake.tiering.check-interval": "100 ms",

@@ -18,8 +18,8 @@ from fluss.model.schema import Column, Schema
 from fluss.model.types import IntType, StringType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.log_cluster import ARROW_SCHEMA, LogCluster, arrow_batch, arrow_rows, ids_of, path_of
-from tests.support.wire import WireClient
+from tests.support.servers.log_cluster import ARROW_SCHEMA, LogCluster, arrow_batch, arrow_rows, ids_of, path_of
+from tools.servers.wire_client import WireClient
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.tablet.log import fetch
 from fluss.server.tablet.log.fetch_reader import FetchAnswer, look
-from tests.support.log_cluster import LogCluster, arrow_batch, ids_of
-from tests.support.waiting import patience
-from tests.support.wire import WireClient
+from tests.support.servers.log_cluster import LogCluster, arrow_batch, ids_of
+from tools.servers.wire_client import WireClient
+from tools.waiting import patience
 
 # Longer than any test, and far longer than a client waits for an answer: who is answered was woken.
 LONG_WAIT_MS = 3_600_000

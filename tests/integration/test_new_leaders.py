@@ -18,7 +18,7 @@ import fluss
 from fluss import ErrorCode, FlussError
 from fluss.client.net.rpc import RpcConnection
 from fluss.protocol.api_keys import ApiKey
-from tests.support.scan_tables import ScanTable, rows_of
+from tests.support.tables.scan_tables import ScanTable, rows_of
 
 # Longer than a fixed number of attempts in quick succession would take.
 UNAWARE_CALLS = 6

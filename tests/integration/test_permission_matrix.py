@@ -17,12 +17,11 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.network.dispatch import Dispatcher
 from fluss.server.process.embedded import EmbeddedCluster
 from fluss.server.security.permissions import PERMISSIONS, Refusal
-from tests.support.apache_fluss import jaas_config
-from tests.support.coordinator import int_column, path, table_document
-from tests.support.permission_requests import ALLOW, REQUESTS, TABLE, offsets, victims_acl
-from tests.support.targets import TWO_LISTENERS
-from tests.support.wire import WireClient
 from tools.generate_permissions import MINE, OTHER, PATH, USERS, is_allowed, render
+from tools.servers.logins import TWO_LISTENERS, jaas_config
+from tools.servers.messages import int_column, path, table_document
+from tools.servers.permission_requests import ALLOW, REQUESTS, TABLE, offsets, victims_acl
+from tools.servers.wire_client import WireClient
 
 # Tried elsewhere: the login itself, the keys of an object store, and a lease, which needs a snapshot.
 ELSEWHERE = {

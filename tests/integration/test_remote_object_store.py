@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.log_cluster import LogCluster, arrow_batch, ids_of
-from tests.support.object_store import ObjectStore
-from tests.support.waiting import wait_until
+from tests.support.peers.object_store import ObjectStore
+from tests.support.servers.log_cluster import LogCluster, arrow_batch, ids_of
+from tools.waiting import wait_until
 
 ROOT = "s3://bucket/fluss"
 

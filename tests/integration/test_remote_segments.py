@@ -12,8 +12,8 @@ import pytest
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.log_cluster import LogCluster, arrow_batch, ids_of, path_of
-from tests.support.waiting import wait_until
+from tests.support.servers.log_cluster import LogCluster, arrow_batch, ids_of, path_of
+from tools.waiting import wait_until
 
 BATCH_ROWS = 10
 SEGMENT_BYTES = 8 * 1024

@@ -20,13 +20,13 @@ import pytest
 
 import fluss
 from fluss import col
-from tests.support.apache_fluss import ApacheFluss
-from tests.support.kv_reader import read_changes, replay
-from tests.support.log_reader import read_rows
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import pyfluss_python
-from tests.support.waiting import patience, wait_until
-from tests.support.wire import WireClient
+from tests.support.tables.kv_reader import read_changes, replay
+from tests.support.tables.log_reader import read_rows
+from tools.peers.apache_fluss import ApacheFluss
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
+from tools.servers.wire_client import WireClient
+from tools.waiting import patience, wait_until
 
 pytestmark = pytest.mark.all
 

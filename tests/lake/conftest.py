@@ -8,7 +8,7 @@ import pytest
 
 import fluss
 from fluss.lake.tables.iceberg.tables import IcebergFormat
-from tests.support.lake_tables import local_lake
+from tests.support.lake.tables import local_lake
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.apache_fluss import USERS
-from tests.support.server_process import COMMAND, ServerProcess
-from tests.support.targets import TWO_LISTENERS
-from tests.support.waiting import patience
+from tools.servers.logins import TWO_LISTENERS, USERS
+from tools.servers.server_process import COMMAND, ServerProcess
+from tools.waiting import patience
 
 DEADLINE_SECONDS = patience(120.0)
 SERVER = {**TWO_LISTENERS, "authorizer.enabled": "true"}

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import fluss
-from tests.support.log_workload import create_table, leaders
-from tests.support.waiting import patience
-from tests.support.wire import WireClient
+from tests.support.tables.log_workload import create_table, leaders
+from tools.servers.wire_client import WireClient
+from tools.waiting import patience
 
 
 def test_it_serves_inside_the_block_and_is_gone_after_it(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_it_runs_on_plain_asyncio_too(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['uvloop'] = None\n"
         "import fluss\n"
-        "from tests.support.log_workload import create_table\n"
+        "from tests.support.tables.log_workload import create_table\n"
         f"with fluss.embedded({str(tmp_path)!r}) as cluster:\n"
         "    print(type(cluster._loop).__module__, create_table(cluster.bootstrap_servers, 't', 1) >= 0)\n"
     )

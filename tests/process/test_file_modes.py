@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 CONFIG = {"log.segment.file-size": "1kb", "remote.log.task-interval-duration": "100 ms"}
 

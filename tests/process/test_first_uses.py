@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.lanes import rounds
-from tests.support.waiting import patience
+from tests.support.runner.lanes import rounds
+from tools.waiting import patience
 
 THREADS = 8
 AT_ONCE = 2
@@ -35,7 +35,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def test_first_uses_in_many_threads(address: str) -> None:
-    command = [sys.executable, "-m", "tests.support.first_uses_worker", address, "rows", "keys", str(THREADS)]
+    command = [sys.executable, "-m", "tests.process.first_uses_worker", address, "rows", "keys", str(THREADS)]
 
     def run(_: int) -> str:
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=patience(120))

@@ -11,8 +11,8 @@ import pytest
 
 import fluss
 from fluss.server.config.server_config import ServerConfig
-from tests.support.waiting import patience
-from tests.support.wire import WireClient
+from tools.servers.wire_client import WireClient
+from tools.waiting import patience
 
 ROWS = 2_000
 PATIENCE_SECONDS = patience(60.0)

@@ -13,8 +13,8 @@ import pytest
 
 import fluss
 from fluss.cli.versions import java_version
-from tests.support.server_process import run_command
-from tests.support.waiting import patience
+from tools.servers.server_process import run_command
+from tools.waiting import patience
 
 
 def python(program: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -24,10 +24,10 @@ import fluss
 from fluss.cli.server import ENOUGH_OPEN_FILES
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol.api_keys import ApiKey
-from tests.support.log_workload import create_table, leaders
-from tests.support.server_process import ServerFailedError, ServerProcess, run_command
-from tests.support.waiting import patience, wait_until
-from tests.support.wire import WireClient
+from tests.support.tables.log_workload import create_table, leaders
+from tools.servers.server_process import ServerFailedError, ServerProcess, run_command
+from tools.servers.wire_client import WireClient
+from tools.waiting import patience, wait_until
 
 SASL_YAML = """\
 bind.listeners: FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0

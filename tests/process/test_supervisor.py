@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.process.scripted_supervisor import SAME_STOP_REQUEST_SECONDS, SHORT_HANG_SECONDS
-from tests.support.waiting import patience, wait_until
+from tools.waiting import patience, wait_until
 
 
 @contextmanager

@@ -32,9 +32,9 @@ from fluss.server.storage.directory.table_directories import (
 from fluss.server.storage.directory.table_record import RECORD_FILE_NAME, read_record
 from fluss.server.storage.json_checksum import CHECKSUM_KEY, json_checksum
 from fluss.server.tablet.buckets.dropped_files import dropped_directories
-from tests.support.catalog import path_of, plain_table
-from tests.support.faulty_files import FaultyFiles
-from tests.support.lanes import rounds, seed
+from tests.support.runner.lanes import rounds, seed
+from tests.support.storage.catalog_files import path_of, plain_table
+from tests.support.storage.faulty_files import FaultyFiles
 
 CATALOG_NAMES = ("catalog.sqlite", "catalog.sqlite-wal")
 STEPS = rounds(gate=15, all_lanes=60)

@@ -12,9 +12,9 @@ import pytest
 
 import fluss
 from fluss import FlussError, OffsetSpec, TablePath
-from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import eventually
+from tools.servers.ports import free_ports
+from tools.servers.server_process import ServerProcess
+from tools.waiting import eventually
 
 PATH = TablePath("fluss", "t")
 DESCRIPTOR = fluss.TableDescriptor(fluss.Schema(pa.schema([("id", pa.int32())])), bucket_count=4)

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.lanes import rounds
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import patience, wait_until
+from tests.support.runner.lanes import rounds
+from tools.servers.server_process import ServerProcess
+from tools.waiting import patience, wait_until
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string())])
 ROUNDS = rounds(gate=2, all_lanes=20)

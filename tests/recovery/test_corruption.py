@@ -17,8 +17,9 @@ import fluss
 from fluss.api.staged import commit_staged
 from fluss.errors import FlussError
 from fluss.server.storage.log import log_writer
-from tests.support.damage import KINDS, Damage, kinds_of_files, possible_damages
-from tests.support.every_kind_of_file import (
+from tests.support.runner.lanes import rounds, seed
+from tests.support.storage.damage import KINDS, Damage, kinds_of_files, possible_damages
+from tests.support.storage.full_directory import (
     QUIET,
     READERS,
     STAGED_ROWS,
@@ -29,8 +30,7 @@ from tests.support.every_kind_of_file import (
     open_table,
     options,
 )
-from tests.support.lanes import rounds, seed
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 CASES = rounds(gate=60, all_lanes=120, share_of_soak=1.2)
 # Files that a server removes or replaces in its daily work.

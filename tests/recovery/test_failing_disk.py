@@ -14,9 +14,9 @@ from fluss.codec.buffers import ReadableBuffer
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.options import LogOptions
-from tests.support.bucket_logs import LogBench, batch_of, read_all
-from tests.support.faulty_files import FaultyFiles, NoSyncFiles
-from tests.support.waiting import patience
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
+from tests.support.storage.faulty_files import FaultyFiles, NoSyncFiles
+from tools.waiting import patience
 
 
 def _bench(directory: Path, options: LogOptions | None = None) -> tuple[LogBench, FaultyFiles]:

@@ -21,12 +21,12 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.runtime.log_output import REPETITIONS_SHOWN
 from fluss.server.storage.directory.disk_reserve import keep_reserves
-from tests.support.coordinator import table_document
-from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
-from tests.support.log_workload import create_table, leaders, table_json
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
-from tests.support.wire import WireClient
+from tests.support.servers.log_cluster import COLUMNS, arrow_batch, ids_of
+from tests.support.tables.log_workload import create_table, leaders, table_json
+from tools.servers.messages import table_document
+from tools.servers.server_process import ServerProcess
+from tools.servers.wire_client import WireClient
+from tools.waiting import wait_until
 
 DISK_BYTES = 32 * 1024 * 1024
 FILLER_BYTES = 12 * 1024 * 1024

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

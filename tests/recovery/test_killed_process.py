@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from fluss.server.storage.log.options import LogOptions
-from tests.support.append_worker import WRITER
-from tests.support.bucket_logs import LogBench, batch_of, read_all
-from tests.support.lanes import rounds
+from tests.support.runner.lanes import rounds
+from tests.support.storage.append_worker import WRITER
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
 
 ROUNDS = rounds(gate=6, all_lanes=24)
 PROJECT = Path(__file__).parents[2]
@@ -18,7 +18,14 @@ PROJECT = Path(__file__).parents[2]
 
 def _run_until_killed(directory: Path, segment_bytes: int, start: int, lines: int) -> int:
     """Kill a worker after it has printed so many acknowledgements; returns the number behind the last one."""
-    command = [sys.executable, "-m", "tests.support.append_worker", str(directory), str(segment_bytes), str(start)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.storage.append_worker",
+        str(directory),
+        str(segment_bytes),
+        str(start),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=PROJECT) as process:
         assert process.stdout is not None
         for _ in range(lines):

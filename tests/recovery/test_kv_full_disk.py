@@ -19,14 +19,14 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.storage.log.options import RESERVED_FREE_BYTES
 from tests.recovery.test_full_disk import create_until_refused, disk, fill, table_names
-from tests.support.faulty_files import FaultyFiles
-from tests.support.kv_tablet import KvTable, replayed
-from tests.support.kv_workload import SCHEMA, create_table
-from tests.support.log_workload import leaders
-from tests.support.server_process import ServerProcess
-from tests.support.tablet import TabletHarness
-from tests.support.waiting import eventually, wait_until
-from tests.support.wire import WireClient
+from tests.support.harness.kv_tablet import KvTable, replayed
+from tests.support.harness.tablet import TabletHarness
+from tests.support.storage.faulty_files import FaultyFiles
+from tests.support.tables.kv_workload import SCHEMA, create_table
+from tests.support.tables.log_workload import leaders
+from tools.servers.server_process import ServerProcess
+from tools.servers.wire_client import WireClient
+from tools.waiting import eventually, wait_until
 
 __all__ = ["disk"]
 ROWS_PER_PUT = 50

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kv_workload import (
+from tests.support.runner.lanes import rounds, seed
+from tests.support.tables.kv_workload import (
     KvLooker,
     KvWriter,
     Partition,
@@ -18,11 +19,10 @@ from tests.support.kv_workload import (
     create_table,
     leader,
 )
-from tests.support.lanes import rounds, seed
-from tests.support.log_workload import CONNECTION_TIMEOUT_SECONDS, Survivor
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
-from tests.support.wire import WireClient
+from tests.support.tables.log_workload import CONNECTION_TIMEOUT_SECONDS, Survivor
+from tools.servers.server_process import ServerProcess
+from tools.servers.wire_client import WireClient
+from tools.waiting import wait_until
 
 KILLS = rounds(gate=12, all_lanes=52) // 2
 KILLS_BETWEEN_CLEAN_STOPS = 8

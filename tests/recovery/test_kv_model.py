@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fluss.server.storage.kv import limits, replay
-from tests.support.kv_tablet import KvTable, replayed
-from tests.support.lanes import examples
-from tests.support.tablet import TabletHarness
+from tests.support.harness.kv_tablet import KvTable, replayed
+from tests.support.harness.tablet import TabletHarness
+from tests.support.runner.lanes import examples
 
 IDS = st.integers(0, 12)
 TEXTS = st.none() | st.text("ab\x00ä", max_size=5)

@@ -12,8 +12,8 @@ import pytest
 
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.given_offsets import GivenOffsets, write_given
-from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
 
 ROWS = [(number, "text" * 5, number) for number in range(30)]
 

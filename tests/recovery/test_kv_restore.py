@@ -15,10 +15,10 @@ import pytest
 
 from fluss.server.tablet.buckets.local_bucket import BROKEN_RETRY_MS, BucketState
 from tests.recovery.test_full_disk import disk, fill
-from tests.support.kv_snapshots import SNAPSHOTS_ON, needed_files, registered, remote_files
-from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness
-from tests.support.waiting import eventually
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
+from tests.support.storage.snapshot_files import SNAPSHOTS_ON, needed_files, registered, remote_files
+from tools.waiting import eventually
 
 __all__ = ["disk"]
 ROWS = 200

@@ -19,11 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import fluss
 from fluss import DataTypes
-from tests.support.kv_reader import read_changes, replay
-from tests.support.lanes import rounds
-from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import patience, wait_until
+from tests.support.runner.lanes import rounds
+from tests.support.tables.kv_reader import read_changes, replay
+from tools.servers.ports import free_ports
+from tools.servers.server_process import ServerProcess
+from tools.waiting import patience, wait_until
 
 EXAMPLES, STEPS = rounds(gate=3, all_lanes=6), 20
 WAIT_SECONDS = patience(60.0)

@@ -21,9 +21,9 @@ from fluss.server.catalog.kv_snapshot_records import KvSnapshotRecords
 from fluss.server.storage.kv.checkpoint import checkpoint_directory
 from fluss.server.storage.remote_store import RemoteStore
 from fluss.server.tablet.kv_snapshots.bucket_snapshots import BucketSnapshots
-from tests.support.kv_snapshots import SNAPSHOTS_ON, needed_files, registered, remote_files, snapshot_items
-from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
+from tests.support.storage.snapshot_files import SNAPSHOTS_ON, needed_files, registered, remote_files, snapshot_items
 
 MEMORY = Path("/dev/shm")
 OPTIONS = {**SNAPSHOTS_ON, "kv_snapshot_num_retained": 1}

@@ -16,8 +16,9 @@ from pathlib import Path
 from fluss.codec.batches.kv_values import ValueReader
 from fluss.codec.rows.columns import RowFormat
 from fluss.server.storage.kv_snapshot import CompletedSnapshot, snapshot_from_json
-from tests.support.kv_snapshots import needed_files, remote_files, snapshot_items
-from tests.support.kv_workload import (
+from tests.support.runner.lanes import rounds, seed
+from tests.support.storage.snapshot_files import needed_files, remote_files, snapshot_items
+from tests.support.tables.kv_workload import (
     KEY_DISTANCE,
     SCHEMA,
     KvWriter,
@@ -27,11 +28,10 @@ from tests.support.kv_workload import (
     create_table,
     rows_after,
 )
-from tests.support.lanes import rounds, seed
-from tests.support.log_workload import CONNECTION_TIMEOUT_SECONDS, leaders
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
-from tests.support.wire import WireClient
+from tests.support.tables.log_workload import CONNECTION_TIMEOUT_SECONDS, leaders
+from tools.servers.server_process import ServerProcess
+from tools.servers.wire_client import WireClient
+from tools.waiting import wait_until
 
 ROUNDS = rounds(gate=4, all_lanes=10, share_of_soak=0.2)
 BUCKETS = 2

@@ -24,9 +24,9 @@ import fluss
 from fluss.errors import FlussError
 from fluss.lake.coordinator_calls import KEEP_ALL_SNAPSHOTS, TieringCalls, TieringTable
 from fluss.model.paths import TableBucket, TablePath
-from tests.support.lanes import rounds
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import patience, wait_until
+from tests.support.runner.lanes import rounds
+from tools.servers.server_process import ServerProcess
+from tools.waiting import patience, wait_until
 
 ROUNDS = rounds(gate=3, all_lanes=3, share_of_soak=1 / 15)
 LAKE = {"table.datalake.enabled": "true"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import fluss
 from fluss import DataTypes
-from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import eventually
+from tools.servers.ports import free_ports
+from tools.servers.server_process import ServerProcess
+from tools.waiting import eventually
 
 PATH = fluss.TablePath("fluss", "t")
 DEVICES, MOMENTS = 8, 5

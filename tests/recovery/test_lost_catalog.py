@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import fluss
-from tests.support.server_process import ServerFailedError, ServerProcess
-from tests.support.waiting import wait_until
+from tools.servers.server_process import ServerFailedError, ServerProcess
+from tools.waiting import wait_until
 
 OPTIONS = {
     "log.segment.file-size": "4kb",

@@ -21,8 +21,8 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.synced_mark import MARK_NAME, SyncedMark, decode_mark, encode_mark
 from tests.recovery.test_damaged_files import readable
-from tests.support.bucket_logs import LogBench, batch_of, read_all
-from tests.support.faulty_files import PAGE_BYTES, NoSyncFiles
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
+from tests.support.storage.faulty_files import PAGE_BYTES, NoSyncFiles
 
 FIRST = f"log-0/{0:020d}.log"
 SIZES = (100, 3000, 9000, 50, 14_000)

@@ -24,8 +24,8 @@ from fluss.server.storage.directory.disk_reserve import (
 )
 from tests.recovery import test_full_disk
 from tests.recovery.test_full_disk import fill, table_names
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 disk = test_full_disk.disk
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])

@@ -10,8 +10,8 @@ import pytest
 
 import fluss
 from fluss.errors import FlussError
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64())])
 # A new thread maps its stack, 8 MiB in most systems, so it fails; small objects find room in what Python has already.

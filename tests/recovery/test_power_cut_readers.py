@@ -13,11 +13,11 @@ import fluss
 from fluss.codec.batches.log_batch import iter_batches
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.given_offsets import load_given, write_given
-from tests.spark.read_here import plan_count, plan_read
-from tests.support.peers import PeerMissingError
-from tests.support.pyfluss_environment import pyfluss_python
-from tests.support.server_process import ServerProcess
-from tests.support.targets import Target
+from tests.support.servers.targets import Target
+from tests.support.spark.local_reads import plan_count, plan_read
+from tools.peers.cache import PeerMissingError
+from tools.peers.pyfluss_environment import pyfluss_python
+from tools.servers.server_process import ServerProcess
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
 SURVIVORS, SHOWN, NEW = 10, 30, 50

@@ -16,9 +16,9 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import FlushMode
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.synced_mark import MARK_NAME, decode_mark, encode_mark
-from tests.support.bucket_logs import LogBench, batch_of, read_all
-from tests.support.faulty_files import FaultyFiles, NoSyncFiles, RebootedFiles
-from tests.support.lanes import rounds, seed
+from tests.support.runner.lanes import rounds, seed
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
+from tests.support.storage.faulty_files import FaultyFiles, NoSyncFiles, RebootedFiles
 
 ROUNDS = rounds(gate=250, all_lanes=250, share_of_soak=4.0)
 WRITER = 7

@@ -14,7 +14,7 @@ import fluss
 from fluss.cli.main import main
 from fluss.server.catalog.safety_copies import list_copies, make_copy
 from fluss.server.storage.staged_files import staging_directory
-from tests.support.server_process import ServerFailedError, ServerProcess
+from tools.servers.server_process import ServerFailedError, ServerProcess
 
 COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.string())])
 ROWS = 50

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lanes import rounds, seed
-from tests.support.log_workload import Reader, Survivor, Writer, check_bucket, create_table, read_all
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
+from tests.support.runner.lanes import rounds, seed
+from tests.support.tables.log_workload import Reader, Survivor, Writer, check_bucket, create_table, read_all
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 ROUNDS = rounds(gate=8, all_lanes=50)
 BUCKETS = 3

@@ -18,8 +18,8 @@ from fluss.api.staged import StagedAppender, StagedAttempt, commit_staged, last_
 from fluss.client.two_phase.commit_calls import Commit, StagedFile
 from fluss.model.paths import TableBucket
 from tests.recovery.test_full_disk import disk, fill
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 __all__ = ["disk"]
 QUERY = "query"

@@ -24,10 +24,10 @@ from fluss import FlussError, FlussTable
 from fluss.api.staged import StagedAppender, StagedAttempt, abort_staged, commit_staged, last_committed
 from fluss.client.two_phase.commit_calls import Commit, StagedFile
 from fluss.model.paths import TableBucket
-from tests.support.lanes import rounds, seed
-from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess
-from tests.support.waiting import wait_until
+from tests.support.runner.lanes import rounds, seed
+from tools.servers.ports import free_ports
+from tools.servers.server_process import ServerProcess
+from tools.waiting import wait_until
 
 ROUNDS = rounds(gate=16, all_lanes=28)
 BUCKETS = 3

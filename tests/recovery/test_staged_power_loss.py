@@ -15,10 +15,10 @@ import pytest
 
 from fluss.errors import FlussError
 from fluss.server.storage.staged_files import decode_header
-from tests.support.faulty_files import FaultyFiles
-from tests.support.lanes import rounds, seed
-from tests.support.log_cluster import arrow_batch
-from tests.support.staging import TIMEOUT_MS, Attempt, StagedTablet, run_tablet
+from tests.support.harness.staged_tablet import TIMEOUT_MS, Attempt, StagedTablet, run_tablet
+from tests.support.runner.lanes import rounds, seed
+from tests.support.servers.log_cluster import arrow_batch
+from tests.support.storage.faulty_files import FaultyFiles
 
 ROUNDS = rounds(gate=30, all_lanes=30)
 # More changes of files than the whole workload makes: some rounds end without a failure.

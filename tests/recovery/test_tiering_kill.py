@@ -1,10 +1,10 @@
-"""Tables that are written and tiered all the time, while tierers and servers die: lake and log always are the model.
+"""Tables that are written and tiered all the time, while services and servers die: lake and log always are the model.
 
-Two tierers, a server with two tablets, a writer that never pauses: a log table and a primary-key table, each with and
-without partitions. In every round something dies by `kill -9`: a tierer at a random moment or at a chosen step of a
-round, the whole server, a part of it. After each death lake and log together are compared with what was acknowledged,
-while the tierers go on. Tierers do the upkeep of the tables, too, and bring changes of keys into the lake in both ways:
-buckets written anew, and rows hidden by position deletes.
+Two tiering services, a server with two tablets, a writer that never pauses: a log table and a primary-key table, each
+with and without partitions. In every round something dies by `kill -9`: a tiering service at a random moment or at a
+chosen step of a round, the whole server, a part of it. After each death lake and log together are compared with what
+was acknowledged, while the tiering services go on. They also maintain the tables, and bring changes of keys into the
+lake in both ways: buckets are rewritten, and rows are hidden by position deletes.
 
 30 rounds take about a minute. The seed of the run repeats kinds and moments.
 """
@@ -18,23 +18,23 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import fluss
-from tests.support.lake_model import LakeModel
-from tests.support.lanes import rounds, seed
-from tests.support.peers import free_ports
-from tests.support.server_process import ServerProcess
-from tests.support.tier_worker import start_service
-from tests.support.waiting import patience, wait_until
+from tests.support.lake.tiering_worker import start_service
+from tests.support.lake.written_tables import LakeModel
+from tests.support.runner.lanes import rounds, seed
+from tools.servers.ports import free_ports
+from tools.servers.server_process import ServerProcess
+from tools.waiting import patience, wait_until
 
-KINDS = ("tierer", "step", "step", "part of the server", "server")
+KINDS = ("tiering service", "step", "step", "part of the server", "server")
 ROUNDS = rounds(gate=len(KINDS), all_lanes=30)
 STEPS = ("planned", "written", "prepared", "committed", "registered")
 LONGEST_PAUSE_SECONDS = 0.6
 DEADLINE_SECONDS = 120.0
-# Tables of a tierer that died are handed out again soon; one that lives sends five heartbeats in that time.
+# Tables of a tiering service that died are handed out again soon; one that lives sends five heartbeats in that time.
 SERVER = {"lake.tiering.heartbeat-timeout": "1 s", "lake.tiering.check-interval": "100 ms"}
 
 
-class Tierers:
+class TieringServices:
     """Two services; whoever died is started again, also one that was told at which step to die."""
 
     def __init__(self, address: str) -> None:
@@ -66,13 +66,13 @@ class Tierers:
         process.join(patience(DEADLINE_SECONDS))
 
 
-def strike(kind: str, rng: random.Random, server: ServerProcess, tierers: Tierers) -> str:
+def strike(kind: str, rng: random.Random, server: ServerProcess, services: TieringServices) -> str:
     """One death; what died is started again unless somebody else does that."""
     if kind == "step":
-        return tierers.die_at_step(rng)
+        return services.die_at_step(rng)
     time.sleep(rng.uniform(0, LONGEST_PAUSE_SECONDS))
-    if kind == "tierer":
-        tierers.kill(rng)
+    if kind == "tiering service":
+        services.kill(rng)
     elif kind == "server":
         server.kill()
         server.start()
@@ -90,12 +90,12 @@ def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
         fluss.connect(server.address) as db,
     ):
         model = LakeModel(db, seed())
-        tierers = Tierers(server.address)
+        services = TieringServices(server.address)
         try:
             kinds: list[str] = []
             while sum(struck.values()) < ROUNDS:
                 kinds = kinds or rng.sample(KINDS, len(KINDS))
-                struck[strike(kinds.pop(), rng, server, tierers)] += 1
+                struck[strike(kinds.pop(), rng, server, services)] += 1
                 model.check()
             # Nothing is stuck after all that: everything gets into the lake.
             model.end()
@@ -106,5 +106,5 @@ def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
             with_deletes = wait_until(model.rounds_with_deletes, hidden, DEADLINE_SECONDS)
             assert model.check() == wanted
         finally:
-            tierers.end()
+            services.end()
     print(f"{dict(struck)}, {wanted} rows, {with_deletes} rounds with position deletes")

@@ -1,7 +1,7 @@
 """One Spark session and one server for all tests here; every test has a database of its own.
 
 The session runs in this process's JVM with two cores and a small heap. Tests that need other settings start a process
-of their own. Servers are those of `tests.support.targets`.
+of their own. Servers are those of `tests.support.servers.targets`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import fluss
 import fluss.spark
-from tests.spark.read_here import Place, new_place
-from tests.support.targets import Target, running_target
-from tests.support.time_limits import TestHangsError
+from tests.support.runner.time_limits import TestHangsError
+from tests.support.servers.targets import Target, running_target
+from tests.support.spark.local_reads import Place, new_place
 
 TEST_HEAP = "1g"
 SHUFFLE_PARTITIONS = "2"

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 import fluss
 import fluss.spark
 from tests.docs.documents import CHECKOUT, DOCUMENTED_ADDRESS, python_blocks
-from tests.spark.stream_queries import ended
-from tests.support.targets import running_target
+from tests.support.servers.targets import running_target
+from tests.support.spark.stream_queries import ended
 
 SETTING = "spark.sql.fluss.bootstrap.servers"
 

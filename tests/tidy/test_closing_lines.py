@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.closing_lines import FILE_VARIABLE
+from tests.support.runner.closing_lines import FILE_VARIABLE
 from tests.tidy.repository import ROOT
 
 TESTS = """
@@ -27,7 +27,7 @@ def test_every_run_adds_its_counts_to_the_file(tmp_path: Path, processes: list[s
     lines = tmp_path / "lines"
     lines.write_text("of another run\n")
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), "-c", os.devnull, *processes]
-    command += ["-p", "tests.support.closing_lines", "-p", "no:cacheprovider", str(tmp_path)]
+    command += ["-p", "tests.support.runner.closing_lines", "-p", "no:cacheprovider", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), FILE_VARIABLE: str(lines)}
     subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     first, said = lines.read_text(encoding="utf-8").splitlines()

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.lanes import FOLDERS, LANES
+from tests.support.runner.lanes import FOLDERS, LANES
 from tests.tidy.repository import ROOT, nodes
 from tools.testing import FAST_FOLDERS, MARKS
 
 # Modules of which the gate runs nothing, and why. What is left out test by test stands beside the test.
 ONLY_IN_ALL = {
-    "tests/spark/test_cluster.py": "a Spark cluster of several processes",
-    "tests/spark/test_full_disk.py": "what a full disk refuses is in tests/recovery too, Spark only shows it",
-    "tests/spark/test_connect.py": "a Connect server is another Java machine",
-    "tests/spark/test_stream_kill.py": "test_kill_rounds.py kills the same server under the same kind of query",
-    "tests/spark/test_tier_kill.py": "starts Spark once per death; tests/recovery kills the same service",
-    "tests/spark/test_stream_leaks.py": "a thousand micro-batches, and no behaviour of its own",
+    "tests/spark/sessions/test_cluster.py": "a Spark cluster of several processes",
+    "tests/spark/write/test_full_disk.py": "what a full disk refuses is in tests/recovery too, Spark only shows it",
+    "tests/spark/sessions/test_connect.py": "a Connect server is another Java machine",
+    "tests/spark/stream/test_stream_kill.py": "test_kill_rounds.py kills the same server under the same kind of query",
+    "tests/spark/lake/test_tier_kill.py": "starts Spark once per death; tests/recovery kills the same service",
+    "tests/spark/stream/test_stream_leaks.py": "a thousand micro-batches, and no behaviour of its own",
     "tests/spark/test_bench.py": "a benchmark that is only run",
     "tests/bench/test_amplification.py": "takes minutes; the limits that it looks for have tests of their own",
     "tests/docs/test_examples.py": "the demo and the page of the README are made of the same parts",
-    "tests/lake/test_catalog.py": "a race that is rare, tried often",
+    "tests/lake/tables/test_catalog.py": "a race that is rare, tried often",
     "tests/compat/test_pyfluss_suite.py": "its polls that expect nothing take a minute",
     "tests/compat/test_rocksdb_files.py": "needs the jars of Apache Fluss",
     "tests/integration/test_kv_snapshot_peer.py": "needs the jars of Apache Fluss",
@@ -36,7 +36,7 @@ ONLY_IN_ALL = {
 
 def test_every_folder_of_tests_is_in_a_lane() -> None:
     folders = {path.parent.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").rglob("test_*.py")}
-    assert folders - {"support"} == set(FOLDERS)  # support has a plug-in whose name begins like a test's
+    assert folders == set(FOLDERS)
 
 
 def test_the_lanes_are_declared_and_each_runs_with_those_before_it() -> None:
@@ -99,7 +99,7 @@ def collected(root: Path, folder: str, above: str, parameters: str) -> str:
     place.mkdir(parents=True)
     (place / "test_some.py").write_text(f"import pytest\n{above}\ndef test_some({parameters}): ...\n")
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(root)]
-    command += ["-p", "tests.support.lanes", "-p", "no:cacheprovider", "-m", "", "--collect-only", str(place)]
+    command += ["-p", "tests.support.runner.lanes", "-p", "no:cacheprovider", "-m", "", "--collect-only", str(place)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

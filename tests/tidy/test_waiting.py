@@ -12,36 +12,38 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import waiting
-from tests.support.peers import NEVER_HANDED_OUT, PORT_SHARES, free_ports, ports_of
-from tests.support.waiting import eventually, patience, wait_until
 from tests.tidy.repository import ROOT, files, name, nodes
+from tools import waiting
+from tools.servers.ports import NEVER_HANDED_OUT, PORT_SHARES, free_ports, ports_of
+from tools.waiting import eventually, patience, wait_until
 
-TESTS = [path for path in files(".py") if ROOT / "tests" in path.parents]
+# Tests, and what they share with benchmarks and tools.
+FOLDERS = {ROOT / "tests", ROOT / "tools" / "peers", ROOT / "tools" / "servers"}
+TESTS = [path for path in files(".py") if FOLDERS & set(path.parents) or path == ROOT / "tools" / "waiting.py"]
 CLOCKS = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns")
 NAMES_OF_TIMES = {"elapsed", "took", "passed", "duration", "seconds"}
 
 # Loops that sleep, by file and function.
 LOOPS = {
-    "tests/support/waiting.py wait_until": "the way to wait",
-    "tests/support/waiting.py eventually": "the way to wait",
-    "tests/support/apache_fluss.py _wait_for_zookeeper": "raises what tells a test to skip or to run again",
-    "tests/support/apache_fluss.py wait_until_ready": "raises what tells a test to skip or to run again",
-    "tests/support/restartable.py is_sound": "a question: no is an answer",
-    "tests/support/dead_workers.py main": "watches a process for as long as it lives",
-    "tests/support/kv_reader.py _look_up": "the reading as a whole has a deadline",
-    "tests/support/log_reader.py stored_batches": "the reading as a whole has a deadline",
-    "tests/support/log_workload.py run": "a writer that tries again until it is stopped",
+    "tools/waiting.py wait_until": "the way to wait",
+    "tools/waiting.py eventually": "the way to wait",
+    "tools/peers/apache_fluss.py _wait_for_zookeeper": "raises what tells a test to skip or to run again",
+    "tools/peers/apache_fluss.py wait_until_ready": "raises what tells a test to skip or to run again",
+    "tests/support/servers/restartable.py is_sound": "a question: no is an answer",
+    "tests/support/runner/dead_workers.py main": "watches a process for as long as it lives",
+    "tests/support/tables/kv_reader.py _look_up": "the reading as a whole has a deadline",
+    "tests/support/tables/log_reader.py stored_batches": "the reading as a whole has a deadline",
+    "tests/support/tables/log_workload.py run": "a writer that tries again until it is stopped",
     "tests/compat/cases/kv_restart.py write": "the pace of a writer that is stopped",
     "tests/compat/cases/restart.py write": "the pace of a writer that is stopped",
-    "tests/spark/cluster_job.py misbehaving": "an executor knows nothing of tests.support",
-    "tests/spark/stream_queries.py wait_for": "the deadline begins anew with every micro-batch",
+    "tests/support/spark/cluster_job.py misbehaving": "an executor knows nothing of tests.support",
+    "tests/support/spark/stream_queries.py wait_for": "the deadline begins anew with every micro-batch",
 }
 
 # Assertions that something took no longer than so much, by file and function.
 BOUNDS = {
-    "tests/spark/stream_queries.py ended": "the deadline begins anew with every micro-batch",
-    "tests/spark/stream_queries.py wait_for": "the deadline begins anew with every micro-batch",
+    "tests/support/spark/stream_queries.py ended": "the deadline begins anew with every micro-batch",
+    "tests/support/spark/stream_queries.py wait_for": "the deadline begins anew with every micro-batch",
 }
 
 

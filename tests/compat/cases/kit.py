@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.support.waiting import eventually
+from tools.waiting import eventually
 
 fluss: Any = importlib.import_module("fluss")
 

@@ -7,7 +7,7 @@ import asyncio
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_records, together
-from tests.support.waiting import eventually
+from tools.waiting import eventually
 
 SCHEMA = pa.schema([("task", pa.int32()), ("number", pa.int64()), ("payload", pa.string())])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_batches, poll_records, raises
-from tests.support.waiting import eventually, patience
+from tools.waiting import eventually, patience
 
 ONE_KEY = pa.schema([("id", pa.int32()), ("region", pa.string()), ("value", pa.float64())])
 TWO_KEYS = pa.schema([("id", pa.int32()), ("dt", pa.string()), ("region", pa.string())])

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tests.compat.cases.cluster import SASL, connect
 from tests.compat.cases.kit import Context, case, fluss, poll_records, raises
-from tests.support.waiting import eventually
+from tools.waiting import eventually
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_batches, poll_records
-from tests.support.waiting import eventually
+from tools.waiting import eventually
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float64())])
 LOCAL_SEGMENTS = 2

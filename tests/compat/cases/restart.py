@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_records
-from tests.support.waiting import eventually, patience
+from tools.waiting import eventually, patience
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 RECOVERY_SECONDS = patience(60)

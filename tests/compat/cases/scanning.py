@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.compat.cases.kit import Context, case, fluss, poll_batches, poll_records, raises
-from tests.support.waiting import eventually, patience
+from tools.waiting import eventually, patience
 
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string())])
 

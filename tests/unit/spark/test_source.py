@@ -11,7 +11,7 @@ import pytest
 import fluss.spark
 from fluss.spark.source import FlussDataSource
 from pyspark_fluss import DefaultSource
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 
 def modules_after(statement: str) -> set[str]:

@@ -17,7 +17,7 @@ from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_
 from fluss.client.input.row_columns import array_maker
 from fluss.codec.rows.columns import RowFormat
 from fluss.model import types as t
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 D, UTC = decimal.Decimal, datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1)

@@ -25,7 +25,7 @@ from fluss.model.types import (
     TimestampLtzType,
     TimestampType,
 )
-from tests.support.lanes import rounds, seed
+from tests.support.runner.lanes import rounds, seed
 
 SCHEMA = Schema(
     (

@@ -23,7 +23,7 @@ from fluss.model import types as t
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 INT, TEXT = t.IntType(nullable=False), t.StringType(nullable=False)
 

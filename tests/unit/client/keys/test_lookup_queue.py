@@ -15,7 +15,7 @@ from fluss.client.keys.lookup_request import Ask
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
-from tests.support.waiting import eventually, patience
+from tools.waiting import eventually, patience
 
 PATH = TablePath("db", "t")
 TABLE_ID = 5

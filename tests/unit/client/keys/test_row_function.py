@@ -14,7 +14,7 @@ from fluss.codec.rows.columns import RowFormat
 from fluss.codec.rows.values import CorruptRowError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 KINDS: list[tuple[t.DataType, Any]] = [
     (t.IntType(), st.integers(-(2**31), 2**31 - 1)),

@@ -20,8 +20,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.frames import error_frame
 from fluss.values.basic import TABLET_SERVER, ServerNode
-from tests.support.scripted_server import CLOSE, ScriptedServer, success
-from tests.support.waiting import patience
+from tests.support.servers.scripted_server import CLOSE, ScriptedServer, success
+from tools.waiting import patience
 
 TABLE_JSON = (
     b'{"version":1,"schema":{"version":1,"columns":[{"name":"id","data_type":{"type":"INTEGER"},"id":0}],'

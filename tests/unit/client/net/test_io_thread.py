@@ -11,7 +11,7 @@ import pytest
 from fluss.client.net import io_thread
 from fluss.client.net.io_thread import IoThread
 from fluss.errors import ErrorCode, FlussError
-from tests.support.waiting import patience, wait_until
+from tools.waiting import patience, wait_until
 
 DEADLINE_SECONDS = patience(60.0)
 

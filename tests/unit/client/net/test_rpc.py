@@ -16,8 +16,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey, Role
 from fluss.protocol.frames import error_frame
-from tests.support.scripted_server import CLOSE, ScriptedServer, handshake, success
-from tests.support.waiting import patience
+from tests.support.servers.scripted_server import CLOSE, ScriptedServer, handshake, success
+from tools.waiting import patience
 
 T = TypeVar("T")
 LIST = ApiKey.LIST_DATABASES

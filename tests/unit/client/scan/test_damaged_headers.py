@@ -13,8 +13,8 @@ from fluss.codec.batches.log_batch import iter_batches, read_header
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.fetch_walk import FetchAnswer
-from tests.support.waiting import eventually
 from tests.unit.client.scan.test_fetcher import Scan, ScriptedCluster, answer, records, run
+from tools.waiting import eventually
 
 ROWS_PER_BATCH = 3
 BATCHES = 5

@@ -30,7 +30,7 @@ from fluss.model.schema import Column, Schema
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.fetch_walk import FetchAnswer
 from fluss.values.basic import TABLET_SERVER, ServerNode, TableBucket
-from tests.support.waiting import eventually, patience
+from tools.waiting import eventually, patience
 
 SCHEMA = Schema((Column("id", t.IntType()), Column("name", t.StringType()))).numbered()
 TABLE = ClientTable(TablePath("db", "t"), 5, 1, TableDescriptor(SCHEMA, bucket_count=4), 0, 0)

@@ -15,7 +15,7 @@ from fluss.client.scan.ready_queue import ReadyQueue
 from fluss.client.scan.subscription import Subscription
 from fluss.errors import FlussError
 from fluss.values.basic import TableBucket
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 
 def subscription(bucket: int = 0) -> Subscription:

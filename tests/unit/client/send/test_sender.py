@@ -25,7 +25,7 @@ from fluss.model.schema import Column, Schema
 from fluss.model.types import IntType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.waiting import patience
+from tools.waiting import patience
 
 SCHEMA = Schema((Column("id", IntType()),))
 TABLE = ClientTable(TablePath("db", "t"), 7, 1, TableDescriptor(SCHEMA, bucket_count=2), 0, 0)

@@ -17,7 +17,7 @@ from fluss.model.paths import ChangeType, TablePath
 from fluss.model.schema import Column, Schema
 from fluss.model.types import IntType, StringType
 from fluss.values.basic import TableBucket
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 SCHEMA = Schema((Column("id", IntType(nullable=False)), Column("name", StringType())), ("id",)).numbered()
 TABLE = ClientTable(TablePath("db", "t"), 1, 1, TableDescriptor(SCHEMA, bucket_count=1), 0, 0)

@@ -27,7 +27,7 @@ from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema
 from fluss.model.types import BigIntType, IntType, StringType
-from tests.support.waiting import patience, wait_until
+from tools.waiting import patience, wait_until
 
 SCHEMA = Schema((Column("writer", IntType()), Column("number", BigIntType()), Column("text", StringType())))
 TABLE = ClientTable(TablePath("db", "t"), 1, 1, TableDescriptor(SCHEMA, bucket_count=1), 0, 0)

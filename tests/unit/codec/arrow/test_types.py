@@ -16,7 +16,7 @@ from fluss.codec.arrow.types import (
 )
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
-from tests.support.arrow_strategies import data_types
+from tests.support.values.arrow_strategies import data_types
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from fluss.codec.batches.arrow_batch import decode_arrow_batch, encode_arrow_bat
 from fluss.codec.batches.arrow_message import MetadataWriter, read_message
 from fluss.codec.batches.log_batch import CorruptBatch, check_crc, read_header
 from fluss.model.types import DataType
-from tests.support import golden_log_batches as golden
-from tests.support.arrow_strategies import data_types, record_batches
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
+from tests.support.values import reference_log_batches as golden
+from tests.support.values.arrow_strategies import data_types, record_batches
 from tests.unit.codec.batches.test_log_batch import v2_form
 
 ZSTD = Compression(CompressionKind.ZSTD)

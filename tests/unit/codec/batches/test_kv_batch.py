@@ -20,7 +20,7 @@ from fluss.codec.rows.compacted import encode_compacted_row
 from fluss.codec.rows.values import CorruptRowError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 SCHEMA = Schema(
     (

@@ -21,7 +21,7 @@ from fluss.codec.rows.columns import RowFormat
 from fluss.codec.rows.values import CorruptRowError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 SCHEMA = Schema((Column("id", t.IntType(nullable=False), column_id=0), Column("name", t.StringType(), column_id=1)))
 READER = ValueReader({1: SCHEMA}, 1, RowFormat.COMPACTED)

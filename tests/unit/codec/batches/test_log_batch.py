@@ -23,7 +23,7 @@ from fluss.codec.batches.log_batch import (
     stamp,
 )
 from fluss.codec.crc import crc32c, crc32c_of_pieces
-from tests.support import golden_log_batches as golden
+from tests.support.values import reference_log_batches as golden
 
 GOLDEN = {
     "A": (golden.EMPTY_CHANGELOG, 0x3C6802AC),

@@ -17,7 +17,7 @@ from fluss.codec.batches.pruning import BatchFilter
 from fluss.codec.filters.predicate import Leaf, LeafFunction
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
-from tests.support import golden_log_batches as golden
+from tests.support.values import reference_log_batches as golden
 
 ROUNDS_PER_SAMPLE = 1500
 MAX_ARROW_BYTES_HELD = 64 * 1024 * 1024

@@ -13,9 +13,9 @@ from fluss.codec.batches.arrow_message import read_message
 from fluss.codec.batches.log_batch import CorruptBatch, read_header
 from fluss.codec.batches.projection import Projector
 from fluss.model.types import DataType, IntType
-from tests.support import golden_log_batches as golden
-from tests.support.arrow_strategies import data_types, flat_types, record_batches
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
+from tests.support.values import reference_log_batches as golden
+from tests.support.values.arrow_strategies import data_types, flat_types, record_batches
 from tests.unit.codec.batches.test_log_batch import v2_form
 
 ALL = [Compression(kind) for kind in CompressionKind]

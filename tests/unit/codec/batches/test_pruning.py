@@ -20,7 +20,7 @@ from fluss.codec.filters.predicate import Compound, CompoundFunction, Leaf, Leaf
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 from fluss.protocol import fluss_api_pb2 as pb
-from tests.support import golden_log_batches as golden
+from tests.support.values import reference_log_batches as golden
 
 F = LeafFunction
 SCHEMA = Schema((Column("id", t.IntType()), Column("name", t.StringType()), Column("score", t.DoubleType()))).numbered()

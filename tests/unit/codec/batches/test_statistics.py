@@ -16,9 +16,9 @@ from fluss.codec.batches.log_batch import encode_batch, read_header
 from fluss.codec.batches.statistics import BatchStatistics, decode_statistics, encode_statistics, supports_statistics
 from fluss.codec.filters.predicate import order_of
 from fluss.model import types as t
-from tests.support import golden_log_batches as golden
-from tests.support.arrow_strategies import decimal_of, flat_types, record_batches
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
+from tests.support.values import reference_log_batches as golden
+from tests.support.values.arrow_strategies import decimal_of, flat_types, record_batches
 
 SAMPLE_BLOCK = golden.STATISTICS_JAVA[52 : 52 + 0x5D]
 

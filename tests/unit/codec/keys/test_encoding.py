@@ -13,9 +13,9 @@ from fluss.codec.keys.encoding import KeyEncoding, decode_compacted_key, encode_
 from fluss.codec.rows.arrow_values import column_from_values
 from fluss.codec.rows.values import NESTED_ROOTS, CorruptRowError, RowValueError
 from fluss.model import types as t
-from tests.support.arrow_strategies import flat_types
-from tests.support.golden_rows import ALL_COMPACTED, ALL_TYPES, ALL_VALUES
-from tests.support.row_strategies import values_of
+from tests.support.values.arrow_strategies import flat_types
+from tests.support.values.reference_rows import ALL_COMPACTED, ALL_TYPES, ALL_VALUES
+from tests.support.values.row_strategies import values_of
 
 INT, BIGINT, STRING = t.IntType(nullable=False), t.BigIntType(nullable=False), t.StringType(nullable=False)
 ZEROS = "00" * 8

@@ -29,9 +29,16 @@ from fluss.codec.rows.encode import encode_compacted_columns, encode_indexed_col
 from fluss.codec.rows.indexed import encode_indexed_row
 from fluss.codec.rows.values import NESTED_ROOTS, CorruptRowError, RowValueError
 from fluss.model import types as t
-from tests.support.golden_rows import ALL_TYPES, ALL_VALUES, NESTED_COMPACTED, NESTED_INDEXED, VALUE_ROWS, GoldenRow
-from tests.support.lanes import examples
-from tests.support.row_strategies import tables
+from tests.support.runner.lanes import examples
+from tests.support.values.reference_rows import (
+    ALL_TYPES,
+    ALL_VALUES,
+    NESTED_COMPACTED,
+    NESTED_INDEXED,
+    VALUE_ROWS,
+    GoldenRow,
+)
+from tests.support.values.row_strategies import tables
 
 ENCODE_COLUMNS = {RowFormat.COMPACTED: encode_compacted_columns, RowFormat.INDEXED: encode_indexed_columns}
 DECODE_COLUMNS = {RowFormat.COMPACTED: decode_compacted_columns, RowFormat.INDEXED: decode_indexed_columns}

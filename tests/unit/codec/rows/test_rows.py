@@ -13,7 +13,7 @@ from fluss.codec.rows.compacted import decode_compacted_row, encode_compacted_ro
 from fluss.codec.rows.indexed import decode_indexed_row, encode_indexed_row
 from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.model import types as t
-from tests.support.golden_rows import (
+from tests.support.values.reference_rows import (
     ALL_ALIGNED,
     ALL_COMPACTED,
     ALL_INDEXED,

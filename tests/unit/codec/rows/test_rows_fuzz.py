@@ -20,8 +20,8 @@ from fluss.codec.rows.decode import decode_compacted_columns, decode_indexed_col
 from fluss.codec.rows.indexed import decode_indexed_row, encode_indexed_row
 from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.model import types as t
-from tests.support.lanes import examples
-from tests.support.row_strategies import column_types, tables
+from tests.support.runner.lanes import examples
+from tests.support.values.row_strategies import column_types, tables
 
 DECODE_ROW = {RowFormat.COMPACTED: decode_compacted_row, RowFormat.INDEXED: decode_indexed_row}
 ENCODE_ROW = {RowFormat.COMPACTED: encode_compacted_row, RowFormat.INDEXED: encode_indexed_row}

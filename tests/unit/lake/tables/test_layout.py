@@ -20,8 +20,8 @@ from fluss.lake.tables.iceberg.types import from_iceberg_type, same_type, to_ice
 from fluss.lake.tables.opening import open_lake
 from fluss.model import types as t
 from fluss.model.types import DataType
-from tests.spark.all_types import CASES
-from tests.support.lake_tables import PEOPLE, spec_of
+from tests.support.lake.tables import PEOPLE, spec_of
+from tests.support.spark.all_types import CASES
 
 
 def iceberg_type(data_type: DataType) -> Any:

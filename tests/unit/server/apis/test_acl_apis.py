@@ -12,7 +12,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
 from fluss.server.runtime import turns
-from tests.support.coordinator import CoordinatorHarness, path, table_document
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import path, table_document
 
 ROOT: dict[str, Any] = {"principal_name": "root"}
 ALICE: dict[str, Any] = {"principal_name": "alice"}

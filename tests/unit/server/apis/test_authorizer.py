@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from tests.support.coordinator import (
-    CoordinatorHarness,
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import (
     alter_properties,
     config_change,
     create_partition,

@@ -16,8 +16,8 @@ from fluss.model.paths import TableBucket, TablePath
 from fluss.server.apis.placement import leader_of
 from fluss.server.catalog import Catalog, CatalogStore, database_file
 from fluss.server.catalog.records import Acl
-from tests.support.catalog import path_of, plain_table
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
+from tests.support.storage.catalog_files import path_of, plain_table
 
 
 def contents(catalog: Catalog) -> dict[str, object]:

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from fluss.server.catalog import Catalog, CatalogStore
-from tests.support.catalog import check_consistent, path_of
-from tests.support.ddl_worker import Step
-from tests.support.waiting import patience
+from tests.support.storage.catalog_files import check_consistent, path_of
+from tests.support.storage.catalog_worker import Step
+from tools.waiting import patience
 
 ROUNDS = 12
 STEPS_PER_ROUND_LIMIT = 60
@@ -26,7 +26,7 @@ Model = dict[str, dict[str, Any]]
 
 @contextmanager
 def _worker(file: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tests.support.ddl_worker", str(file), *arguments]
+    command = [sys.executable, "-m", "tests.support.storage.catalog_worker", str(file), *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=REPOSITORY)
     try:
         yield process

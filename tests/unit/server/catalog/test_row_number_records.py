@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fluss.model.paths import TableBucket
 from fluss.server.catalog import CatalogStore
-from tests.support.catalog import path_of, plain_table
+from tests.support.storage.catalog_files import path_of, plain_table
 
 
 def test_a_bucket_uses_up_its_block_in_reservations(store: CatalogStore) -> None:

@@ -21,7 +21,7 @@ from fluss.server.catalog.safety_copies import (
     make_copy,
 )
 from fluss.server.catalog.stored import read_stored_catalog
-from tests.support.catalog import check_consistent, path_of, plain_table
+from tests.support.storage.catalog_files import check_consistent, path_of, plain_table
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fluss.model.descriptor import table_descriptor_from_json
 from fluss.model.paths import TableBucket, TablePath
 from fluss.server.catalog import CatalogStore, staged_records
 from fluss.server.catalog.staged_records import Decision, StagedFileEntry
-from tests.support.coordinator import table_document, text_column
+from tools.servers.messages import table_document, text_column
 
 FILE = StagedFileEntry(7, 2, 300)
 

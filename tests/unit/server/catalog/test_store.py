@@ -15,7 +15,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog import Catalog, CatalogStore
 from fluss.server.catalog.database_file import FORMAT_VERSION
 from fluss.server.catalog.store import LAST_SCHEMA_ID
-from tests.support.catalog import check_consistent, path_of, plain_table
+from tests.support.storage.catalog_files import check_consistent, path_of, plain_table
 
 
 def _code(call: Callable[[], object]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.coordinator import CoordinatorHarness
+from tests.support.harness.coordinator import CoordinatorHarness
 
 
 @pytest.fixture

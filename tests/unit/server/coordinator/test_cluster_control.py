@@ -11,13 +11,8 @@ from fluss.protocol.api_keys import APIS, ApiKey, Role
 from fluss.server.apis.read_apis import SharedApis
 from fluss.server.catalog import Catalog, CatalogStore
 from fluss.server.coordinator.service import CoordinatorService
-from tests.support.coordinator import (
-    CoordinatorHarness,
-    config_change,
-    create_partition,
-    table_document,
-    text_column,
-)
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import config_change, create_partition, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
 

@@ -11,14 +11,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.apis.authorizer import Authorizer, Resource
 from fluss.server.runtime.handlers import RequestContext
-from tests.support.coordinator import (
-    CoordinatorHarness,
-    create_partition,
-    drop_partition,
-    path,
-    table_document,
-    text_column,
-)
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import create_partition, drop_partition, path, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
 

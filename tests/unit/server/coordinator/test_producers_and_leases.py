@@ -12,15 +12,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator import producer_offsets
 from fluss.server.storage.kv_snapshot import CompletedSnapshot
-from tests.support.coordinator import (
-    NOON_2024_09_19_MS,
-    CoordinatorHarness,
-    create_partition,
-    int_column,
-    path,
-    table_document,
-    text_column,
-)
+from tests.support.harness.coordinator import NOON_2024_09_19_MS, CoordinatorHarness
+from tools.servers.messages import create_partition, int_column, path, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
 DAY_MS = 86_400_000

@@ -10,8 +10,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.frames import request_frame
-from tests.support.network import RunningNetwork, running_network
-from tests.support.wire import WireClient
+from tests.support.servers.toy_network import RunningNetwork, running_network
+from tools.servers.wire_client import WireClient
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])

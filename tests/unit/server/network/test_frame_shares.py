@@ -8,9 +8,9 @@ import pytest
 
 from bench.amplification_frames import unfinished_frames
 from fluss.server.network.limits import NetworkLimits
-from tests.support.network import running_network
-from tests.support.waiting import wait_until
+from tests.support.servers.toy_network import running_network
 from tests.unit.server.network.test_limits import produce_frame
+from tools.waiting import wait_until
 
 
 def test_frames_that_never_end_do_not_keep_others_from_writing() -> None:

@@ -18,9 +18,9 @@ from fluss.protocol.frames import request_frame
 from fluss.server.network.buffers import TURN_BYTES
 from fluss.server.network.limits import NetworkLimits
 from fluss.server.network.server import RECEIVE_BUFFER_BYTES
-from tests.support.network import RunningNetwork, running_network
-from tests.support.waiting import patience, wait_until
-from tests.support.wire import WireClient
+from tests.support.servers.toy_network import RunningNetwork, running_network
+from tools.servers.wire_client import WireClient
+from tools.waiting import patience, wait_until
 
 DEADLINE_SECONDS = patience(60.0)
 DATABASE_EXISTS = request_frame(ApiKey.DATABASE_EXISTS, 0, 1, b"\x0a\x01d")

@@ -14,7 +14,7 @@ from fluss.server.network.login_attempts import (
     MAX_TURN_WAIT_SECONDS,
     LoginAttempts,
 )
-from tests.support.network import running_network
+from tests.support.servers.toy_network import running_network
 
 
 def failed(attempts: LoginAttempts, count: int, now: float = 0.0, address: str = "a") -> LoginAttempts:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fluss.server.runtime.long_work import TURN_SECONDS, LongWork
-from tests.support.event_loop import in_event_loop
+from tests.support.harness.event_loop import in_event_loop
 
 
 class Steps:

@@ -27,7 +27,7 @@ from fluss.server.tablet.kv_snapshots.record import (
     record_from_json,
     record_to_json,
 )
-from tests.support.faulty_files import NoSyncFiles
+from tests.support.storage.faulty_files import NoSyncFiles
 
 # The example of the specification, with a name for its <uuid>.
 EXAMPLE = (

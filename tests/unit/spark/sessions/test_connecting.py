@@ -14,8 +14,8 @@ from fluss.client.calls.admin import AdminCalls
 from fluss.spark.options.parsing import ClientOptions, parse_options
 from fluss.spark.sessions import connecting
 from fluss.spark.sessions.connecting import lease, open_table
-from tests.support.targets import running_target
-from tests.support.waiting import patience, wait_until
+from tests.support.servers.targets import running_target
+from tools.waiting import patience, wait_until
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fluss.errors import FlussError
 from fluss.spark.write import claim as module
 from fluss.spark.write.claim import CLAIM_MS, RENEWALS, Claim
 from fluss.spark.write.markers import Markers
-from tests.support.waiting import DEADLINE_SECONDS, patience, wait_until
+from tools.waiting import DEADLINE_SECONDS, patience, wait_until
 
 CLAIM_SECONDS = CLAIM_MS / 1000
 RENEWAL_SECONDS = CLAIM_SECONDS / RENEWALS

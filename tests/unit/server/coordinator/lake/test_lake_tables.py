@@ -21,16 +21,9 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.lake.work import WORK_LIMIT_THREADS, LakeWork
 from fluss.server.runtime.handlers import RequestContext
-from tests.support.coordinator import (
-    CoordinatorHarness,
-    alter_properties,
-    config_change,
-    int_column,
-    path,
-    table_document,
-    text_column,
-)
-from tests.support.waiting import eventually
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import alter_properties, config_change, int_column, path, table_document, text_column
+from tools.waiting import eventually
 
 Make = Callable[..., CoordinatorHarness]
 LAKE = {"table.datalake.enabled": "true"}

@@ -12,15 +12,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.lake.tiering_states import TieringState
 from fluss.server.coordinator.service import CoordinatorService
-from tests.support.coordinator import (
-    CoordinatorHarness,
-    alter_properties,
-    create_partition,
-    int_column,
-    path,
-    table_document,
-    text_column,
-)
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import alter_properties, create_partition, int_column, path, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
 DAY_MS = 86_400_000

@@ -12,7 +12,8 @@ import pytest
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.lake.offsets_files import UNUSED_FILE_AGE_MS
-from tests.support.coordinator import CoordinatorHarness, create_partition, path, table_document, text_column
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import create_partition, path, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
 LAKE = {"table.datalake.enabled": "true"}

@@ -11,7 +11,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.service import CoordinatorService
 from fluss.server.runtime import turns
-from tests.support.coordinator import CoordinatorHarness, alter_properties, path, table_document
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import alter_properties, path, table_document
 
 Make = Callable[..., CoordinatorHarness]
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 min"}

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
 from fluss.server.coordinator.lake.tiering_states import TieringState, TieringStates
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 FRESHNESS_MS = 180_000
 TIMEOUT_MS = 120_000

@@ -15,16 +15,8 @@ from fluss.model.schema import Column
 from fluss.model.types import IntType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import (
-    NOON_2024_09_19_MS,
-    CoordinatorHarness,
-    alter_properties,
-    config_change,
-    int_column,
-    path,
-    table_document,
-    text_column,
-)
+from tests.support.harness.coordinator import NOON_2024_09_19_MS, CoordinatorHarness
+from tools.servers.messages import alter_properties, config_change, int_column, path, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
 LATER_MS = NOON_2024_09_19_MS + 1000

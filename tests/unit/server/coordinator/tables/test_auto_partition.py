@@ -11,15 +11,9 @@ import pytest
 from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import (
-    CoordinatorHarness,
-    create_partition,
-    int_column,
-    path,
-    table_document,
-    text_column,
-)
-from tests.support.waiting import eventually
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import create_partition, int_column, path, table_document, text_column
+from tools.waiting import eventually
 
 Make = Callable[..., CoordinatorHarness]
 DAY_MS = 86_400_000

@@ -13,15 +13,8 @@ from fluss.lake.tables.opening import lake_of
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import (
-    NOON_2024_09_19_MS,
-    CoordinatorHarness,
-    config_change,
-    int_column,
-    path,
-    table_document,
-    text_column,
-)
+from tests.support.harness.coordinator import NOON_2024_09_19_MS, CoordinatorHarness
+from tools.servers.messages import config_change, int_column, path, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
 PK: dict[str, Any] = {"columns": [int_column("a"), int_column("b"), text_column("c")], "primary_key": ["a"]}

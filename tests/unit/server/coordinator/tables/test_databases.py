@@ -11,7 +11,8 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.tables import database_apis
 from fluss.server.runtime import turns
-from tests.support.coordinator import NOON_2024_09_19_MS, CoordinatorHarness, config_change, path, table_document
+from tests.support.harness.coordinator import NOON_2024_09_19_MS, CoordinatorHarness
+from tools.servers.messages import config_change, path, table_document
 
 
 def create(name: str, ignore: bool = False, document: bytes | None = None) -> pb.CreateDatabaseRequest:

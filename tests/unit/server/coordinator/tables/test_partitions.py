@@ -12,8 +12,8 @@ from fluss.model.names import HISTORICAL_PARTITION
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import (
-    CoordinatorHarness,
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import (
     alter_properties,
     create_partition,
     drop_partition,

@@ -19,7 +19,7 @@ from fluss.server.runtime import turns
 from fluss.server.storage.directory.table_directories import DROPPED_MARKER_NAME
 from fluss.server.storage.directory.table_record import RECORD_FILE_NAME, read_record
 from fluss.server.storage.files import FileSystem
-from tests.support.catalog import path_of, plain_table
+from tests.support.storage.catalog_files import path_of, plain_table
 
 PATH = path_of("t")
 

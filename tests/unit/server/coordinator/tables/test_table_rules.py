@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fluss.model.names import RESERVED_COLUMN_NAMES
-from tests.support.coordinator import CoordinatorHarness, int_column, table_document, text_column
+from tests.support.harness.coordinator import CoordinatorHarness
+from tools.servers.messages import int_column, table_document, text_column
 
 Make = Callable[..., CoordinatorHarness]
 

@@ -12,7 +12,7 @@ from fluss.server.storage.kv import limits
 from fluss.server.storage.kv.disk_room import DiskRoom
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store import Applied, KvStore
-from tests.support.waiting import wait_until
+from tools.waiting import wait_until
 
 RESERVED = 1000
 MEGABYTE = 1 << 20

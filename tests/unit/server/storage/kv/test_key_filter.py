@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluss.server.storage.kv.key_filter import FIRST_LAYER_KEYS, MAX_QUEUED_KEYS, FilterMemory, KeyFilter, hash_keys
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 MEGABYTE = 1 << 20
 

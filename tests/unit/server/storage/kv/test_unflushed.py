@@ -7,7 +7,7 @@ from pathlib import Path
 from fluss.server.storage.kv.limits import KvResources
 from fluss.server.storage.kv.store import Applied, KvStore
 from fluss.server.storage.kv.unflushed import UnflushedBuckets
-from tests.support.waiting import wait_until
+from tools.waiting import wait_until
 
 
 class _Bucket:

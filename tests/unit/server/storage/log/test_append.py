@@ -14,8 +14,8 @@ from fluss.codec.batches.log_batch import BatchHeader, encode_header, read_heade
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.options import LogOptions
-from tests.support.bucket_logs import LogBench, batch_of, read_all
-from tests.support.faulty_files import NoSyncFiles
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
+from tests.support.storage.faulty_files import NoSyncFiles
 
 MAX_LINES_PER_APPEND = 200
 

@@ -10,9 +10,9 @@ import pytest
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.options import LogOptions
-from tests.support.bucket_logs import LogBench, batch_of, read_all
-from tests.support.faulty_files import FaultyFiles, NoSyncFiles
-from tests.support.waiting import patience
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
+from tests.support.storage.faulty_files import FaultyFiles, NoSyncFiles
+from tools.waiting import patience
 
 
 class SlowSyncs(FileSystem):

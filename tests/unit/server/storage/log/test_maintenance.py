@@ -11,8 +11,8 @@ import pytest
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.options import LogOptions
-from tests.support.bucket_logs import LogBench, batch_of, read_all
-from tests.support.faulty_files import FaultyFiles, NoSyncFiles
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
+from tests.support.storage.faulty_files import FaultyFiles, NoSyncFiles
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.options import LogOptions
-from tests.support.bucket_logs import LogBench, batch_of
-from tests.support.faulty_files import FaultyFiles
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
+from tests.support.storage.bucket_logs import LogBench, batch_of
+from tests.support.storage.faulty_files import FaultyFiles
 
 WRITERS = 3
 

@@ -13,7 +13,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.index import SegmentIndex
-from tests.support.bucket_logs import LogBench, batch_of, read_all
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
 
 
 class Threads:

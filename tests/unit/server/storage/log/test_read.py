@@ -12,8 +12,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.open_segments import OpenSegments
 from fluss.server.storage.log.options import MAX_PREAD_BYTES, LogOptions
-from tests.support.bucket_logs import LogBench, batch_of, read_all
-from tests.support.faulty_files import NoSyncFiles
+from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
+from tests.support.storage.faulty_files import NoSyncFiles
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.log.written_end import written_end
-from tests.support.bucket_logs import LogBench, batch_of
-from tests.support.faulty_files import NoSyncFiles
+from tests.support.storage.bucket_logs import LogBench, batch_of
+from tests.support.storage.faulty_files import NoSyncFiles
 
 
 def test_it_follows_every_append_and_every_restart(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from fluss.model.permissions import Operation, Permission, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from tests.support.log_cluster import arrow_batch, ids_of
-from tests.support.tablet import TabletHarness
+from tests.support.harness.tablet import TabletHarness
+from tests.support.servers.log_cluster import arrow_batch, ids_of
 
 ANN: dict[str, Any] = {"principal_name": "ann"}
 DENIED = ErrorCode.AUTHORIZATION_EXCEPTION

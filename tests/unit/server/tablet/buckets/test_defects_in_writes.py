@@ -24,10 +24,10 @@ from fluss.server.storage.log.held_commits import HeldCommits
 from fluss.server.tablet.buckets import write_requests
 from fluss.server.tablet.kv import put
 from fluss.server.tablet.kv.merge.put_steps import PartSizes
-from tests.support.kv_tablet import HeldStore, KvTable
-from tests.support.log_cluster import arrow_batch, ids_of
-from tests.support.tablet import HeldFiles, TabletHarness
-from tests.support.waiting import eventually, patience
+from tests.support.harness.kv_tablet import HeldStore, KvTable
+from tests.support.harness.tablet import HeldFiles, TabletHarness
+from tests.support.servers.log_cluster import arrow_batch, ids_of
+from tools.waiting import eventually, patience
 
 BUCKETS = 10
 LARGE = range(50)

@@ -22,10 +22,10 @@ from fluss.server.storage.log import incoming
 from fluss.server.tablet.buckets import write_requests
 from fluss.server.tablet.buckets.asked_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
 from fluss.server.tablet.log.fetch import MAX_TABLES_OF_A_FETCH
-from tests.support.event_loop import in_event_loop
-from tests.support.kv_tablet import KvTable
-from tests.support.log_cluster import arrow_batch, ids_of
-from tests.support.tablet import TabletHarness
+from tests.support.harness.event_loop import in_event_loop
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
+from tests.support.servers.log_cluster import arrow_batch, ids_of
 
 TIMES = 1_000
 ROW = (1, "a", 2)

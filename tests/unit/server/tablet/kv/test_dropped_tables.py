@@ -10,11 +10,11 @@ from pathlib import Path
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import path
-from tests.support.faulty_files import NoSyncFiles
-from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness
-from tests.support.waiting import eventually
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
+from tests.support.storage.faulty_files import NoSyncFiles
+from tools.servers.messages import path
+from tools.waiting import eventually
 
 DROPPED = 12
 

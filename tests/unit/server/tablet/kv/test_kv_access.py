@@ -13,9 +13,9 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from tests.support.event_loop import in_event_loop
-from tests.support.kv_tablet import COLUMNS, KvTable
-from tests.support.tablet import TabletHarness
+from tests.support.harness.event_loop import in_event_loop
+from tests.support.harness.kv_tablet import COLUMNS, KvTable
+from tests.support.harness.tablet import TabletHarness
 
 ANN: dict[str, Any] = {"principal_name": "ann", "api_version": 1}
 ROOT: dict[str, Any] = {"is_internal": True, "api_version": 1}

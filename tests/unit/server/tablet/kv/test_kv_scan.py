@@ -20,11 +20,11 @@ from fluss.server.runtime.handlers import RequestContext
 from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.kv import reading
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, ScanLimits
-from tests.support.coordinator import path
-from tests.support.event_loop import in_event_loop
-from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness
-from tests.support.waiting import eventually
+from tests.support.harness.event_loop import in_event_loop
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
+from tools.servers.messages import path
+from tools.waiting import eventually
 
 TEN_ROWS = [(number, "x" * 20, number) for number in range(10)]
 

@@ -15,10 +15,10 @@ from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.storage.kv.pieces import KeySample
 from fluss.server.tablet.kv import kv_split, reading
-from tests.support.coordinator import path
-from tests.support.event_loop import in_event_loop
-from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness
+from tests.support.harness.event_loop import in_event_loop
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
+from tools.servers.messages import path
 
 ROWS = [(number, "x" * 20, number) for number in range(1000)]
 

@@ -14,11 +14,11 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.tablet.kv import bucket_answers, reading
 from fluss.server.tablet.kv import lookup as lookup_module
-from tests.support.coordinator import create_partition
-from tests.support.event_loop import in_event_loop
-from tests.support.kv_tablet import COLUMNS, KvTable
-from tests.support.tablet import HeldFiles, TabletHarness
-from tests.support.waiting import eventually
+from tests.support.harness.event_loop import in_event_loop
+from tests.support.harness.kv_tablet import COLUMNS, KvTable
+from tests.support.harness.tablet import HeldFiles, TabletHarness
+from tools.servers.messages import create_partition
+from tools.waiting import eventually
 
 TWO_KEYS = (
     {"name": "a", "data_type": {"type": "INTEGER", "nullable": False}},

@@ -16,10 +16,10 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.storage.kv import limits
 from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.buckets.local_bucket import BROKEN_RETRY_MS
-from tests.support.coordinator import path
-from tests.support.kv_tablet import COLUMNS, KvTable, replayed
-from tests.support.tablet import HeldFiles, TabletHarness
-from tests.support.waiting import eventually
+from tests.support.harness.kv_tablet import COLUMNS, KvTable, replayed
+from tests.support.harness.tablet import HeldFiles, TabletHarness
+from tools.servers.messages import path
+from tools.waiting import eventually
 
 Scenario = Callable[[KvTable], Awaitable[None]]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.kv_tablet import KvTable, replayed
-from tests.support.tablet import TabletHarness
+from tests.support.harness.kv_tablet import KvTable, replayed
+from tests.support.harness.tablet import TabletHarness
 
 KEYS = 600
 SIZES = (1, 5, 70, 300)

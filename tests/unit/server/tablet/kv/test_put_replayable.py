@@ -17,8 +17,8 @@ from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.tablet.kv.merge.columns import COLUMN_WISE_MIN_RECORDS
-from tests.support.kv_tablet import KvTable
-from tests.support.tablet import TabletHarness
+from tests.support.harness.kv_tablet import KvTable
+from tests.support.harness.tablet import TabletHarness
 
 TIME = {"type": "TIME_WITHOUT_TIME_ZONE", "precision": 0}
 TIMESTAMP = "TIMESTAMP_WITHOUT_TIME_ZONE"

@@ -10,9 +10,9 @@ from pathlib import Path
 from fluss.codec.batches.kv_batch import encode_kv_batch
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support.coordinator import path
-from tests.support.kv_tablet import KvTable, replayed
-from tests.support.tablet import TabletHarness
+from tests.support.harness.kv_tablet import KvTable, replayed
+from tests.support.harness.tablet import TabletHarness
+from tools.servers.messages import path
 
 ADD_LAST = 0
 

@@ -13,8 +13,8 @@ from fluss.codec.batches.arrow_message import MESSAGE_PREFIX_BYTES, read_message
 from fluss.codec.batches.log_batch import BatchHeader, encode_batch, read_header
 from fluss.codec.crc import crc32c
 from fluss.errors import ErrorCode
-from tests.support.log_cluster import arrow_batch, ids_of
-from tests.support.tablet import TabletHarness
+from tests.support.harness.tablet import TabletHarness
+from tests.support.servers.log_cluster import arrow_batch, ids_of
 
 
 def changed(batch: bytes, body: bytes | None = None, **fields: Any) -> bytes:

@@ -17,8 +17,8 @@ from fluss.codec.rows.columns import RowFormat
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
-from tests.support import bad_values
-from tests.support.log_cluster import LogCluster
+from tests.support.servers.log_cluster import LogCluster
+from tests.support.values import invalid_batches
 
 # The rows of INDEXED and COMPACTED are told by their type alone.
 NO_TEXT = "STRING holds bytes that are no UTF-8 text"
@@ -43,64 +43,71 @@ def db(cluster: LogCluster) -> Iterator[fluss.Database]:
 
 
 @pytest.mark.parametrize("compression", [CompressionKind.NONE, CompressionKind.ZSTD])
-@pytest.mark.parametrize("bad", bad_values.BAD_COLUMNS)
+@pytest.mark.parametrize("bad", invalid_batches.BAD_COLUMNS)
 def test_bad_values_are_refused_by_name(
     cluster: LogCluster, db: fluss.Database, bad: str, compression: CompressionKind
 ) -> None:
     name = f"t_{bad}_{compression.name.lower()}"
-    db.create_table(name, bad_values.SCHEMA, bucket_count=1)
+    db.create_table(name, invalid_batches.SCHEMA, bucket_count=1)
     table, how = cluster.table_id(name), Compression(compression)
-    refused = cluster.tablet.produce(table, 0, bad_values.batch([1, 2, 3], bad, compression=how))
+    refused = cluster.tablet.produce(table, 0, invalid_batches.batch([1, 2, 3], bad, compression=how))
     assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
     assert f"fluss.{name}" in refused.error_message
     assert REASONS[bad] in refused.error_message
     assert cluster.latest(table) == 0
-    assert not cluster.tablet.produce(table, 0, bad_values.batch([1, 2, 3], compression=how)).HasField("error_code")
+    assert not cluster.tablet.produce(table, 0, invalid_batches.batch([1, 2, 3], compression=how)).HasField(
+        "error_code"
+    )
     assert db.scan(name)["id"].to_pylist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("log_format", ["ARROW", "INDEXED"])
 def test_good_rows_of_every_format_pass(db: fluss.Database, log_format: str) -> None:
     name = f"good_{log_format.lower()}"
-    db.create_table(name, bad_values.SCHEMA, properties={"table.log.format": log_format}, bucket_count=1)
-    db.append(name, pa.Table.from_batches([bad_values.rows([1, 2])]))
-    assert db.scan(name).to_batches() == [bad_values.rows([1, 2])]
+    db.create_table(name, invalid_batches.SCHEMA, properties={"table.log.format": log_format}, bucket_count=1)
+    db.append(name, pa.Table.from_batches([invalid_batches.rows([1, 2])]))
+    assert db.scan(name).to_batches() == [invalid_batches.rows([1, 2])]
 
 
 @pytest.mark.parametrize("log_format", ["INDEXED", "COMPACTED"])
 def test_bad_values_in_rows_are_refused(cluster: LogCluster, db: fluss.Database, log_format: str) -> None:
     name = f"rows_{log_format.lower()}"
-    db.create_table(name, bad_values.SCHEMA, properties={"table.log.format": log_format}, bucket_count=1)
+    db.create_table(name, invalid_batches.SCHEMA, properties={"table.log.format": log_format}, bucket_count=1)
     table = cluster.table_id(name)
-    refused = cluster.tablet.produce(table, 0, bad_values.batch_stored_as(log_format, [1, 2, 3], "name"))
+    refused = cluster.tablet.produce(table, 0, invalid_batches.batch_stored_as(log_format, [1, 2, 3], "name"))
     assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
     assert f"a batch for fluss.{name} cannot be read by anybody and was not stored: " in refused.error_message
     assert NO_TEXT in refused.error_message
-    cut = bytearray(bad_values.batch_stored_as(log_format, [1, 2, 3]))
+    cut = bytearray(invalid_batches.batch_stored_as(log_format, [1, 2, 3]))
     at = read_header(cut).records_start
     cut[at : at + 4] = (1 << 20).to_bytes(4, "little")  # the first record claims a megabyte
     refused = cluster.tablet.produce(table, 0, with_checksum(cut))
     assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION, "its checksum is right, its records are none"
     assert cluster.latest(table) == 0
-    good = cluster.tablet.produce(table, 0, bad_values.batch_stored_as(log_format, [1, 2, 3]))
+    good = cluster.tablet.produce(table, 0, invalid_batches.batch_stored_as(log_format, [1, 2, 3]))
     assert not good.HasField("error_code"), good.error_message
     assert db.scan(name)["name"].to_pylist() == ["name 1", "name 2", "name 3"]
 
 
 @pytest.mark.parametrize(
     ("log_format", "bad"),
-    [*(("NONE", bad) for bad in bad_values.BAD_COLUMNS), ("ZSTD", "price"), ("INDEXED", "name"), ("COMPACTED", "name")],
+    [
+        *(("NONE", bad) for bad in invalid_batches.BAD_COLUMNS),
+        ("ZSTD", "price"),
+        ("INDEXED", "name"),
+        ("COMPACTED", "name"),
+    ],
 )
 def test_staged_batches_are_checked_too(cluster: LogCluster, db: fluss.Database, log_format: str, bad: str) -> None:
     """They are refused before they are on disk: a commit could not get rid of them any more."""
     name = f"staged_{log_format.lower()}_{bad}"
     is_rows = log_format in RowFormat.__members__
     db.create_table(
-        name, bad_values.SCHEMA, properties={"table.log.format": log_format} if is_rows else {}, bucket_count=1
+        name, invalid_batches.SCHEMA, properties={"table.log.format": log_format} if is_rows else {}, bucket_count=1
     )
     writer = 7
     for column in (bad, None):
-        batch = as_written_by(writer, bad_values.batch_stored_as(log_format, [1, 2, 3], column))
+        batch = as_written_by(writer, invalid_batches.batch_stored_as(log_format, [1, 2, 3], column))
         request = staged_pb.StageLogRequest(
             acks=-1, table_id=cluster.table_id(name), timeout_ms=30_000, transaction="query", batch_id=0,
             writer_id=writer,
@@ -130,22 +137,22 @@ def with_checksum(batch: bytearray) -> bytes:
 def test_headers_are_the_default(tmp_path_factory: pytest.TempPathFactory) -> None:
     with LogCluster(tmp_path_factory.mktemp("server")) as cluster:
         with fluss.connect(cluster.cluster.bootstrap_servers) as db:
-            db.create_table("t", bad_values.SCHEMA, bucket_count=1)
+            db.create_table("t", invalid_batches.SCHEMA, bucket_count=1)
         table = cluster.table_id("t")
-        assert not cluster.tablet.produce(table, 0, bad_values.batch([1], "at")).HasField("error_code")
+        assert not cluster.tablet.produce(table, 0, invalid_batches.batch([1], "at")).HasField("error_code")
         assert cluster.latest(table) == 1
 
 
 @pytest.mark.parametrize("row", [0, 1, 499, 999])
 def test_the_first_bad_row_is_found(row: int) -> None:
-    column = pa.array([0] * row + [bad_values.DAY_MS] + [0] * (999 - row), pa.int32()).view(pa.time32("ms"))
+    column = pa.array([0] * row + [invalid_batches.DAY_MS] + [0] * (999 - row), pa.int32()).view(pa.time32("ms"))
     good = pa.array(range(1000), pa.int64())
     with pytest.raises(CorruptBatch, match=rf"^column 'at', row {row}: time32"):
         check_values(pa.RecordBatch.from_arrays([good, column], ["id", "at"]))
 
 
 def test_values_inside_of_others_are_found_by_column() -> None:
-    inner = pa.array([0, bad_values.DAY_MS], pa.int32()).view(pa.time32("ms"))
+    inner = pa.array([0, invalid_batches.DAY_MS], pa.int32()).view(pa.time32("ms"))
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), inner)
     with pytest.raises(CorruptBatch, match=r"^column 'times'.*86400000 is not within"):
         check_values(pa.RecordBatch.from_arrays([lists], ["times"]))
@@ -153,7 +160,7 @@ def test_values_inside_of_others_are_found_by_column() -> None:
 
 def test_a_value_that_is_null_may_be_anything() -> None:
     raw = pa.Array.from_buffers(
-        pa.time32("ms"), 1, [pa.py_buffer(b"\0"), pa.py_buffer(bad_values.DAY_MS.to_bytes(4, "little"))]
+        pa.time32("ms"), 1, [pa.py_buffer(b"\0"), pa.py_buffer(invalid_batches.DAY_MS.to_bytes(4, "little"))]
     )
     check_values(pa.RecordBatch.from_arrays([raw], ["at"]))
 

@@ -12,11 +12,11 @@ from fluss.errors import ErrorCode
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.tablet.buckets import write_requests
-from tests.support.coordinator import path
-from tests.support.faulty_files import FaultyFiles
-from tests.support.log_cluster import arrow_batch, ids_of
-from tests.support.tablet import HeldFiles, TabletHarness
-from tests.support.waiting import eventually
+from tests.support.harness.tablet import HeldFiles, TabletHarness
+from tests.support.servers.log_cluster import arrow_batch, ids_of
+from tests.support.storage.faulty_files import FaultyFiles
+from tools.servers.messages import path
+from tools.waiting import eventually
 
 
 def results(answer: Any) -> list[tuple[int, int]]:

@@ -17,10 +17,10 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
 from fluss.server.runtime.handlers import ProduceRequest
 from fluss.server.tablet.remote.manifest import record_from_json, record_to_json
-from tests.support.coordinator import alter_properties, create_partition, table_document, text_column
-from tests.support.log_cluster import COLUMNS, arrow_batch, ids_of
-from tests.support.tablet import HeldFiles, TabletHarness
-from tests.support.waiting import eventually
+from tests.support.harness.tablet import HeldFiles, TabletHarness
+from tests.support.servers.log_cluster import COLUMNS, arrow_batch, ids_of
+from tools.servers.messages import alter_properties, create_partition, table_document, text_column
+from tools.waiting import eventually
 
 LAKE = {"table.datalake.enabled": "true", "table.log.ttl": "1 min"}
 MINUTE_MS = 60_000

@@ -10,8 +10,8 @@ import pytest
 
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
-from tests.support.staging import StagedTablet, run_tablet, staged
-from tests.support.waiting import eventually
+from tests.support.harness.staged_tablet import StagedTablet, run_tablet, staged
+from tools.waiting import eventually
 
 
 def test_aborted_attempts_can_never_be_decided_and_decided_ones_not_be_aborted(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from tests.support.coordinator import int_column, path, spec, text_column
-from tests.support.faulty_files import FaultyFiles
-from tests.support.log_cluster import arrow_batch
-from tests.support.staging import QUERY, Attempt, StagedTablet, run_tablet, staged
-from tests.support.waiting import eventually
+from tests.support.harness.staged_tablet import QUERY, Attempt, StagedTablet, run_tablet, staged
+from tests.support.servers.log_cluster import arrow_batch
+from tests.support.storage.faulty_files import FaultyFiles
+from tools.servers.messages import int_column, path, spec, text_column
+from tools.waiting import eventually
 
 MISSING = ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION
 PARTITIONED = (int_column("id"), text_column("name"))

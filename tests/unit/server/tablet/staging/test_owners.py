@@ -15,8 +15,8 @@ from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog import CatalogStore, staged_owners, staged_records
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME
-from tests.support.coordinator import table_document, text_column
-from tests.support.staging import QUERY, TIMEOUT_MS, Attempt, StagedTablet, run_tablet
+from tests.support.harness.staged_tablet import QUERY, TIMEOUT_MS, Attempt, StagedTablet, run_tablet
+from tools.servers.messages import table_document, text_column
 
 ANN: dict[str, Any] = {"principal_name": "ann"}
 BOB: dict[str, Any] = {"principal_name": "bob"}

@@ -9,10 +9,10 @@ import pytest
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.storage.staged_files import StagedHeader, decode_header, encode_header
-from tests.support.coordinator import table_document, text_column
-from tests.support.faulty_files import FaultyFiles
-from tests.support.log_cluster import arrow_batch
-from tests.support.staging import Attempt, StagedTablet, run_tablet
+from tests.support.harness.staged_tablet import Attempt, StagedTablet, run_tablet
+from tests.support.servers.log_cluster import arrow_batch
+from tests.support.storage.faulty_files import FaultyFiles
+from tools.servers.messages import table_document, text_column
 
 KEYED = ({"name": "id", "data_type": {"type": "INTEGER", "nullable": False}}, text_column("name"))
 

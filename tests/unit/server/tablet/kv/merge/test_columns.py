@@ -23,8 +23,8 @@ from fluss.server.tablet.buckets.kv_rules import KvRules
 from fluss.server.tablet.kv.merge.columns import merge_partial_columns
 from fluss.server.tablet.kv.merge.partial_update import PartialUpdateMerger
 from fluss.server.tablet.kv.merge.put_batch import Deletes, Outcome, merge_rows
-from tests.support.lanes import examples
-from tests.support.row_strategies import column_types, values_of
+from tests.support.runner.lanes import examples
+from tests.support.values.row_strategies import column_types, values_of
 
 
 def _table(types: list[Any]) -> TableEntry:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.kv_tablet import COLUMNS, KvTable, replayed
-from tests.support.tablet import TabletHarness
+from tests.support.harness.kv_tablet import COLUMNS, KvTable, replayed
+from tests.support.harness.tablet import TabletHarness
 
 Scenario = Callable[[KvTable], Awaitable[None]]
 

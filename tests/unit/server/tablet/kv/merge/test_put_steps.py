@@ -19,10 +19,10 @@ from fluss.server.runtime import long_work
 from fluss.server.storage.kv import limits
 from fluss.server.tablet.kv import put
 from fluss.server.tablet.kv.merge.put_steps import PartSizes
-from tests.support.coordinator import path
-from tests.support.kv_tablet import COLUMNS, HeldStore, KvTable, replayed
-from tests.support.tablet import TabletHarness
-from tests.support.waiting import eventually
+from tests.support.harness.kv_tablet import COLUMNS, HeldStore, KvTable, replayed
+from tests.support.harness.tablet import TabletHarness
+from tools.servers.messages import path
+from tools.waiting import eventually
 
 ENGINES: dict[str, dict[str, Any]] = {
     "last_row": {},

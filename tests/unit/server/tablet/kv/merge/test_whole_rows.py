@@ -21,7 +21,7 @@ from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.tablet.kv.merge.engines import FirstRowMerger, VersionedMerger
 from fluss.server.tablet.kv.merge.put_batch import Deletes, Outcome, merge_rows, merge_values
 from fluss.server.tablet.kv.merge.whole_rows import merge_chosen_rows, merge_whole_rows
-from tests.support.lanes import examples
+from tests.support.runner.lanes import examples
 
 OLD_SCHEMA = Schema((Column("id", IntType(nullable=False)), Column("name", StringType())), ("id",)).numbered()
 SCHEMA = Schema((*OLD_SCHEMA.columns, Column("more", IntType())), ("id",)).numbered()

@@ -1,0 +1,111 @@
+"""Where the peers of the tests live, and how the things fetched into that folder are made exactly once.
+
+They are in a cache of the user, not in the checkout: every clone finds them. The folder may be deleted at any time,
+everything in it is fetched or made again. Names have versions in them, so that old and new checkouts can share it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+FETCH_TIMEOUT_SECONDS = 300
+# What nobody has published today may be published tomorrow.
+ABSENT_SECONDS = 24 * 3600
+
+
+class PeerMissingError(Exception):
+    """A peer cannot be had on this machine; the text says what is missing and why (it becomes the skip reason)."""
+
+
+class PeerAbsentError(PeerMissingError):
+    """Nobody has published this peer for this machine; asking again soon is a waste of time."""
+
+
+def peers_folder() -> Path:
+    """The cache, made if need be: `FLUSS_TEST_CACHE`, or `flusspy-tests` where the user's programs have theirs."""
+    given = os.environ.get("FLUSS_TEST_CACHE")
+    try:
+        folder = Path(given).absolute() if given else _user_cache() / "flusspy-tests"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
+        raise PeerMissingError(f"no folder for what tests fetch: {error}; set FLUSS_TEST_CACHE") from error
+    return folder
+
+
+def _user_cache() -> Path:
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+
+
+@contextlib.contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Let one process at a time make a peer: several test runs share the cache."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def make_once(name: str, make: Callable[[Path], None], proof: str = ".") -> Path:
+    """The folder NAME of the cache, filled by `make` if that did not succeed before or if `proof` is gone from it.
+
+    A marker file is written last, so that a folder whose making was interrupted is made again.
+    """
+    peers = peers_folder()
+    folder = peers / name
+
+    def is_complete() -> bool:
+        return (folder / ".complete").exists() and (folder / proof).exists()
+
+    if is_complete():
+        return folder
+    with _exclusive(peers / f"{name}.lock"):
+        if not is_complete():
+            _fail_if_absent(peers / f"{name}.absent")
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            try:
+                make(folder)
+            except PeerAbsentError as error:
+                shutil.rmtree(folder, ignore_errors=True)
+                (peers / f"{name}.absent").write_text(str(error), encoding="utf-8")
+                raise
+            (folder / ".complete").touch()
+    return folder
+
+
+def _fail_if_absent(note: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if 0 <= time.time() - note.stat().st_mtime < ABSENT_SECONDS:
+            raise PeerAbsentError(note.read_text(encoding="utf-8"))
+        note.unlink()
+
+
+def run_fetch(command: Sequence[str], what: str) -> None:
+    """Run a command that fetches something; every failure is a `PeerMissingError` with the end of its output."""
+    fail_if_not_fetched(run_quietly(command, what), what)
+
+
+def fail_if_not_fetched(done: subprocess.CompletedProcess[str], what: str) -> None:
+    """A `PeerMissingError` with the end of the output, unless the command ended well."""
+    if done.returncode != 0:
+        last_lines = " | ".join(line for line in done.stdout.splitlines()[-4:] if line.strip())
+        raise PeerMissingError(f"{what}: {done.args[0]} ended with code {done.returncode}: {last_lines}")
+
+
+def run_quietly(command: Sequence[str], what: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with a time limit; what it prints is in the result."""
+    try:
+        return subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=FETCH_TIMEOUT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerMissingError(f"{what}: {error}") from error

@@ -1,0 +1,21 @@
+"""The log files of the servers that ran in this process: a failed test prints their ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+LOGS = 4
+
+_logs: list[Path] = []
+
+
+def watch_log(path: Path) -> None:
+    """A server writes to this file from now on."""
+    if path not in _logs:
+        _logs.append(path)
+
+
+def latest_logs() -> list[Path]:
+    """Those that were written to last, the latest at the end."""
+    written = {path: path.stat().st_mtime for path in _logs if path.exists()}
+    return sorted(written, key=lambda path: written[path])[-LOGS:]
