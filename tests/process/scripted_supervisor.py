@@ -20,7 +20,7 @@ from pathlib import Path
 from fluss.server.process import supervisor
 from fluss.server.process.supervisor import HANG_SECONDS, Supervisor
 from fluss.server.runtime.exit_codes import EXIT_CANNOT_START
-from fluss.server.runtime.heartbeat import BEAT_SECONDS, Heart
+from fluss.server.runtime.heartbeat import BEAT_SECONDS, HeartbeatSender
 
 STUBBORN_DEADLINE_SECONDS = 0.5
 SHORT_HANG_SECONDS = 12.0  # those that beat are never silent for so long, however busy the machine is
@@ -28,7 +28,7 @@ SAME_STOP_REQUEST_SECONDS = 2.0
 
 
 def main(mode: str, directory: Path) -> int:
-    def child_main(role: str, heart: Heart, life_line: int) -> int:
+    def child_main(role: str, heart: HeartbeatSender, life_line: int) -> int:
         starts = directory / f"{role}.starts"
         with starts.open("a") as file:
             file.write(f"{os.getpid()}\n")

@@ -13,7 +13,7 @@ from fluss.server.apis.authorizer import CLUSTER, Resource, database_resource
 from fluss.server.apis.environment import Environment
 from fluss.server.catalog.records import Acl
 from fluss.server.runtime.handlers import RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 
 MAX_TEXT_CHARACTERS = 1000
 _MEMBERS: dict[type[IntEnum], dict[int, str]] = {
@@ -30,7 +30,7 @@ class AclApis:
     async def create_acls(self, context: RequestContext, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
         """Add all permissions, or none if one cannot be or the caller may not give it; a result each, in order."""
         self._begin()
-        response, acls, checked, turns = pb.CreateAclsResponse(), list[Acl](), set[Resource](), Turns()
+        response, acls, checked, time_slices = pb.CreateAclsResponse(), list[Acl](), set[Resource](), TimeSlices()
         for info in request.acl:
             acl = _checked(info)
             resource = _guard_of(acl)
@@ -39,7 +39,7 @@ class AclApis:
                 checked.add(resource)
             acls.append(acl)
             response.aclRes.add(acl=info, error_code=ErrorCode.NONE)
-            await turns.others_first()
+            await time_slices.yield_if_over()
         if acls:
             self._environment.catalog.store.acls.add(acls)
         return response
@@ -64,7 +64,7 @@ class AclApis:
         self._begin()
         response = pb.DropAclsResponse()
         dropped: dict[Acl, None] = {}
-        turns, matches, acls = Turns(), 0, self._environment.catalog.acls
+        time_slices, matches, acls = TimeSlices(), 0, self._environment.catalog.acls
         for acl_filter in request.acl_filter:
             matching = list(filter(_matcher(acl_filter), acls))
             matches += len(matching)
@@ -75,7 +75,7 @@ class AclApis:
                 self._environment.authorizer.check_unnamed(context, resource)
             dropped.update(dict.fromkeys(matching))
             response.filter_results.add(matching_acls=[pb.PbDropAclsMatchingAcl(acl=_message(acl)) for acl in matching])
-            await turns.others_first()
+            await time_slices.yield_if_over()
         if dropped:
             self._environment.catalog.store.acls.remove(dropped)
         return response

@@ -75,9 +75,9 @@ class Authorizer:
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
         """Whether the principal of a request may do `operation` on `resource`."""
-        return self.is_free(context) or any(self._matches(acl, context, operation) for acl in self._acls_of(resource))
+        return self.is_exempt(context) or any(self._matches(acl, context, operation) for acl in self._acls_of(resource))
 
-    def is_free(self, context: RequestContext) -> bool:
+    def is_exempt(self, context: RequestContext) -> bool:
         """Whether nothing is checked: without ACLs, on the internal listener, for super users."""
         if not self.enabled or context.is_internal:
             return True
@@ -89,7 +89,7 @@ class Authorizer:
 
     def permits_any(self, context: RequestContext) -> bool:
         """Whether the principal has the permission that the API key needs on anything at all."""
-        if self.is_free(context):
+        if self.is_exempt(context):
             return True
         return any(self._matches(acl, context, _operation(context)) for acl in self._catalog.acls)
 

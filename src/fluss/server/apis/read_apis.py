@@ -24,8 +24,8 @@ from fluss.server.apis.acl_apis import AclApis
 from fluss.server.apis.authorizer import database_resource, table_resource
 from fluss.server.apis.cluster_apis import ClusterApis
 from fluss.server.apis.environment import Environment, table_path
-from fluss.server.apis.guard import guarded
 from fluss.server.apis.metadata_api import MetadataApi
+from fluss.server.apis.permission_checks import with_permission_checks
 from fluss.server.apis.snapshot_apis import SnapshotApis
 from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
@@ -63,7 +63,7 @@ class SharedApis:
             ApiKey.DESCRIBE_CLUSTER_CONFIGS: cluster.describe_cluster_configs,
             ApiKey.GET_CLUSTER_HEALTH: cluster.get_cluster_health,
         }
-        return guarded(self.environment, handlers)
+        return with_permission_checks(self.environment, handlers)
 
     # Databases
 

@@ -38,7 +38,7 @@ def check_identity(transaction: str, batch_id: int = 0) -> None:
 
 def staged_user(context: RequestContext, authorizer: Authorizer) -> str | None:
     """Whose staged appends a request may touch (`catalog.staged_owners`); None where ACLs let it do anything."""
-    if authorizer.enabled and authorizer.is_free(context):
+    if authorizer.enabled and authorizer.is_exempt(context):
         return None
     if context.principal_name == ANONYMOUS_NAME:
         return ANONYMOUS_USER

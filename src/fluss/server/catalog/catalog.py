@@ -20,7 +20,7 @@ from fluss.model.names import DIRECTORY_NAME_LIMIT_CHARACTERS
 from fluss.model.paths import TableBucket, TablePath
 from fluss.model.schema import Schema, schema_from_json
 from fluss.server.catalog.closing_records import CLOSING_SECTION
-from fluss.server.catalog.entries import DatabaseEntry, PartitionEntry, TableEntry
+from fluss.server.catalog.metadata_entries import DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.records import ACL_SECTION, CONFIG_SECTION, TAG_SECTION, Acl
 from fluss.server.catalog.store import CatalogStore
 from fluss.server.catalog.table_rows import directory_of

@@ -183,7 +183,7 @@ class LakeRecords:
         row = self._file.row(statement, (table_id,))
         return TieringEntry(0, None, None, None) if row is None else TieringEntry(*row)
 
-    def hand_out(self, table_id: int, tiering_epoch: int) -> None:
+    def record_epoch(self, table_id: int, tiering_epoch: int) -> None:
         """Remember an epoch before anybody learns of it."""
         with self._file.transaction() as connection:
             connection.execute(
@@ -192,7 +192,7 @@ class LakeRecords:
                 (tiering_epoch, table_id),
             )
 
-    def finished(self, table_id: int, now_ms: int, file_size: int | None, record_count: int | None) -> None:
+    def record_round(self, table_id: int, now_ms: int, file_size: int | None, record_count: int | None) -> None:
         """Remember that a round was finished, and the size of the lake table if it is known."""
         with self._file.transaction() as connection:
             connection.execute(

@@ -63,11 +63,11 @@ class AclRecords:
             )
             self._file.set_counter(ACL_SECTION, self._file.next_change())
 
-    def end_with_table(self, path: TablePath) -> None:
+    def remove_for_table(self, path: TablePath) -> None:
         """Permissions end with their table: the next one of that name is another. Inside of the drop's transaction."""
         self._end("resource_type = ? AND resource_name = ?", (ResourceType.TABLE, str(path)))
 
-    def end_with_database(self, name: str) -> None:
+    def remove_for_database(self, name: str) -> None:
         """The same for a database and all names of tables in it."""
         self._end("resource_type = ? AND resource_name = ?", (ResourceType.DATABASE, name))
         tables = f"{name}."

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 COPY_INTERVAL_SECONDS = 300.0
 # How often the coordinator looks whether a copy is due.
-LOOK_INTERVAL_SECONDS = 1.0
+CHECK_INTERVAL_SECONDS = 1.0
 COPIES_LIMIT = 3
 
 _NAME = re.compile(r"catalog\.copy-(\d{8}T\d{6}\.\d{6}Z)(-before-upgrade)?\.sqlite")
@@ -49,10 +49,10 @@ class SafetyCopies:
     async def run(self) -> None:
         """Goes round for ever; ends only by cancellation."""
         while True:
-            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
-            await self.look(time.time())
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            await self.copy_if_due(time.time())
 
-    async def look(self, now_seconds: float) -> None:
+    async def copy_if_due(self, now_seconds: float) -> None:
         """Make a copy if one is due and something was changed; a failure is logged once and tried again."""
         try:
             newest = next(iter(list_copies(self._data_dir)), None)

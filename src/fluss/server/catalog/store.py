@@ -100,7 +100,7 @@ class CatalogStore:
             change = self.file.next_change()
             for table_id, table_name in rows[:limit]:
                 self._delete_table(connection, table_id, change)
-                self.acls.end_with_table(TablePath(name, table_name))
+                self.acls.remove_for_table(TablePath(name, table_name))
         self.on_database_change([table_id for table_id, _ in rows[:limit]])
         return len(rows) > limit
 
@@ -119,7 +119,7 @@ class CatalogStore:
             for (table_id,) in rows:
                 self._delete_table(connection, table_id, change)
             connection.execute("DELETE FROM databases WHERE name = ?", (name,))
-            self.acls.end_with_database(name)
+            self.acls.remove_for_database(name)
             self.file.add_tombstone(change, "database", name)
         self.on_database_change([table_id for (table_id,) in rows])
 
@@ -179,7 +179,7 @@ class CatalogStore:
             if table_id is None:
                 raise table_missing(path)
             self._delete_table(connection, table_id, self.file.next_change())
-            self.acls.end_with_table(path)
+            self.acls.remove_for_table(path)
         self.on_table_change(table_id)
 
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:
@@ -240,7 +240,7 @@ class CatalogStore:
             with self.file.transaction():
                 self.file.set_counter(CATALOG_ID_COUNTER, 1 + secrets.randbelow(CATALOG_ID_LIMIT))
 
-    def never_use_ids(self, table_id: int, partition_id: int) -> None:
+    def reserve_ids_through(self, table_id: int, partition_id: int) -> None:
         """Hand out only higher ids from now on: these, and those below, were in use by somebody."""
         with self.file.transaction():
             for name, used in (("table_id", table_id), ("partition_id", partition_id)):

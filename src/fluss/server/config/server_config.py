@@ -20,7 +20,7 @@ from typing import Any, Literal
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import parse_boolean, parse_duration_ms, parse_int, parse_memory_size
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME
-from fluss.server.config.file import read_config_file
+from fluss.server.config.config_file import read_config_file
 from fluss.server.config.option import Kind, Option
 from fluss.server.config.options import FAMILIES, OPTIONS, family_of, is_secret
 from fluss.server.runtime.listeners import (

@@ -14,17 +14,17 @@ logger = logging.getLogger(__name__)
 LEVELS_PERCENT = (80, 90, 95)
 # A disk that goes up and down around a level would say so every time.
 ROOM_AGAIN_PERCENT = 2
-LOOK_INTERVAL_MS = 10_000
+CHECK_INTERVAL_MS = 10_000
 
 
 class DiskWatch:
-    """Looks at one disk; the coordinator calls `look` from time to time."""
+    """Looks at one disk; the coordinator calls `check` from time to time."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._level = 0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Compare with the last look."""
         try:
             status = os.statvfs(self._data_dir)

@@ -18,21 +18,21 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.names import DEFAULT_DATABASE
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.apis.acl_apis import AclApis
-from fluss.server.apis.guard import guarded
+from fluss.server.apis.permission_checks import with_permission_checks
 from fluss.server.apis.read_apis import SharedApis
 from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog, CatalogStore, TableEntry
 from fluss.server.catalog.safety_copies import SafetyCopies
 from fluss.server.config.server_config import ServerConfig
 from fluss.server.coordinator.cluster_control import ClusterControl
-from fluss.server.coordinator.disk_watch import LOOK_INTERVAL_MS, DiskWatch
+from fluss.server.coordinator.disk_watch import CHECK_INTERVAL_MS, DiskWatch
 from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
 from fluss.server.coordinator.lake.lake_tables import LakeTables
+from fluss.server.coordinator.lake.lake_threads import LakeThreads
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.coordinator.lake.partition_expiry import LakePartitionExpiry
 from fluss.server.coordinator.lake.snapshot_apis import LakeSnapshotApis
 from fluss.server.coordinator.lake.tiering import LakeTiering
-from fluss.server.coordinator.lake.work import LakeWork
 from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
 from fluss.server.coordinator.staged_commits import StagedCommitApis
 from fluss.server.coordinator.tables.alter_table import AlterTableApi
@@ -69,7 +69,7 @@ class CoordinatorService:
         self._lake_expiry = LakePartitionExpiry(self._shared.environment, self.lake_tiering.make_due)
         self.auto_partitioner = AutoPartitioner(self._shared.environment, self._lake_expiry)
         self._cluster = ClusterControl(self._shared.environment)
-        lake_work = LakeWork(config.lake_request_timeout_ms)
+        lake_work = LakeThreads(config.lake_request_timeout_ms)
         self._lake_tables = LakeTables(self._shared.environment, lake_work)
         remote = RemoteStore(config.remote_data_dir, config.values_with_prefix("s3."))
         self._lake_files = OffsetsFiles(remote, lake_work)
@@ -116,7 +116,7 @@ class CoordinatorService:
             ApiKey.DECIDE_STAGED: staged.decide_staged,
             ApiKey.GET_STAGED_COMMIT: staged.get_staged_commit,
         }
-        return {**self._shared.apis(), **guarded(environment, handlers)}
+        return {**self._shared.apis(), **with_permission_checks(environment, handlers)}
 
     async def run_background(self) -> None:
         """Partitions at their interval, expired records at theirs; runs until it is cancelled."""
@@ -125,7 +125,7 @@ class CoordinatorService:
             self._repeat(self.auto_partitioner.update_all, self._config.auto_partition_check_interval_ms),
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),
-            self._repeat(DiskWatch(self._config.data_dir).look, LOOK_INTERVAL_MS),
+            self._repeat(DiskWatch(self._config.data_dir).check, CHECK_INTERVAL_MS),
             self._keep_reserves(),
             self._repeat(self.watch_lake, self._config.lake_tiering_check_interval_ms),
             self._sync_copies(),
@@ -160,7 +160,7 @@ class CoordinatorService:
 
     def watch_lake(self) -> None:
         """Notice silent tiering services, and partitions that wait for the lake no more."""
-        self.lake_tiering.look()
+        self.lake_tiering.update()
         for entry in self._lake_expiry.waiting_tables():
             self.auto_partitioner.update_table(entry)
 

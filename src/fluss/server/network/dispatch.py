@@ -23,7 +23,7 @@ from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import REQUEST_HEADER_BYTES, error_frame, success_frame
 from fluss.protocol.parsing import parse_request
 from fluss.protocol.record_walk import split_produce, split_put_kv, split_stage
-from fluss.server.network import stepping
+from fluss.server.network import eager_tasks
 from fluss.server.network.buffers import Lease
 from fluss.server.network.login_attempts import LoginAttempts
 from fluss.server.runtime.handlers import USER_TYPE, Handler, ProduceRequest, RequestContext, Service
@@ -220,7 +220,7 @@ class Dispatcher:
     ) -> None:
         """The handler has run its first part; its answer comes when the awaitable is done."""
         if inspect.iscoroutine(awaitable):
-            future = stepping.start(awaitable, self._loop)
+            future = eager_tasks.start_eagerly(awaitable, self._loop)
         elif isinstance(awaitable, asyncio.Future):
             future = awaitable
         else:

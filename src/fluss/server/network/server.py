@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.network.answers import AnswersInMemory
+from fluss.server.network.answer_memory import AnswersInMemory
 from fluss.server.network.buffers import BufferPool, ReceivedInMemory
 from fluss.server.network.connection import Connection
 from fluss.server.network.dispatch import Dispatcher

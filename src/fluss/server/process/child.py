@@ -34,7 +34,7 @@ from fluss.server.process.roles import Role, make_role
 from fluss.server.process.sockets import ServerSockets
 from fluss.server.runtime.event_loop import new_event_loop
 from fluss.server.runtime.exit_codes import EXIT_CANNOT_START, EXIT_FAILED, EXIT_ORPHANED
-from fluss.server.runtime.heartbeat import Heart
+from fluss.server.runtime.heartbeat import HeartbeatSender
 from fluss.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,9 @@ logger = logging.getLogger(__name__)
 _PROCESS_NAME_LIMIT_BYTES = 15
 
 
-def run_role(role_name: str, config: ServerConfig, sockets: ServerSockets, heart: Heart, life_line: int) -> int:
+def run_role(
+    role_name: str, config: ServerConfig, sockets: ServerSockets, heart: HeartbeatSender, life_line: int
+) -> int:
     """The whole life of a child process; returns its exit code."""
     faulthandler.enable()
     heart.beat_while_starting()
@@ -64,7 +66,7 @@ def run_role(role_name: str, config: ServerConfig, sockets: ServerSockets, heart
         return EXIT_FAILED
 
 
-async def _serve(role: Role, heart: Heart) -> int:
+async def _serve(role: Role, heart: HeartbeatSender) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

@@ -27,10 +27,10 @@ from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME, DatabaseFile
 from fluss.server.catalog.drop_records import TABLE_KIND
 from fluss.server.catalog.mark import CATALOG_ID_COUNTER, MARK_FILE_NAME, CatalogMark, read_mark
+from fluss.server.catalog.offline_catalog import OfflineCatalog, read_offline_catalog
 from fluss.server.catalog.row_number_records import row_number_counter
 from fluss.server.catalog.safety_copies import list_copies
 from fluss.server.catalog.staged_records import REVOKED_FLOOR_COUNTER
-from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.catalog.table_rows import put_table
 from fluss.server.coordinator.tables.table_copies import TableCopies
 from fluss.server.storage.directory.table_directories import (
@@ -70,7 +70,7 @@ class CatalogPlan:
     data_dir: Path
     copy: Path | None
     """The safety copy to begin with; None: nothing but the directories of the tables."""
-    stored: StoredCatalog | None
+    stored: OfflineCatalog | None
     restored: tuple[TableRecord, ...]
     """Tables that are made, or brought to what their directory says."""
     unrestored: tuple[FoundDirectory, ...]
@@ -151,12 +151,12 @@ def plan_catalog(data_dir: Path, *, use_copy: bool = True) -> CatalogPlan:
 
 def _newest_copy(
     data_dir: Path, mark: CatalogMark | None, records: Sequence[TableRecord]
-) -> tuple[Path | None, StoredCatalog | None]:
+) -> tuple[Path | None, OfflineCatalog | None]:
     """The newest copy that is sound and belongs here."""
     ids = {record.catalog_id for record in records} | ({mark.catalog_id} if mark is not None else set())
     for path in list_copies(data_dir):
         try:
-            stored = read_stored_catalog(path)
+            stored = read_offline_catalog(path)
         except FlussError:
             continue
         if stored is not None and stored.counters.get(CATALOG_ID_COUNTER, 0) in {0, *ids}:
@@ -164,7 +164,7 @@ def _newest_copy(
     return None, None
 
 
-def _restored(records: Sequence[TableRecord], stored: StoredCatalog | None) -> list[TableRecord]:
+def _restored(records: Sequence[TableRecord], stored: OfflineCatalog | None) -> list[TableRecord]:
     """Records that say more than the copy. Of tables with one name, the one that was made last."""
     by_name = {record.name: record for record in sorted(records, key=lambda record: record.table_id)}
     if stored is None:
@@ -234,7 +234,7 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
             file.set_counter(REVOKED_FLOOR_COUNTER, file.counter("writer_id"))
     store.create_first_database("fluss", 0)
     found = list_directories(plan.data_dir / DATA_DIRECTORY_NAME)
-    store.never_use_ids(
+    store.reserve_ids_through(
         max((item.table_id for item in found), default=-1),
         max((item.partition_id for item in found if item.partition_id is not None), default=-1),
     )

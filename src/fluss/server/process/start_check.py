@@ -23,8 +23,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME, FORMAT_VERSION, LATER_TABLE_NAMES
 from fluss.server.catalog.mark import CATALOG_ID_COUNTER, CatalogMark, read_mark
+from fluss.server.catalog.offline_catalog import OfflineCatalog, read_offline_catalog
 from fluss.server.catalog.safety_copies import copy_before_upgrade
-from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.catalog.table_rows import put_table
 from fluss.server.storage.directory.table_directories import (
     DATA_DIRECTORY_NAME,
@@ -49,7 +49,7 @@ def check_tables(data_dir: Path) -> None:
         return
     path = data_dir / CATALOG_FILE_NAME
     try:
-        catalog = read_stored_catalog(path)
+        catalog = read_offline_catalog(path)
     except FlussError as error:
         raise _refusal(data_dir, error.message) from None
     if catalog is None:
@@ -68,14 +68,14 @@ def check_tables(data_dir: Path) -> None:
         _mend(data_dir, newer_here, found, unknown)
 
 
-def newer_tables(catalog: StoredCatalog, records: Mapping[int, TableRecord]) -> list[TableRecord]:
+def newer_tables(catalog: OfflineCatalog, records: Mapping[int, TableRecord]) -> list[TableRecord]:
     """Records of tables that were changed after the catalog's last change, or that it cannot have made."""
     change, next_id = catalog.counters.get("change", 0), catalog.counters.get("table_id", 0)
     return [record for record in records.values() if record.change > change or record.table_id >= next_id]
 
 
 def unknown_directories(
-    found: Iterable[FoundDirectory], catalog: StoredCatalog, coming: Iterable[int] = ()
+    found: Iterable[FoundDirectory], catalog: OfflineCatalog, coming: Iterable[int] = ()
 ) -> list[FoundDirectory]:
     """Directories that the catalog neither has nor knows to be dropped; partitions of an unknown table go with it.
 
@@ -99,7 +99,7 @@ def unknown_directories(
 
 
 def _check_identity(
-    data_dir: Path, catalog: StoredCatalog, mark: CatalogMark | None, records: Mapping[int, TableRecord]
+    data_dir: Path, catalog: OfflineCatalog, mark: CatalogMark | None, records: Mapping[int, TableRecord]
 ) -> None:
     """A catalog that others made knows nothing about what is here, whatever its numbers are."""
     own = catalog.counters.get(CATALOG_ID_COUNTER, 0)
@@ -110,7 +110,7 @@ def _check_identity(
         raise _refusal(data_dir, text)
 
 
-def _check_age(data_dir: Path, catalog: StoredCatalog, mark: CatalogMark | None, ahead: list[TableRecord]) -> None:
+def _check_age(data_dir: Path, catalog: OfflineCatalog, mark: CatalogMark | None, ahead: list[TableRecord]) -> None:
     counters = catalog.counters
     behind = mark.ahead_of(counters) if mark is not None else []
     reasons = [f"its counter {name!r} is {counters.get(name, 0)}" for name in behind[:1]]
@@ -128,7 +128,7 @@ def _check_age(data_dir: Path, catalog: StoredCatalog, mark: CatalogMark | None,
 
 
 def _check_nameless(
-    data_dir: Path, catalog: StoredCatalog, found: list[FoundDirectory], records: Mapping[int, TableRecord]
+    data_dir: Path, catalog: OfflineCatalog, found: list[FoundDirectory], records: Mapping[int, TableRecord]
 ) -> None:
     """Tables of earlier versions have no record. A catalog that has none of them and cannot have made one is not it."""
     tables = [item for item in found if item.partition_id is None]
@@ -150,7 +150,7 @@ def _mend(
             for record in newer_here:
                 put_table(store.file, record)
         # Before they are moved: a new table with such an id would share the remote objects of the old one.
-        store.never_use_ids(
+        store.reserve_ids_through(
             max(directory.table_id for directory in found),
             max((directory.partition_id for directory in found if directory.partition_id is not None), default=-1),
         )

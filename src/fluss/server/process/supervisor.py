@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from fluss.server.runtime.exit_codes import EXIT_CANNOT_START, EXIT_FAILED
-from fluss.server.runtime.heartbeat import BEAT_SECONDS, READY, Heart
+from fluss.server.runtime.heartbeat import BEAT_SECONDS, READY, HeartbeatSender
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ SAME_STOP_REQUEST_SECONDS = 0.5
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HANDLED_SIGNALS = (*_STOP_SIGNALS, signal.SIGCHLD)
 
-ChildMain = Callable[[str, Heart, int], int]
+ChildMain = Callable[[str, HeartbeatSender, int], int]
 """Runs in the child: role name, its heart, descriptor of the life line. Returns the exit code."""
 
 
@@ -172,7 +172,7 @@ class Supervisor:
                 os.close(descriptor)
             # Only the supervisor speaks on standard output, and its end there must be visible to readers.
             os.dup2(sys.__stderr__.fileno() if sys.__stderr__ else 2, 1)
-            code = self._child_main(role, Heart(pipe_write), self._life_line_read)
+            code = self._child_main(role, HeartbeatSender(pipe_write), self._life_line_read)
         except BaseException:
             logger.exception("%s failed", role)
         finally:

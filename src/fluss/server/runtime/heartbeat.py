@@ -11,13 +11,13 @@ import asyncio
 import os
 import threading
 
-from fluss.server.runtime.log_output import tell_repetitions
+from fluss.server.runtime.log_output import write_due_counts
 
 BEAT_SECONDS = 1.0
 READY, BEAT = b"r", b"b"
 
 
-class Heart:
+class HeartbeatSender:
     """A child's end of the pipe."""
 
     def __init__(self, pipe: int) -> None:
@@ -38,7 +38,7 @@ class Heart:
         """Beat from the event loop until cancelled."""
         while True:
             self.beat_once()
-            tell_repetitions()
+            write_due_counts()
             await asyncio.sleep(BEAT_SECONDS)
 
     def _beat_until_ready(self) -> None:

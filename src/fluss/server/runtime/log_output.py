@@ -110,8 +110,8 @@ class Repetitions(logging.Filter):
 
     A kind is a logger, a level and a text without its values; texts are literals in our code, so kinds are bounded. Of
     evidence (`EVIDENCE_LOGGERS`) the values belong to the kind, for `EVIDENCE_LIMIT_LINES` in a window. The counts are
-    told by `tell`, which each line calls, and the heart of each role every second, and by `tell_all` at the end. Any
-    thread may log. A forked child leaves the counts of its parent to it.
+    written by `write_due_counts`, which each line and, every second, the heartbeat of each role call, and by
+    `write_all_counts` at the end. Any thread may log. A forked child leaves the counts of its parent to it.
     """
 
     def __init__(self, target: logging.Handler | logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -125,7 +125,7 @@ class Repetitions(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "is_count", False):
             return True
-        self.tell()
+        self.write_due_counts()
         with self._lock:
             is_evidence = (
                 record.name in EVIDENCE_LOGGERS
@@ -146,7 +146,7 @@ class Repetitions(logging.Filter):
                 kind.examples[str(record.args[0])[:EXAMPLE_LIMIT_CHARACTERS]] = None
             return False
 
-    def tell(self) -> None:
+    def write_due_counts(self) -> None:
         """Write the counts of windows that are over, and forget them."""
         now = self._clock()
         ended = []
@@ -158,7 +158,7 @@ class Repetitions(logging.Filter):
                 ended.append(self._kinds.pop(key))
         self._write(ended, REPETITION_WINDOW_SECONDS)
 
-    def tell_all(self) -> None:
+    def write_all_counts(self) -> None:
         """Write all counts, because nobody will later."""
         with self._lock:
             ended, self._kinds = list(self._kinds.values()), {}
@@ -194,18 +194,18 @@ def count_repetitions() -> Callable[[], None]:
 
     def end() -> None:
         for logger, repetitions in filters:
-            repetitions.tell_all()
+            repetitions.write_all_counts()
             logger.removeFilter(repetitions)
 
     return end
 
 
-def tell_repetitions() -> None:
+def write_due_counts() -> None:
     """Write the counts that are due, in a process that has nothing else to say."""
     for handler in logging.getLogger().handlers:
         for found in handler.filters:
             if isinstance(found, Repetitions):
-                found.tell()
+                found.write_due_counts()
 
 
 class LineBudget(logging.Filter):
@@ -249,21 +249,21 @@ class _BoundedFormatter(logging.Formatter):
 
 class _ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]  # no brackets before Python 3.11
     def close(self) -> None:
-        _tell_all(self)
+        _write_all_counts(self)
         super().close()
 
 
 class _FileHandler(logging.handlers.RotatingFileHandler):
     def close(self) -> None:
-        _tell_all(self)
+        _write_all_counts(self)
         super().close()
 
 
-def _tell_all(handler: logging.Handler) -> None:
+def _write_all_counts(handler: logging.Handler) -> None:
     """The process ends: counts that are still open would be lost."""
     for found in handler.filters:
         if isinstance(found, Repetitions):
-            found.tell_all()
+            found.write_all_counts()
 
 
 def set_up_logging(process_name: str, level: str, log_dir: Path | None) -> None:

@@ -1,6 +1,6 @@
 """Long work of a process in steps: one turn of about ten milliseconds each time the event loop comes round.
 
-`network.turns` is for a request that works alone. This is for work that one request can begin many times over, such as
+`time_slices` is for a request that works alone. This is for work that one request can begin many times over, such as
 puts into a hundred buckets: were each of them a task of its own, others would wait for a turn of every one of them.
 Here all wait in one queue, and only the first has a turn between two looks at the sockets; then it goes to the end.
 
@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-TURN_SECONDS = 0.01
+TIME_SLICE_SECONDS = 0.01
 _logger = logging.getLogger(__name__)
 
 
@@ -36,7 +36,7 @@ class LongWork:
     def _turn(self) -> None:
         # It stays in the queue until its turn is over: whatever is started meanwhile needs no turn of its own.
         work = self._waiting[0]
-        until = self._clock() + TURN_SECONDS
+        until = self._clock() + TIME_SLICE_SECONDS
         is_done = False
         try:
             next(work)

@@ -1,6 +1,6 @@
 """Which permission every API key needs: one table, without which no key can be served.
 
-The network layer refuses to start a service with a key that is not in `PERMISSIONS`, and `security.guard` puts the
+The network layer refuses to start a service with a key that is not in `PERMISSIONS`, and `apis.permission_checks` puts the
 check of a rule with `Refusal.ERROR` in front of its handler. Where a request is about several tables, or its errors
 belong into the parts of an answer, the handler asks the authorizer itself; it never says which operation is needed: the
 authorizer looks that up here by the key of the request.

@@ -11,7 +11,7 @@ import pytest
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from fluss.server.runtime import turns
+from fluss.server.runtime import time_slices
 from tests.support.coordinator import CoordinatorHarness, path, table_document
 
 ROOT: dict[str, Any] = {"principal_name": "root"}
@@ -57,7 +57,7 @@ def listed(harness: CoordinatorHarness, wanted: pb.PbAclFilter | None = None, **
 
 @pytest.mark.parametrize("key", [ApiKey.CREATE_ACLS, ApiKey.DROP_ACLS])
 def test_others_come_in_between(guarded: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every entry is a turn of its own.
+    monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)  # Every entry is a turn of its own.
     request: Any = pb.CreateAclsRequest(acl=[acl(resource_name=f"db.t{number}") for number in range(20)])
     if key is ApiKey.DROP_ACLS:
         request = pb.DropAclsRequest(acl_filter=[acl_filter()] * 20)

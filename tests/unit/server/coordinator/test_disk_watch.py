@@ -28,6 +28,6 @@ def test_each_level_is_said_once_and_again_after_there_was_room(caplog: pytest.L
 
 
 def test_a_real_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    DiskWatch(tmp_path).look()
-    DiskWatch(tmp_path / "missing").look()
+    DiskWatch(tmp_path).check()
+    DiskWatch(tmp_path / "missing").check()
     assert "missing cannot be looked at" in caplog.messages[-1]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fluss.server.network import stepping
+from fluss.server.network import eager_tasks
 from fluss.server.network.buffers import (
     MAX_POOLED_BUFFER_BYTES,
     MIN_STEP_BYTES,
@@ -178,10 +178,10 @@ def test_stepping_runs_the_first_part_at_once() -> None:
         loop = asyncio.get_running_loop()
         gate: asyncio.Future[int] = loop.create_future()
         broken: asyncio.Future[int] = loop.create_future()
-        slow_future = stepping.start(slow(gate), loop)
-        broken_future = stepping.start(slow(broken), loop)
-        quick_future = stepping.start(quick(), loop)
-        failing_future = stepping.start(failing(), loop)
+        slow_future = eager_tasks.start_eagerly(slow(gate), loop)
+        broken_future = eager_tasks.start_eagerly(slow(broken), loop)
+        quick_future = eager_tasks.start_eagerly(quick(), loop)
+        failing_future = eager_tasks.start_eagerly(failing(), loop)
         assert seen == ["slow begins", "slow begins", "quick"]
         assert quick_future.done()
         assert quick_future.result() == 1
@@ -191,7 +191,7 @@ def test_stepping_runs_the_first_part_at_once() -> None:
         broken.set_exception(RuntimeError("broken"))
         assert await slow_future == 5
         assert await broken_future == -1
-        cancelled = stepping.start(slow(loop.create_future()), loop)
+        cancelled = eager_tasks.start_eagerly(slow(loop.create_future()), loop)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled

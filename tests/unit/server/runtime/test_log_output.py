@@ -53,8 +53,8 @@ def test_two_thousand_failures_are_a_few_lines_and_one_with_the_count(lines: Lin
     logger.warning("something else")
     assert len(lines.texts) == REPETITIONS_SHOWN + 1
     lines.now += REPETITION_WINDOW_SECONDS
-    lines.repetitions.tell()
-    lines.repetitions.tell()
+    lines.repetitions.write_due_counts()
+    lines.repetitions.write_due_counts()
     assert len(lines.texts) == REPETITIONS_SHOWN + 2
     assert lines.texts[-1].startswith(
         f"{2000 - REPETITIONS_SHOWN} more lines like this one in 60 s: table t1999 failed"

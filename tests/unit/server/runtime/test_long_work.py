@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluss.server.runtime.long_work import TURN_SECONDS, LongWork
+from fluss.server.runtime.long_work import TIME_SLICE_SECONDS, LongWork
 from tests.support.event_loop import in_event_loop
 
 
@@ -20,7 +20,7 @@ class Steps:
 
     def of(self, name: str, count: int) -> Iterator[None]:
         for _ in range(count):
-            self.now += TURN_SECONDS / 2
+            self.now += TIME_SLICE_SECONDS / 2
             self.done.append(name)
             yield
 

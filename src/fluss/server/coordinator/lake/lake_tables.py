@@ -28,13 +28,13 @@ from fluss.model.schema import Column
 from fluss.server.apis.environment import Environment
 from fluss.server.catalog.lake_records import LakeSnapshotEntry
 from fluss.server.config.lake_settings import lake_settings
-from fluss.server.coordinator.lake.work import LakeWork
+from fluss.server.coordinator.lake.lake_threads import LakeThreads
 
 
 class LakeTables:
     """Makes and changes the lake tables of one coordinator. Called on the event loop; the work is done in threads."""
 
-    def __init__(self, environment: Environment, work: LakeWork) -> None:
+    def __init__(self, environment: Environment, work: LakeThreads) -> None:
         self._environment = environment
         self._work = work
         self._locks: weakref.WeakValueDictionary[TablePath, asyncio.Lock] = weakref.WeakValueDictionary()

@@ -17,7 +17,7 @@ from typing import TypeVar
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.interface.offsets import load_offsets
 from fluss.server.catalog import TableEntry
-from fluss.server.coordinator.lake.work import LakeWork
+from fluss.server.coordinator.lake.lake_threads import LakeThreads
 from fluss.server.storage.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ UNUSED_FILE_AGE_MS = 7 * 24 * 3600 * 1000
 class OffsetsFiles:
     """Writes, reads and removes offsets files. Called on the event loop; the work is done in threads."""
 
-    def __init__(self, store: RemoteStore, work: LakeWork) -> None:
+    def __init__(self, store: RemoteStore, work: LakeThreads) -> None:
         self._store = store
         self._work = work
 

@@ -27,7 +27,7 @@ from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
 from fluss.server.catalog.store import table_missing
 from fluss.server.coordinator.lake.offsets_files import UNUSED_FILE_AGE_MS, OffsetsFiles
 from fluss.server.runtime.handlers import RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.storage.log.written_end import written_end
 
 logger = logging.getLogger(__name__)
@@ -49,9 +49,9 @@ class LakeSnapshotApis:
     ) -> pb.PrepareLakeTableSnapshotResponse:
         """One file per table; a table that fails does not keep others from theirs."""
         response = pb.PrepareLakeTableSnapshotResponse()
-        turns = Turns()
+        time_slices = TimeSlices()
         for table in request.bucket_offsets:
-            await turns.others_first()
+            await time_slices.yield_if_over()
             result = response.prepare_lake_table_resp.add(table_id=table.table_id)
             ignore = request.ignore_previous_table_offsets
             await _into(result, self._prepare_table(context, table, ignore), "lake_table_offsets_path")
@@ -86,13 +86,13 @@ class LakeSnapshotApis:
         """Snapshots with their files; `tables_req` alone is the form of before 0.9, which brings its own offsets."""
         response = pb.CommitLakeTableSnapshotResponse()
         details = {self._table_id(context, table): table for table in request.tables_req}
-        turns = Turns()
+        time_slices = TimeSlices()
         for metadata in request.lake_table_snapshot_metadata:
-            await turns.others_first()
+            await time_slices.yield_if_over()
             result = response.table_resp.add(table_id=metadata.table_id)
             await _into(result, self._commit_table(context, metadata, details.pop(metadata.table_id, None)))
         for table_id, legacy in details.items():
-            await turns.others_first()
+            await time_slices.yield_if_over()
             result = response.table_resp.add(table_id=table_id)
             await _into(result, self._commit_legacy(context, table_id, legacy))
         return response

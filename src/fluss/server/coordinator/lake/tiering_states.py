@@ -13,7 +13,7 @@
 A table enters PENDING with a new epoch and waits in line; TIERING ends when its service says so or is silent for too
 long. Whoever names an older epoch is refused with code 50 and has no say any more. Epochs of a table only grow: they go
 on from the one that was remembered when the table is tracked, and `take` hands out an epoch only after `remember` has
-made it durable. There are no timers: what time changes is looked at by `look`, which everyone calls first.
+made it durable. There are no timers: what time changes is looked at by `update`, which everyone calls first.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class TieringStates:
 
     # What time does
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Move tables whose time has come: due ones into the line, those of silent services back into it."""
         now_ms = self._clock()
         silent: list[TieredTable] = []

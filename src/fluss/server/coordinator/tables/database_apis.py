@@ -15,7 +15,7 @@ from fluss.server.catalog.store import database_exists, database_missing
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.coordinator.tables.config_changes import apply_changes
 from fluss.server.runtime.handlers import RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 
 TABLES_PER_STEP = 50
 
@@ -86,13 +86,13 @@ class DatabaseApis:
 
     async def _drop_in_steps(self, name: str, tables: list[TableEntry]) -> pb.DropDatabaseResponse:
         """A database with thousands of tables; others come in between. One that is made meanwhile goes as well."""
-        tiered, turns = [], Turns()
+        tiered, time_slices = [], TimeSlices()
         for entry in tables:
             tiered += self._tiered([entry])
-            await turns.others_first()
+            await time_slices.yield_if_over()
         store = self._environment.catalog.store
         while store.drop_tables_of(name, TABLES_PER_STEP):
-            await turns.others_first()
+            await time_slices.yield_if_over()
         store.drop_database(name, cascade=True)
         return await self._remove_lake_files(tiered)
 

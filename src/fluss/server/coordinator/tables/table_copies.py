@@ -21,7 +21,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.mark import MARKED_COUNTERS, databases_for_mark, write_mark
 from fluss.server.catalog.table_rows import directory_of, table_record
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.storage.directory.table_directories import mark_dropped
 from fluss.server.storage.directory.table_record import RECORD_FILE_NAME, TableRecord, read_record, record_to_json
 from fluss.server.storage.files import (
@@ -86,11 +86,11 @@ class TableCopies:
             self._failed("copies of what the catalog says", error)
 
     async def _sync(self) -> None:
-        turns = Turns()
+        time_slices = TimeSlices()
         for table_id in sorted(self._unwritten):
             if not self._write_one(table_id):
                 break
-            await turns.others_first()
+            await time_slices.yield_if_over()
         unsynced, self._unsynced = self._unsynced, set()
         if unsynced:
             await asyncio.get_running_loop().run_in_executor(None, self._sync_files, unsynced)

@@ -19,7 +19,7 @@ from fluss.lake.tables.opening import lake_of
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.coordinator.lake.work import WORK_LIMIT_THREADS, LakeWork
+from fluss.server.coordinator.lake.lake_threads import WORK_LIMIT_THREADS, LakeThreads
 from fluss.server.runtime.handlers import RequestContext
 from tests.support.coordinator import (
     CoordinatorHarness,
@@ -240,7 +240,7 @@ def test_a_catalog_that_cannot_be_opened_is_named(make_coordinator: Make) -> Non
 
 
 def test_threads_left_behind_are_limited() -> None:
-    work = LakeWork(limit_ms=50)
+    work = LakeThreads(limit_ms=50)
     go_on = threading.Event()
 
     def hang() -> None:

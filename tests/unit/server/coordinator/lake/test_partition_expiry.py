@@ -102,7 +102,7 @@ def test_it_goes_with_the_commit_that_completes_it(
 
 def test_its_table_is_due_at_once(coordinator: CoordinatorHarness) -> None:
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.freshness": "90 d"}))
-    coordinator.service.lake_tiering.look()
+    coordinator.service.lake_tiering.update()
     assert coordinator.service.lake_tiering.states.count(TieringState.PENDING) == 0
     expire(coordinator)
     assert coordinator.service.lake_tiering.states.count(TieringState.PENDING) == 1

@@ -10,7 +10,7 @@ from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.service import CoordinatorService
-from fluss.server.runtime import turns
+from fluss.server.runtime import time_slices
 from tests.support.coordinator import CoordinatorHarness, alter_properties, path, table_document
 
 Make = Callable[..., CoordinatorHarness]
@@ -50,7 +50,7 @@ def coordinator(make_coordinator: Make) -> CoordinatorHarness:
 
 @pytest.mark.parametrize("kind", ["failed_tables", "tiering_tables", "finished_tables"])
 def test_others_come_in_between(coordinator: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every table is a turn of its own.
+    monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)  # Every table is a turn of its own.
     table = pb.PbHeartbeatReqForTable(table_id=1, coordinator_epoch=1, tiering_epoch=1)
     request = pb.LakeTieringHeartbeatRequest()
     getattr(request, kind).extend([table] * 20)

@@ -45,7 +45,7 @@ class Tables:
 
     def pass_time(self, milliseconds: int) -> None:
         self.clock.now_ms += milliseconds
-        self.states.look()
+        self.states.update()
 
     def state(self, table_id: int = 0) -> TieringState:
         return self.states.tables[table_id].state
@@ -155,7 +155,7 @@ def test_an_epoch_that_could_not_be_made_durable_is_not_handed_out() -> None:
     clock = Clock()
     states = TieringStates(clock, TIMEOUT_MS, full_disk)
     states.track(0, TablePath("shop", "t"), FRESHNESS_MS, 0, clock.now_ms - FRESHNESS_MS)
-    states.look()
+    states.update()
     refused(70, states, "take", lambda _: True)
     assert states.tables[0].state is TieringState.PENDING
 
@@ -186,7 +186,7 @@ def test_a_shorter_freshness_counts_from_the_last_round() -> None:
     tables = Tables()
     tables.pass_time(1_000)
     tables.states.tables[0].freshness_ms = 500
-    tables.states.look()
+    tables.states.update()
     assert tables.taken() == (0, 1)
 
 

@@ -13,9 +13,9 @@ from fluss.model.paths import TablePath
 from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.database_file import COMMITS_COUNTER
 from fluss.server.catalog.mark import DATABASES_LIMIT_CHARACTERS, databases_for_mark, read_mark
-from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
+from fluss.server.catalog.offline_catalog import OfflineCatalog, read_offline_catalog
 from fluss.server.coordinator.tables.table_copies import TableCopies
-from fluss.server.runtime import turns
+from fluss.server.runtime import time_slices
 from fluss.server.storage.directory.table_directories import DROPPED_MARKER_NAME
 from fluss.server.storage.directory.table_record import RECORD_FILE_NAME, read_record
 from fluss.server.storage.files import FileSystem
@@ -29,7 +29,7 @@ class Disk(FileSystem):
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.catalogs: list[StoredCatalog] = []
+        self.catalogs: list[OfflineCatalog] = []
 
     def replace(self, source: str, target: str) -> None:
         super().replace(source, target)
@@ -37,7 +37,7 @@ class Disk(FileSystem):
         copy.mkdir(exist_ok=True)
         for name in ("catalog.sqlite", "catalog.sqlite-wal"):
             shutil.copy(self._directory / name, copy / name)
-        stored = read_stored_catalog(copy / "catalog.sqlite")
+        stored = read_offline_catalog(copy / "catalog.sqlite")
         assert stored is not None
         self.catalogs.append(stored)
 
@@ -163,7 +163,7 @@ def test_all_tables_of_a_database_are_copied_in_turns(
     tmp_path: Path, store: CatalogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand of them took two seconds, in which the coordinator answered nobody."""
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)
     copies = TableCopies(tmp_path, store)
     copies.start()
     for number in range(20):

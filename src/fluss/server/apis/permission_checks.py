@@ -17,12 +17,12 @@ from fluss.server.security.permissions import On, Refusal, rule_of
 _Check = Callable[[Authorizer, RequestContext, Any], None]
 
 
-def guarded(environment: Environment, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
+def with_permission_checks(environment: Environment, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
     """The handlers with their checks; ValueError for a key without a rule. Without ACLs they stay as they are."""
-    return {key: _guarded(environment, ApiKey(key), handler) for key, handler in handlers.items()}
+    return {key: _with_check(environment, ApiKey(key), handler) for key, handler in handlers.items()}
 
 
-def _guarded(environment: Environment, api_key: ApiKey, handler: Handler) -> Handler:
+def _with_check(environment: Environment, api_key: ApiKey, handler: Handler) -> Handler:
     rule = rule_of(api_key)
     if not environment.authorizer.enabled or rule.refusal is not Refusal.ERROR:
         return handler

@@ -14,7 +14,7 @@ from fluss.server.catalog.wal_check import find_damage
 
 
 @dataclass(frozen=True)
-class StoredCatalog:
+class OfflineCatalog:
     """Counters by name, the schema id of each table by its id, partition id -> table id, and what was dropped."""
 
     counters: Mapping[str, int]
@@ -28,7 +28,7 @@ class StoredCatalog:
         return self.partitions.get(partition_id) == table_id
 
 
-def read_stored_catalog(path: Path) -> StoredCatalog | None:
+def read_offline_catalog(path: Path) -> OfflineCatalog | None:
     """The catalog in a file; None when there is no file, or nothing in it. FlussError 26 when it is damaged."""
     if is_missing_or_empty(path):
         return None
@@ -43,7 +43,7 @@ def read_stored_catalog(path: Path) -> StoredCatalog | None:
                 raise _damaged(path, sound)
             if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tombstones'").fetchone() is None:
                 return None
-            return StoredCatalog(
+            return OfflineCatalog(
                 dict(connection.execute("SELECT name, value FROM counters")),
                 dict(connection.execute("SELECT table_id, schema_id FROM tables")),
                 dict(connection.execute("SELECT partition_id, table_id FROM partitions")),

@@ -42,7 +42,7 @@ async def _finish(rest: _Rest) -> Any:
     return await rest
 
 
-def start(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+def start_eagerly(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
     """A future of the coroutine's result, already done if it never had to wait."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)

@@ -20,7 +20,7 @@ WORK_LIMIT_THREADS = 16
 T = TypeVar("T")
 
 
-class LakeWork:
+class LakeThreads:
     """Runs functions in threads; `run` is called on the event loop."""
 
     def __init__(self, limit_ms: int) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.frames import read_request_header
 from fluss.server.network.buffers import BytesInMemory
-from fluss.server.network.holds import Hold
+from fluss.server.network.flow_control import Hold
 from fluss.server.runtime.handlers import LARGE_STEP_BYTES
 
 if TYPE_CHECKING:
