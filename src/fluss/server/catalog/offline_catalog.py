@@ -1,4 +1,4 @@
-"""What a catalog file says that nobody has open, read without changing anything: before a start, and for repairs."""
+"""Reads a catalog file that no process has open, without changing it: before a start, and for repairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluss.server.catalog.wal_check import find_damage
 
 @dataclass(frozen=True)
 class OfflineCatalog:
-    """Counters by name, the schema id of each table by its id, partition id -> table id, and what was dropped."""
+    """Counters by name, table id -> schema id, partition id -> table id, and what was dropped."""
 
     counters: Mapping[str, int]
     tables: Mapping[int, int]
@@ -24,12 +24,12 @@ class OfflineCatalog:
     databases: frozenset[str] = field(default_factory=frozenset)
 
     def has_partition(self, table_id: int, partition_id: int) -> bool:
-        """Whether the partition belongs to that table."""
+        """True if the partition exists and belongs to that table."""
         return self.partitions.get(partition_id) == table_id
 
 
 def read_offline_catalog(path: Path) -> OfflineCatalog | None:
-    """The catalog in a file; None when there is no file, or nothing in it. FlussError 26 when it is damaged."""
+    """Return the catalog in a file; None if the file is missing or empty. Code 26 if it is damaged."""
     if is_missing_or_empty(path):
         return None
     log = path.with_name(f"{path.name}-wal")
@@ -55,4 +55,4 @@ def read_offline_catalog(path: Path) -> OfflineCatalog | None:
 
 
 def _damaged(path: Path, reason: str) -> FlussError:
-    return FlussError(f"the catalog's file {path} is damaged: {reason}", ErrorCode.STORAGE_EXCEPTION)
+    return FlussError(f"catalog file {path} is damaged: {reason}", ErrorCode.STORAGE_EXCEPTION)

@@ -1,4 +1,4 @@
-"""Copies of the catalog: made of a catalog in use, when something changed, and never too many."""
+"""Copies of the catalog: made while it is in use, when something has changed, and bounded in number."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_copies_are_made_when_something_changed_and_time_has_passed(tmp_path: Pa
         assert len(list_copies(tmp_path)) == 2
         _make_older(list_copies(tmp_path)[0])
         await copies.copy_if_due(now)
-        assert len(list_copies(tmp_path)) == 2  # nothing was changed since
+        assert len(list_copies(tmp_path)) == 2  # nothing has changed since
 
     asyncio.run(body())
 
@@ -68,14 +68,14 @@ def _make_older(path: Path) -> None:
     os.utime(path, (time.time() - 2 * COPY_INTERVAL_SECONDS,) * 2)
 
 
-def test_only_the_newest_stay(tmp_path: Path, store: CatalogStore) -> None:
+def test_only_the_newest_copies_are_kept(tmp_path: Path, store: CatalogStore) -> None:
     upgrade = make_copy(tmp_path, before_upgrade=True)
     made = [make_copy(tmp_path) for _ in range(COPIES_LIMIT + 2)]
     assert list_copies(tmp_path) == [*made[::-1][:COPIES_LIMIT], upgrade]
 
 
-def test_a_copy_of_a_clock_that_was_ahead_is_not_the_newest_for_years(tmp_path: Path, store: CatalogStore) -> None:
-    """It was what a repair took, and a copy was made every second while anything was changed."""
+def test_a_copy_made_while_the_clock_was_ahead_does_not_stay_the_newest(tmp_path: Path, store: CatalogStore) -> None:
+    """A repair used that copy, and every second of changes made another copy."""
 
     async def body() -> None:
         ahead = make_copy(tmp_path).rename(tmp_path / "catalog.copy-20990101T000000.000000Z.sqlite")
@@ -98,7 +98,7 @@ def test_a_copy_of_a_clock_that_was_ahead_is_not_the_newest_for_years(tmp_path: 
 def test_a_copy_before_an_upgrade(tmp_path: Path, store: CatalogStore) -> None:
     store.create_table(path_of("a"), plain_table(), 1)
     copy_before_upgrade(tmp_path, LATER_TABLE_NAMES, FORMAT_VERSION)
-    assert list_copies(tmp_path) == []  # it is up to date
+    assert list_copies(tmp_path) == []  # it has the current format
     store.file.connection.execute("DROP TABLE drops")
     store.close()
     copy_before_upgrade(tmp_path, LATER_TABLE_NAMES, FORMAT_VERSION)
@@ -112,7 +112,7 @@ def test_a_copy_before_an_upgrade(tmp_path: Path, store: CatalogStore) -> None:
     assert list_copies(tmp_path) == [copy]
 
 
-def test_without_room_there_is_no_copy_and_one_line(
+def test_without_space_no_copy_is_made_and_one_line_is_logged(
     tmp_path: Path, store: CatalogStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.create_table(path_of("a"), plain_table(), 1)
