@@ -1,8 +1,8 @@
-"""LAKE_TIERING_HEARTBEAT: tiering services report what they do and get the next table.
+"""LAKE_TIERING_HEARTBEAT: tiering services report their progress and get the next table.
 
-The tables with a lake are those of the catalog: every call first takes in what has changed there. Epochs and times of
-tables are in the catalog too, so that a restart forgets neither; a service of before a restart is refused by the
-coordinator's own epoch (code 23), and even one that guessed it could not name an epoch of its old round again.
+The tables with a lake are read from the catalog: every call first loads its changes. Epochs and times of tables are
+also in the catalog, so that they survive a restart. A service from before a restart is refused because of the
+coordinator's own epoch (code 23); even if it guessed that, the epoch of its old round would no longer be valid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fluss.server.runtime.time_slices import TimeSlices
 
 
 class LakeTiering:
-    """The tiering of one coordinator. Called on the event loop."""
+    """Assigns tables to tiering services. Called on the event loop."""
 
     def __init__(self, environment: Environment, coordinator_epoch: int) -> None:
         self._environment = environment
@@ -34,7 +34,7 @@ class LakeTiering:
         )
 
     def update(self) -> None:
-        """Follow the catalog and the clock."""
+        """Update the states from the catalog and the clock."""
         self._follow_catalog()
         self.states.update()
 
@@ -44,14 +44,14 @@ class LakeTiering:
         self.states.make_due(table_id)
 
     def metrics(self) -> TieringMetrics:
-        """What operators watch."""
+        """Return the metrics of tiering."""
         self.update()
         return tiering_metrics(self.states, self._records, self._environment.clock())
 
     async def heartbeat(
         self, context: RequestContext, request: pb.LakeTieringHeartbeatRequest
     ) -> pb.LakeTieringHeartbeatResponse:
-        """Failed tables first, then those at work, then finished ones, and at last the next table; in turns."""
+        """Handle failed tables, then renewed and finished ones, and finally assign the next table; in time slices."""
         self.update()
         response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self._coordinator_epoch)
         time_slices = TimeSlices()
@@ -90,8 +90,8 @@ class LakeTiering:
                 self._environment.authorizer.check_known_table_id(context, table.table_id)
                 if table.coordinator_epoch != self._coordinator_epoch:
                     raise FlussError(
-                        f"the coordinator has started again: its epoch is {self._coordinator_epoch}, "
-                        f"not {table.coordinator_epoch}; give the round up",
+                        f"the coordinator was restarted: its epoch is {self._coordinator_epoch}, "
+                        f"not {table.coordinator_epoch}; give up the round",
                         ErrorCode.INVALID_COORDINATOR_EXCEPTION,
                     )
                 step(table)

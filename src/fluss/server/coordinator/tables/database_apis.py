@@ -21,7 +21,7 @@ TABLES_PER_STEP = 50
 
 
 class DatabaseApis:
-    """Changes of databases; each is on disk when it is answered."""
+    """Handlers that change databases; each change is durable when it is answered."""
 
     def __init__(self, environment: Environment, lake_files: OffsetsFiles) -> None:
         self._environment = environment
@@ -85,7 +85,7 @@ class DatabaseApis:
         return self._remove_lake_files(tiered) if tiered else pb.DropDatabaseResponse()
 
     async def _drop_in_steps(self, name: str, tables: list[TableEntry]) -> pb.DropDatabaseResponse:
-        """A database with thousands of tables; others come in between. One that is made meanwhile goes as well."""
+        """Drop the tables in steps, so that other requests are served in between, and tables created meanwhile too."""
         tiered, time_slices = [], TimeSlices()
         for entry in tables:
             tiered += self._tiered([entry])

@@ -54,7 +54,7 @@ def test_summaries_instead_of_names(coordinator: CoordinatorHarness) -> None:
     assert (summary.database_name, summary.created_time, summary.table_count) == ("fluss", NOON_2024_09_19_MS, 1)
 
 
-def test_no_descriptor_is_an_empty_one(coordinator: CoordinatorHarness) -> None:
+def test_a_missing_descriptor_is_an_empty_one(coordinator: CoordinatorHarness) -> None:
     coordinator.call(ApiKey.CREATE_DATABASE, create("db"))
     assert info(coordinator, "db")[0] == {"version": 1, "custom_properties": {}}
 
@@ -117,7 +117,7 @@ def test_alter(coordinator: CoordinatorHarness) -> None:
 def test_a_database_of_many_tables_is_dropped_in_steps(
     coordinator: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand tables took a quarter of a second, in which the coordinator answered nobody."""
+    """A thousand tables took a quarter of a second, in which the coordinator answered no other request."""
     monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)
     monkeypatch.setattr(database_apis, "TABLES_PER_STEP", 5)
     coordinator.call(ApiKey.CREATE_DATABASE, create("db"))
