@@ -1,4 +1,4 @@
-"""A supervisor whose children do as they are told: `python -m tests.process.scripted_supervisor MODE DIR`.
+"""A supervisor with scripted children: `python -m tests.process.scripted_supervisor MODE DIR`.
 
 Each child appends a line to DIR/<role>.starts. Modes: `serve` (ready at once, until SIGTERM), `stubborn` (ignores
 SIGTERM; the supervisor is soon out of patience), `deaf` (the same with a patient supervisor), `crash` (never ready),
@@ -23,7 +23,7 @@ from fluss.server.runtime.exit_codes import EXIT_CANNOT_START
 from fluss.server.runtime.heartbeat import BEAT_SECONDS, HeartbeatSender
 
 STUBBORN_DEADLINE_SECONDS = 0.5
-SHORT_HANG_SECONDS = 12.0  # those that beat are never silent for so long, however busy the machine is
+SHORT_HANG_SECONDS = 12.0  # longer than any pause between heartbeats, even on a busy machine
 SAME_STOP_REQUEST_SECONDS = 2.0
 
 

@@ -1,7 +1,7 @@
-"""Long work of one request in turns, so that others are served between them.
+"""Long work of one request in time slices, so that other requests are served in between.
 
-Some requests mean much work: a thousand prefixes, each with rows. How long a part of it takes is not known before, so
-the clock is looked at between the parts. All in the event loop's thread.
+Some requests need much work: a thousand prefixes, each with rows. How long a part takes is not known in advance, so the
+clock is checked between parts. Everything runs in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fluss.server.runtime.long_work import TIME_SLICE_SECONDS
 
 
 class TimeSlices:
-    """The turns of one request; the first begins now."""
+    """The time slices of one request; the first begins now."""
 
     __slots__ = ("_clock", "_until")
 
@@ -22,7 +22,7 @@ class TimeSlices:
         self._until = self._clock() + TIME_SLICE_SECONDS
 
     async def yield_if_over(self) -> None:
-        """Between two parts: let the event loop run, if this turn has lasted long enough."""
+        """Let the event loop run if the time slice is over; called between two parts of the work."""
         if self._clock() >= self._until:
             await asyncio.sleep(0)
             self._until = self._clock() + TIME_SLICE_SECONDS
