@@ -68,9 +68,10 @@ class AclApis:
         for acl_filter in request.acl_filter:
             matching = list(filter(_matcher(acl_filter), acls))
             matches += len(matching)
-            if matches > len(acls) + MAX_REQUEST_ENTRIES:
+            limit = len(acls) + MAX_REQUEST_ENTRIES
+            if matches > limit:
                 raise FlussError(
-                    f"the filters match {matches} permissions, {len(acls)} exist; split them over several requests",
+                    f"the filters match {matches} permissions, more than {limit}; split them over several requests",
                     ErrorCode.CORRUPT_MESSAGE,
                 )
             # A filter may match what the caller cannot see.

@@ -1,6 +1,6 @@
 """Records of staged appends, in the catalog file: decided batches, and the work that remains to append them.
 
-Theory. A commit is decided by one transaction here (`decide`): it moves the last batch id of (table, transaction name)
+Theory. A commit is decided by one transaction here (`decide`): it raises the last batch id of (table, transaction name)
 and adds one row of work per bucket. From then on the rows of the batch will be appended, whichever process dies;
 without it they never will be. Tablets take the work of their buckets, append it and remove the row (`applied`).
 

@@ -26,7 +26,7 @@ def parse_jaas(text: str, option: str) -> dict[str, str]:
     """Return the users of ``<module> required user_<name>="<password>" ...;``."""
     head = _JAAS_HEAD.match(text)
     if head is None:
-        raise _invalid(f"{option}: expected '<login module> required user_<name>=\"<password>\" ...;'")
+        raise _invalid(f"{option} must be '<login module> required user_<name>=\"<password>\" ...;'")
     users: dict[str, str] = {}
     position = head.end()
     while match := _JAAS_OPTION.match(text, position):
@@ -49,7 +49,7 @@ def parse_credentials(text: str, option: str) -> dict[str, str]:
     for place, item in enumerate(filter(None, (part.strip() for part in text.split(","))), start=1):
         name, colon, password = item.partition(":")
         if not colon or not re.fullmatch(r"\w+", name) or not password or re.search(r'[:";\\\x00-\x1f]', password):
-            raise _invalid(f"{option}: entry {place} is not name:password")
+            raise _invalid(f"{option}: entry {place} must be name:password")
         users[name] = password
     return users
 

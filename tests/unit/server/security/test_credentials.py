@@ -73,6 +73,6 @@ def test_credentials_list() -> None:
 
 @pytest.mark.parametrize("text", ["a", "a:", ":hunter2", "a b:hunter2", "a:hun:ter2", "x:y,a:hunter2;"])
 def test_an_invalid_credentials_list_names_only_the_entry(text: str) -> None:
-    with pytest.raises(FlussError, match=r"the\.option: entry \d is not name:password") as caught:
+    with pytest.raises(FlussError, match=r"the\.option: entry \d must be name:password") as caught:
         parse_credentials(text, "the.option")
     assert "hunter2" not in caught.value.message

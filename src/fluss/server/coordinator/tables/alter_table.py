@@ -131,7 +131,7 @@ class AlterTableApi:
         enables = typed(properties, keys.DATALAKE_ENABLED) and not typed(descriptor.properties, keys.DATALAKE_ENABLED)
         if enables:
             if defaults.lake.table_format is None:
-                raise _invalid_alter("the lake cannot be enabled: the cluster has none ('datalake.enabled' is false)")
+                raise _invalid_alter("cannot enable the lake: the cluster has none ('datalake.enabled' is false)")
             properties.setdefault(keys.DATALAKE_FORMAT, defaults.lake.table_format)
         altered = replace(
             descriptor,
