@@ -37,7 +37,7 @@ class RowNumberRecords:
         return first, reserved
 
     def give_back(self, unused: Mapping[TableBucket, tuple[int, int]]) -> None:
-        """Return unused numbers, by bucket: the first unused one and the end of the bucket's last reservation."""
+        """Give back unused numbers, by bucket: the first unused one and the end of the bucket's last reservation."""
         with self._file.transaction() as connection:
             connection.executemany(
                 f"UPDATE row_numbers SET next = ? WHERE {_OF_BUCKET} AND next = ?",

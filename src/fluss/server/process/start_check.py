@@ -165,7 +165,7 @@ def _update_and_put_aside(
     if newer_here:
         logger.warning(
             "this is a copy of a data directory that was made while tables changed: %d tables were updated from the "
-            "records in their directories, the newest is %s",
+            "records in their directories, such as %s",
             len(newer_here),
             newer_here[0].name,
         )

@@ -110,8 +110,8 @@ class Repetitions(logging.Filter):
 
     A kind is a logger, a level and a format string; format strings are literals in our code, so kinds are bounded. For
     evidence (`EVIDENCE_LOGGERS`), the values are part of the kind, up to `EVIDENCE_LIMIT_LINES` in a window. Counts are
-    written by `write_due_counts`, which every log line and the heartbeat of each role call, and by `write_all_counts`
-    at the end. Any thread may log. A forked child ignores the counts of its parent.
+    written by `write_due_counts`, called with every log line and by the heartbeat of each role, and by
+    `write_all_counts` at the end. Any thread may log. A forked child ignores the counts of its parent.
     """
 
     def __init__(self, target: logging.Handler | logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -184,7 +184,7 @@ def _count_line(kind: _Kind, last: logging.LogRecord, seconds: float) -> logging
 
 
 def count_repetitions() -> Callable[[], None]:
-    """Count repetitions in a server inside a program whose log handlers are not ours, at the loggers peers can flood.
+    """Count repetitions in an embedded server, whose log handlers are not ours, at the loggers that peers can flood.
 
     Return a function that ends it when the server closes, so that the lines of a later server are counted separately.
     """

@@ -104,7 +104,7 @@ class TieringStates:
     # Changes by time
 
     def update(self) -> None:
-        """Put tables into the line that are due, or whose service sends no heartbeat."""
+        """Put tables that are due, or whose service sends no heartbeat, into the line."""
         now_ms = self._clock()
         silent: list[TieredTable] = []
         for table in self._tables.values():
