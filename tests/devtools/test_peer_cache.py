@@ -1,4 +1,4 @@
-"""The cache of peers: made once, made again after an interruption, and a peer that nobody has is remembered as such."""
+"""The cache of peers: made once, made again after an interruption, and absent peers are remembered."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLUSS_TEST_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert peers_folder() == tmp_path / "xdg" / "flusspy-tests"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the standard says: as if it were not there
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the standard says: as if it did not exist
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert peers_folder() == tmp_path / "home" / ".cache" / "flusspy-tests"
 

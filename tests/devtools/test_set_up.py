@@ -24,7 +24,7 @@ print("done")
 
 
 def on_a_terminal(*command: str) -> str:
-    """What a program shows that ends well."""
+    """Return the output of a program that succeeds."""
     screen, end = pty.openpty()
     try:
         subprocess.run(command, cwd=ROOT, stdout=end, stderr=end, timeout=SECONDS, check=True)
@@ -40,8 +40,8 @@ def test_installing_is_one_line_whatever_uv_has_to_say() -> None:
 
 
 def test_ctrl_c_while_modules_are_imported(tmp_path: Path) -> None:
-    # In place of a module that dev.py imports, one during whose import the signal comes. As on a terminal: where the
-    # tests run in the background, programs are born with the signal ignored.
+    # Replaces a module that dev.py imports by one that raises the signal during its import. The signal is set as on a
+    # terminal: where the tests run in the background, programs start with it ignored.
     as_on_a_terminal = "signal.signal(signal.SIGINT, signal.default_int_handler)"
     interrupting = f"import signal\n\n{as_on_a_terminal}\nsignal.raise_signal(signal.SIGINT)\n"
     (tmp_path / "venv.py").write_text(interrupting, encoding="utf-8")

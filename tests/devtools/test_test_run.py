@@ -26,7 +26,7 @@ RUN_SECONDS = patience(200)
 
 
 def run_tests(folder: Path, code: str, *arguments: str, limit_seconds: float) -> str:
-    """Run the tests of a file as `dev.py` does; what was printed, errors included."""
+    """Run the tests of a file as `dev.py` does; return what was printed, errors included."""
     (folder / "test_some.py").write_text(textwrap.dedent(code), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), *PLUGINS]
     ours = ("PYTEST_", "FLUSS_TEST_")  # of the run that this test belongs to

@@ -178,5 +178,5 @@ def test_a_key_without_a_permission_is_not_served(monkeypatch: pytest.MonkeyPatc
             return {ApiKey.REBALANCE: lambda context, request: pb.RebalanceResponse()}
 
     monkeypatch.delitem(PERMISSIONS, ApiKey.REBALANCE)
-    with pytest.raises(ValueError, match="API key REBALANCE has no permission: declare one"):
+    with pytest.raises(ValueError, match="API key REBALANCE has no permission rule; declare one"):
         Dispatcher(Forgetful(), None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A supervisor whose children do as they are told: `python -m tests.process.scripted_supervisor MODE DIR`.
+"""A supervisor with scripted children: `python -m tests.process.scripted_supervisor MODE DIR`.
 
 Each child appends a line to DIR/<role>.starts. Modes: `serve` (ready at once, until SIGTERM), `stubborn` (ignores
 SIGTERM; the supervisor is soon out of patience), `deaf` (the same with a patient supervisor), `crash` (never ready),
@@ -20,15 +20,15 @@ from pathlib import Path
 from fluss.server.process import supervisor
 from fluss.server.process.supervisor import HANG_SECONDS, Supervisor
 from fluss.server.runtime.exit_codes import EXIT_CANNOT_START
-from fluss.server.runtime.heartbeat import BEAT_SECONDS, Heart
+from fluss.server.runtime.heartbeat import BEAT_SECONDS, HeartbeatSender
 
 STUBBORN_DEADLINE_SECONDS = 0.5
-SHORT_HANG_SECONDS = 12.0  # those that beat are never silent for so long, however busy the machine is
+SHORT_HANG_SECONDS = 12.0  # longer than any pause between heartbeats, even on a busy machine
 SAME_STOP_REQUEST_SECONDS = 2.0
 
 
 def main(mode: str, directory: Path) -> int:
-    def child_main(role: str, heart: Heart, life_line: int) -> int:
+    def child_main(role: str, heart: HeartbeatSender, life_line: int) -> int:
         starts = directory / f"{role}.starts"
         with starts.open("a") as file:
             file.write(f"{os.getpid()}\n")

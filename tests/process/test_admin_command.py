@@ -39,20 +39,20 @@ def admin(
 
 
 def lines(server: ServerProcess, job: str, *arguments: str, user: str | None = None) -> list[list[str]]:
-    """What a job that went well has printed."""
+    """Return what a successful job has printed."""
     done = admin(server, job, *arguments, user=user)
     assert done.returncode == 0, done.stderr
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
 def refusal(server: ServerProcess, job: str, *arguments: str, user: str | None = None) -> str:
-    """The one line that a job has said that did not go well."""
+    """Return the one line that a failed job has printed."""
     done = admin(server, job, *arguments, user=user)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done
     return done.stderr
 
 
-def test_permissions_from_giving_to_taking(server: ServerProcess) -> None:
+def test_permissions_are_granted_and_revoked(server: ServerProcess) -> None:
     bob = ("--principal", "User:bob", "--resource", "cluster.shop.orders")
     assert "User:alice may not ALL" in refusal(server, "create-acls", *bob, "--operation", "read", user="alice")
     assert lines(server, "create-acls", *bob, "--operation", "read", "write", user="admin") == []
@@ -109,7 +109,7 @@ def test_cursors(server: ServerProcess) -> None:
     assert "has no cursor 'mailer'" in refusal(server, "get-cursor", "fluss.events", "mailer")
 
 
-def test_wrong_flags_end_with_two(server: ServerProcess) -> None:
+def test_wrong_flags_exit_with_code_2(server: ServerProcess) -> None:
     for arguments in (("add-server-tag", "offline", "0"), ("add-server-tag", "permanent_offline", "x"), ("dance",)):
         done = admin(server, *arguments)
         assert done.returncode == 2

@@ -16,7 +16,7 @@ from tools.servers.wire_client import WireClient
 from tools.waiting import patience
 
 
-def test_it_serves_inside_the_block_and_is_gone_after_it(tmp_path: Path) -> None:
+def test_it_serves_inside_the_block_and_stops_after_it(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with fluss.embedded(tmp_path / "data", tablets=3) as cluster:
         assert "serving" in repr(cluster)
@@ -30,7 +30,7 @@ def test_it_serves_inside_the_block_and_is_gone_after_it(tmp_path: Path) -> None
     cluster.close()
 
 
-def test_tables_survive_and_the_address_stays(tmp_path: Path) -> None:
+def test_tables_and_the_address_survive_a_restart(tmp_path: Path) -> None:
     with fluss.embedded(str(tmp_path)) as cluster:
         address = cluster.bootstrap_servers
         table_id = create_table(address, "t", 1)
@@ -60,11 +60,11 @@ def test_options_and_listeners(tmp_path: Path) -> None:
         with WireClient.connect(cluster.listener_address("CLIENT")) as client:
             client.authenticate("ada", "lovelace")
             assert client.metadata().tablet_servers
-        with pytest.raises(fluss.FlussError, match="there is no listener X; there are FLUSS, CLIENT"):
+        with pytest.raises(fluss.FlussError, match="there is no listener 'X'; the listeners are FLUSS, CLIENT"):
             cluster.listener_address("X")
 
 
-def test_a_mistake_in_the_options_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_wrong_options_leave_nothing_behind(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with pytest.raises(fluss.FlussError, match=r"the nearest is 'log\.flush'"):
         fluss.embedded(tmp_path / "data", config={"log.flusch": "always"})
@@ -72,7 +72,7 @@ def test_a_mistake_in_the_options_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_start_that_fails_gives_the_directory_free(tmp_path: Path) -> None:
+def test_a_failed_start_unlocks_the_directory(tmp_path: Path) -> None:
     (tmp_path / "catalog.sqlite").write_bytes(b"this is not a database, " * 100)
     with pytest.raises(fluss.FlussError, match=r"catalog\.sqlite"):
         fluss.embedded(tmp_path)

@@ -16,7 +16,7 @@ CONFIG = {"log.segment.file-size": "1kb", "remote.log.task-interval-duration": "
 
 
 def open_to_others(directory: Path) -> list[str]:
-    """Everything below a directory that others than its owner may read, write or enter."""
+    """Return everything below a directory that users other than its owner may read, write or enter."""
     modes = {path: path.lstat().st_mode for path in [directory, *directory.rglob("*")]}
     return [f"{stat.filemode(mode)} {path}" for path, mode in modes.items() if mode & 0o077]
 
@@ -40,7 +40,7 @@ def test_a_new_data_directory_and_its_files_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.all
-def test_files_for_others_keep_the_mode_that_the_operator_wants(tmp_path: Path) -> None:
+def test_files_for_other_users_keep_the_mode_that_the_operator_wants(tmp_path: Path) -> None:
     remote = tmp_path / "remote"
     with ServerProcess(tmp_path / "data", config={**CONFIG, "remote.data.dir": str(remote)}) as server:
         write(server.address)
@@ -51,12 +51,12 @@ def test_files_for_others_keep_the_mode_that_the_operator_wants(tmp_path: Path) 
 
 
 @pytest.mark.all
-def test_a_directory_that_is_open_is_said(tmp_path: Path) -> None:
+def test_a_readable_directory_is_logged(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o755)
     with ServerProcess(data) as server:
-        assert f"can look into data directory {data}: chmod 700" in server.log_text()
+        assert f"can read data directory {data}; chmod 700" in server.log_text()
         assert stat.S_IMODE(data.stat().st_mode) == 0o755, "it is not ours to change"
         for name in ("LOCK", "catalog.sqlite"):
             assert stat.S_IMODE((data / name).stat().st_mode) == 0o600

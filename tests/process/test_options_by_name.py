@@ -1,4 +1,4 @@
-"""Options that other tests set by the field they end in: here by their names, as users do, on running servers."""
+"""Options set by their names, as users do, on running servers; other tests set the fields of the configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.waiting import patience
 ROWS = 2_000
 PATIENCE_SECONDS = patience(60.0)
 
-# Name: value, field and what the field becomes. All far from their defaults, most of them too small for comfort.
+# Name: value, field and value of the field. All are far from their defaults, most of them too small for real use.
 UNUSUAL: dict[str, tuple[str, str, object]] = {
     "tablet-server.rack": ("r7", "rack", "r7"),
     "log.flush.interval": ("5 ms", "log_flush_interval_ms", 5),
@@ -52,7 +52,7 @@ def test_an_option_reaches_its_field(name: str) -> None:
     assert getattr(plain, field) != expected
 
 
-def test_a_server_with_all_of_them_keeps_tables_and_tells_its_options(tmp_path: Path) -> None:
+def test_a_server_with_all_options_keeps_tables_and_lists_its_options(tmp_path: Path) -> None:
     config = {name: text for name, (text, _, _) in UNUSUAL.items()}
     wide = pa.table({"id": range(ROWS), "text": [f"{number:0100d}" for number in range(ROWS)]})
     for _ in range(2):  # the second time with what the first has left

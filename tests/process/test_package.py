@@ -28,7 +28,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
     assert fluss.__version__ == version("flusspy")
 
 
-def test_the_command_tells_the_versions_of_everything_that_matters() -> None:
+def test_the_command_prints_all_relevant_versions() -> None:
     done = run_command(["--version"])
     told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert (done.returncode, done.stderr) == (0, "")
@@ -40,7 +40,7 @@ def test_the_command_tells_the_versions_of_everything_that_matters() -> None:
     assert told.get("Java", "").split()[0]
 
 
-def test_telling_versions_imports_nothing_heavy() -> None:
+def test_printing_versions_imports_nothing_heavy() -> None:
     program = (
         "import sys\nfrom fluss.cli.main import main\ntry:\n    main(['--version'])\nexcept SystemExit:\n"
         "    print(*sorted({'numpy', 'pyarrow', 'pyspark', 'pyiceberg', 'google.protobuf'} & set(sys.modules)))"

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration is said when the server starts, not when it hurts."""
+"""Configuration errors are reported when the server starts, not when they cause damage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.servers.server_process import ServerProcess, run_command
 from tools.waiting import wait_until
 
 
-def test_permissions_that_nobody_would_check_are_refused(tmp_path: Path) -> None:
+def test_permissions_that_would_never_be_checked_are_refused(tmp_path: Path) -> None:
     """One listener with a login looks safe, but it is the internal one, where everything is allowed."""
     options = {**TWO_LISTENERS, "bind.listeners": "FLUSS://127.0.0.1:0", "security.protocol.map": "FLUSS:sasl"}
     words = ["server", "--data", str(tmp_path / "data"), "--option", "authorizer.enabled=true"]
@@ -30,7 +30,7 @@ def test_permissions_that_nobody_would_check_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.all
-def test_a_store_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+def test_an_unreachable_store_is_named(tmp_path: Path) -> None:
     endpoint = f"http://127.0.0.1:{free_ports(1)[0]}"
     options = {
         "remote.data.dir": "s3://bucket/path",
@@ -44,14 +44,14 @@ def test_a_store_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.all
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with ServerProcess(tmp_path / "data", config={"remote.data.dir": str(tmp_path / "file" / "remote")}) as server:
         wait_until(lambda: "remote cannot be used" in server.log_text(), "it is said")
 
 
-def test_each_process_says_what_it_is(tmp_path: Path) -> None:
-    """Version, seconds, listeners, options that are not the default; a tablet also its buckets, when they are open."""
+def test_each_process_logs_what_it_serves(tmp_path: Path) -> None:
+    """Version, seconds, listeners, non-default options; a tablet also logs its buckets when they are open."""
     with ServerProcess(tmp_path / "data", tablets=1, config={"log.segment.file-size": "1mb"}) as server:
         with fluss.connect(server.address) as db:
             db.create_table("t", pa.schema([("id", pa.int64())]), bucket_count=2)

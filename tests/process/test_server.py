@@ -1,4 +1,4 @@
-"""`fluss server` as real processes: ready line, restarts, kills, locks, stops, and what it says about mistakes."""
+"""`fluss server` as real processes: ready line, restarts, kills, locks, stops, and messages about mistakes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_killed_role_is_back_on_the_same_port_and_clients_only_wait(server: Se
     assert tablet_addresses(server) == before
 
 
-def test_a_second_server_on_the_same_directory_is_refused_and_the_first_goes_on(server: ServerProcess) -> None:
+def test_a_second_server_on_the_same_directory_is_refused_and_the_first_continues(server: ServerProcess) -> None:
     done = run_command(["server", "--data", str(server.data), "--bind", "127.0.0.1:0"])
     assert done.returncode == 1
     assert f"is in use by another server (process {server.process.pid})" in done.stderr
@@ -106,7 +106,7 @@ def test_processes_have_names_and_few_threads(server: ServerProcess) -> None:
 
 
 def test_servers_do_without_pandas(server: ServerProcess) -> None:
-    """Arrow loads it when it makes an array of Python's values: the first upsert would wait for that."""
+    """Arrow loads it with the first array of Python values, so the first upsert would wait for that."""
     if not sys.platform.startswith("linux"):
         pytest.skip("psutil tells what another process has mapped on Linux only")
     rows = [{"id": number, "name": f"n{number}"} for number in range(50)]
@@ -124,7 +124,7 @@ def test_servers_do_without_pandas(server: ServerProcess) -> None:
         assert not any("pandas" in path for path in loaded)
 
 
-def test_the_limit_on_open_files_is_raised_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_the_limit_on_open_files_is_raised_to_the_maximum(tmp_path: Path) -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("psutil reads the limits of other processes on Linux only")
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -170,8 +170,8 @@ def test_a_clean_stop_is_quick_and_ends_all_processes_even_with_clients_connecte
         assert "killed" not in server.log_text()
 
 
-def test_files_of_others_do_not_keep_the_server_from_starting(tmp_path: Path) -> None:
-    """A directory that the catalog does not know is put aside as it is, and its id is not used again."""
+def test_files_of_other_programs_do_not_prevent_a_start(tmp_path: Path) -> None:
+    """A directory that the catalog does not know is put aside unchanged, and its id is not reused."""
     data = tmp_path / "data"
     with ServerProcess(data) as server:
         create_table(server.address, "before", 1)
@@ -202,14 +202,14 @@ def test_a_damaged_catalog_is_named_and_stops_the_start_at_once(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--bind", "nonsense"], "--bind: 'nonsense' is not HOST:PORT"),
-        (["--bind", "127.0.0.1:99999"], "port 99999 is larger than 65535"),
-        (["--tablets", "0"], "option server.tablets: '0' is less than 1"),
+        (["--bind", "nonsense"], "--bind must be HOST:PORT, such as '127.0.0.1:9123' or '[::1]:9123', got 'nonsense'"),
+        (["--bind", "127.0.0.1:99999"], "port must be at most 65535, got 99999"),
+        (["--tablets", "0"], "option server.tablets: must be at least 1, got '0'"),
         (["--tablets", "two"], "option server.tablets: 'two' is not a whole number"),
-        (["--config", "nowhere.yaml"], "configuration file nowhere.yaml cannot be read: No such file or directory"),
+        (["--config", "nowhere.yaml"], "cannot read configuration file nowhere.yaml: No such file or directory"),
         (["-o", "log.segment.filesize=1mb"], "the nearest is 'log.segment.file-size'"),
         (["-o", "log.flush"], "--option log.flush: expected NAME=VALUE"),
-        (["--data", "/dev/null/x"], "data directory /dev/null/x cannot be used: Not a directory"),
+        (["--data", "/dev/null/x"], "cannot use data directory /dev/null/x: Not a directory"),
     ],
 )
 def test_mistakes_are_one_clear_line(tmp_path: Path, arguments: list[str], expected: str) -> None:
@@ -250,7 +250,7 @@ def test_a_server_yaml_of_apache_fluss_with_sasl(tmp_path: Path) -> None:
     assert "wrong-guess" not in log
 
 
-def test_logs_go_to_files_of_each_process_if_wanted(tmp_path: Path) -> None:
+def test_logs_go_to_a_file_per_process_on_request(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--log-dir", str(tmp_path / "logs"), "--log-level", "info") as server:
         server.kill_role("tablet-0")
         wait_until(
@@ -267,7 +267,7 @@ def test_logs_go_to_files_of_each_process_if_wanted(tmp_path: Path) -> None:
 
 @pytest.mark.all
 def test_a_role_whose_loop_is_blocked_shows_where_and_is_replaced(tmp_path: Path) -> None:
-    """Another program holds the catalog's lock for longer than a role may be silent."""
+    """Another program holds the catalog's lock for longer than a role may send no heartbeat."""
     arguments = ("--log-dir", str(tmp_path / "logs"), "--log-level", "info")
     with ServerProcess(tmp_path / "data", *arguments, config={"server.hang-timeout": "6s"}) as server:
         with fluss.connect(server.address, request_timeout=1000) as db:
@@ -277,8 +277,8 @@ def test_a_role_whose_loop_is_blocked_shows_where_and_is_replaced(tmp_path: Path
                     db.create_table("t", pa.schema([("id", pa.int64())]))
                 logs = tmp_path / "logs"
                 log, stacks = logs / "supervisor.log", logs / "coordinator.stacks.log"
-                wait_until(lambda: "is killed; nothing acknowledged is lost" in log.read_text(), "it is killed")
-                assert re.search(r"coordinator \(process \d+\) is silent", log.read_text())
+                wait_until(lambda: "killing it; nothing acknowledged is lost" in log.read_text(), "it is killed")
+                assert re.search(r"coordinator \(process \d+\): no heartbeat", log.read_text())
                 assert "database_file.py" in stacks.read_text(), "where it waited"
             wait_until(lambda: "coordinator serves again" in log.read_text(), "another one takes its place")
         with fluss.connect(server.address) as db:
@@ -298,7 +298,7 @@ def test_requests_in_flight_are_served_by_the_successor_of_a_killed_tablet(serve
     assert results == [True] * 20
 
 
-def test_a_tablet_serves_its_own_apis_and_says_so(server: ServerProcess) -> None:
+def test_a_tablet_serves_and_lists_only_its_own_apis(server: ServerProcess) -> None:
     with WireClient(*tablet_addresses(server)[0]) as client:
         keys = {version.api_key for version in client.api_versions().api_versions}
     assert {ApiKey.PRODUCE_LOG, ApiKey.FETCH_LOG, ApiKey.LIST_OFFSETS} <= keys

@@ -187,7 +187,7 @@ def test_a_record_that_is_ahead_is_refused(tmp_path: Path) -> None:
     state = disk.states[-1]
     store.close()
     (state / "catalog.sqlite-wal").write_bytes(log)
-    with pytest.raises(FlussError, match="older than what is here"):
+    with pytest.raises(FlussError, match="older than the tables in this directory"):
         check(state)
 
 

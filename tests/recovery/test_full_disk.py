@@ -289,7 +289,7 @@ def test_a_disk_that_fills_up_is_said_at_each_level(disk: Path) -> None:
             assert percent <= said()[-1] < percent + 5
         for path in disk.glob("filler-*"):
             path.unlink()
-        wait_until(lambda: "there is room again" in server.log_text(), "that there is room is said, too")
+        wait_until(lambda: "there is enough space again" in server.log_text(), "that there is room is said, too")
         assert len(said()) == 3
 
 

@@ -147,8 +147,8 @@ DAMAGES: dict[Callable[[Killed], None], str] = {
     main_file_missing: "catalog.sqlite is missing",
     empty: "catalog.sqlite is empty",
     without_its_log: "catalog.sqlite",
-    older: "is older than what is here: its",
-    of_another_server: "is not the one under which the tables here were written",
+    older: "is older than the tables in this directory: its",
+    of_another_server: "belongs to other tables than those in this directory",
     one_bit_of_the_log: "catalog.sqlite-wal is damaged: frame",
     torn_page: "catalog.sqlite is damaged",
 }

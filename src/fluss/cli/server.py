@@ -14,7 +14,7 @@ from fluss.errors import ErrorCode, FlussError
 
 if TYPE_CHECKING:
     from fluss.server.config.server_config import ServerConfig
-    from fluss.server.runtime.heartbeat import Heart
+    from fluss.server.runtime.heartbeat import HeartbeatSender
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ def _supervise(config: ServerConfig, name_process: Callable[[str], None]) -> int
         # Children share these pages as long as nobody writes into them, not even the collector's marks.
         gc.freeze()
 
-        def child_main(role: str, heart: Heart, life_line: int) -> int:
+        def child_main(role: str, heart: HeartbeatSender, life_line: int) -> int:
             name_process(role)
             return run_role(role, config, sockets, heart, life_line)
 

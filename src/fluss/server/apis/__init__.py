@@ -1,3 +1,3 @@
-"""Handlers that coordinator and tablets share, and what they work with (`environment`): metadata, permissions,
-snapshots.
+"""Handlers that coordinator and tablets share: metadata, permissions, snapshots. Start with `environment`, which holds
+what all of them use.
 """

@@ -13,7 +13,7 @@ from fluss.server.apis.authorizer import CLUSTER, Resource, database_resource
 from fluss.server.apis.environment import Environment
 from fluss.server.catalog.records import Acl
 from fluss.server.runtime.handlers import RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 
 MAX_TEXT_CHARACTERS = 1000
 _MEMBERS: dict[type[IntEnum], dict[int, str]] = {
@@ -22,30 +22,30 @@ _MEMBERS: dict[type[IntEnum], dict[int, str]] = {
 
 
 class AclApis:
-    """The permissions in the catalog. Code 47 for all three calls while the authorizer is off."""
+    """Handlers for the ACLs in the catalog. All three answer code 47 while the authorizer is off."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
     async def create_acls(self, context: RequestContext, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
-        """Add all permissions, or none if one cannot be or the caller may not give it; a result each, in order."""
+        """Add all permissions, or none if one is invalid or not the caller's to grant; one result each, in order."""
         self._begin()
-        response, acls, checked, turns = pb.CreateAclsResponse(), list[Acl](), set[Resource](), Turns()
+        response, acls, checked, time_slices = pb.CreateAclsResponse(), list[Acl](), set[Resource](), TimeSlices()
         for info in request.acl:
             acl = _checked(info)
-            resource = _guard_of(acl)
+            resource = _controlling_resource(acl)
             if resource not in checked:
                 self._environment.authorizer.check(context, resource)
                 checked.add(resource)
             acls.append(acl)
             response.aclRes.add(acl=info, error_code=ErrorCode.NONE)
-            await turns.others_first()
+            await time_slices.yield_if_over()
         if acls:
             self._environment.catalog.store.acls.add(acls)
         return response
 
     def list_acls(self, context: RequestContext, request: pb.ListAclsRequest) -> pb.ListAclsResponse:
-        """The permissions that match and whose resource the caller may see."""
+        """Return the matching permissions on resources that the caller may see."""
         self._begin()
         matches = _matcher(request.acl_filter)
         return pb.ListAclsResponse(
@@ -57,25 +57,29 @@ class AclApis:
         )
 
     async def drop_acls(self, context: RequestContext, request: pb.DropAclsRequest) -> pb.DropAclsResponse:
-        """Remove all that match, or none if the caller may not take one of them; a result per filter, in order.
+        """Remove all matching permissions, or none if one is not the caller's to revoke; one result per filter.
 
-        Every filter looks at every permission, so it is done in turns.
+        Every filter is compared with every permission, so the work is done in time slices.
         """
         self._begin()
         response = pb.DropAclsResponse()
         dropped: dict[Acl, None] = {}
-        turns, matches, acls = Turns(), 0, self._environment.catalog.acls
+        time_slices, matches, acls = TimeSlices(), 0, self._environment.catalog.acls
         for acl_filter in request.acl_filter:
             matching = list(filter(_matcher(acl_filter), acls))
             matches += len(matching)
-            if matches > len(acls) + MAX_REQUEST_ENTRIES:
-                text = f"the filters match the same permissions again and again, {matches} times; send several requests"
-                raise FlussError(text, ErrorCode.CORRUPT_MESSAGE)
-            for resource in dict.fromkeys(map(_guard_of, matching)):  # A filter may match what the caller cannot see.
+            limit = len(acls) + MAX_REQUEST_ENTRIES
+            if matches > limit:
+                raise FlussError(
+                    f"the filters match {matches} permissions, more than {limit}; split them over several requests",
+                    ErrorCode.CORRUPT_MESSAGE,
+                )
+            # A filter may match what the caller cannot see.
+            for resource in dict.fromkeys(map(_controlling_resource, matching)):
                 self._environment.authorizer.check_unnamed(context, resource)
             dropped.update(dict.fromkeys(matching))
             response.filter_results.add(matching_acls=[pb.PbDropAclsMatchingAcl(acl=_message(acl)) for acl in matching])
-            await turns.others_first()
+            await time_slices.yield_if_over()
         if dropped:
             self._environment.catalog.store.acls.remove(dropped)
         return response
@@ -93,8 +97,8 @@ def _resource_of(acl: Acl) -> Resource:
     return Resource(ResourceType(acl.resource_type), acl.resource_name)
 
 
-def _guard_of(acl: Acl) -> Resource:
-    """The resource on which one needs ALL to change a permission: for a table that is its database."""
+def _controlling_resource(acl: Acl) -> Resource:
+    """The resource on which changing a permission requires ALL: for a table, its database."""
     if acl.resource_type == ResourceType.TABLE and acl.resource_name != WILDCARD:
         return database_resource(acl.resource_name.partition(".")[0])
     if acl.resource_type == ResourceType.TABLE or acl.resource_type == ResourceType.CLUSTER:
@@ -116,11 +120,11 @@ def _checked(info: pb.PbAclInfo) -> Acl:
         ("host", info.host),
     ):
         if len(text) > MAX_TEXT_CHARACTERS:
-            raise _invalid(f"the {what} of an ACL has {len(text)} characters, at most {MAX_TEXT_CHARACTERS} are taken")
+            raise _invalid(f"{what} of an ACL must have at most {MAX_TEXT_CHARACTERS} characters, got {len(text)}")
     if info.resource_type == ResourceType.CLUSTER and info.resource_name not in (CLUSTER_NAME, WILDCARD):
-        raise _invalid(f"the cluster's resource name is {CLUSTER_NAME!r}, got {info.resource_name!r}")
+        raise _invalid(f"resource name of the cluster must be {CLUSTER_NAME!r}, got {info.resource_name!r}")
     if info.resource_type == ResourceType.TABLE and "." not in info.resource_name and info.resource_name != WILDCARD:
-        raise _invalid(f"a table's resource name is 'database.table' or '*', got {info.resource_name!r}")
+        raise _invalid(f"resource name of a table must be 'database.table' or '*', got {info.resource_name!r}")
     return Acl(
         info.resource_type,
         info.resource_name,
@@ -133,7 +137,7 @@ def _checked(info: pb.PbAclInfo) -> Acl:
 
 
 def _check_member(what: str, value: int, kind: type[IntEnum]) -> None:
-    """ANY (1) is for filters only."""
+    """Refuse numbers without a meaning, and ANY (1), which is for filters only."""
     members = _MEMBERS[kind]
     if value not in members:
         listed = ", ".join(f"{number} ({name})" for number, name in members.items())
@@ -157,7 +161,7 @@ def _message(acl: Acl) -> pb.PbAclInfo:
 
 
 def _matcher(acl_filter: pb.PbAclFilter) -> Callable[[Acl], bool]:
-    """Absent fields and ANY match everything; the principal counts only when name and type are both given."""
+    """A predicate for a filter. Absent fields and ANY match everything; a principal needs both name and type."""
     wanted: list[tuple[str, object]] = []
     for field, value in (
         ("resource_type", acl_filter.resource_type),

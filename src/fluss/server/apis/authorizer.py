@@ -1,4 +1,4 @@
-"""Who may do what.
+"""Authorization: which principal may do what.
 
 Theory. A permission (ACL) allows a principal an operation on a resource. A request on a table is allowed by a
 permission on the table, on its database, or on the cluster. There are no denials. `Authorizer` reads the ACLs that its
@@ -22,7 +22,7 @@ from fluss.server.security.permissions import rule_of
 
 
 class Resource(NamedTuple):
-    """One thing that can be protected."""
+    """Something that ACLs protect."""
 
     resource_type: ResourceType
     name: str
@@ -50,7 +50,7 @@ def table_resource(path: TablePath) -> Resource:
 
 def _operation(context: RequestContext) -> Operation:
     operation = rule_of(context.api_key).operation
-    assert operation is not None, "a key that everybody may use is not checked"
+    assert operation is not None, "an API key that needs no permission is not checked"
     return operation
 
 
@@ -63,48 +63,48 @@ def _refused(context: RequestContext, what: str) -> FlussError:
 
 
 class Authorizer:
-    """Decides for one server process."""
+    """Checks requests against the ACLs, in one server process."""
 
     def __init__(self, config: ServerConfig, catalog: Catalog) -> None:
         self.enabled = config.authorizer_enabled
         self._ignore_case = config.acl_ignore_case
-        self._super_users = frozenset(self._folded(kind, name) for kind, name in config.super_users)
+        self._super_users = frozenset(self._normalized(kind, name) for kind, name in config.super_users)
         self._catalog = catalog
         self._indexed: tuple[Acl, ...] = ()
         self._by_resource: dict[tuple[int, str], list[Acl]] = {}
 
     def allows(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
-        """Whether the principal of a request may do `operation` on `resource`."""
-        return self.is_free(context) or any(self._matches(acl, context, operation) for acl in self._acls_of(resource))
+        """True if the principal of a request may do `operation` on `resource`."""
+        return self.is_exempt(context) or any(self._matches(acl, context, operation) for acl in self._acls_of(resource))
 
-    def is_free(self, context: RequestContext) -> bool:
-        """Whether nothing is checked: without ACLs, on the internal listener, for super users."""
+    def is_exempt(self, context: RequestContext) -> bool:
+        """True if nothing is checked: without ACLs, on the internal listener, for super users."""
         if not self.enabled or context.is_internal:
             return True
-        return self._folded(context.principal_type, context.principal_name) in self._super_users
+        return self._normalized(context.principal_type, context.principal_name) in self._super_users
 
     def permits(self, context: RequestContext, resource: Resource) -> bool:
-        """Whether the request may do with `resource` what its API key is for."""
+        """True if the request may do on `resource` what its API key requires."""
         return self.allows(context, _operation(context), resource)
 
     def permits_any(self, context: RequestContext) -> bool:
-        """Whether the principal has the permission that the API key needs on anything at all."""
-        if self.is_free(context):
+        """True if the principal has the permission that the API key requires on any resource."""
+        if self.is_exempt(context):
             return True
         return any(self._matches(acl, context, _operation(context)) for acl in self._catalog.acls)
 
     def check_any(self, context: RequestContext) -> None:
-        """Raise code 48 unless the principal has the permission that the API key needs on anything at all."""
+        """Raise code 48 unless the principal has the permission that the API key requires on some resource."""
         if not self.permits_any(context):
-            raise _refused(context, "anything")
+            raise _refused(context, "any resource")
 
     def check(self, context: RequestContext, resource: Resource) -> None:
-        """Raise code 48 unless the request may do what its API key is for. The request names the resource itself."""
+        """Raise code 48 unless the request may use its API key on `resource`, which the request itself names."""
         if not self.permits(context, resource):
             raise _refused(context, str(resource))
 
     def check_unnamed(self, context: RequestContext, resource: Resource) -> None:
-        """`check` for a resource that the request does not name: it is named to those only who may see it."""
+        """`check` for a resource that the request does not name; the error names it only if the caller may see it."""
         if not self.permits(context, resource):
             seen = self.allows(context, Operation.DESCRIBE, resource)
             raise _refused(context, str(resource) if seen else f"this {resource.resource_type.name.lower()}")
@@ -115,7 +115,7 @@ class Authorizer:
             self.check(context, table_resource(path))
 
     def check_table_id(self, context: RequestContext, table_id: int) -> None:
-        """`check` for a table known by id; an unknown id is code 21 while ACLs are on."""
+        """`check` for a table given by id; an unknown id is code 21 while ACLs are on."""
         if self.enabled and self._catalog.table_by_id(table_id) is None:
             raise FlussError(
                 f"table id {table_id} does not exist; refresh the metadata",
@@ -124,7 +124,7 @@ class Authorizer:
         self.check_known_table_id(context, table_id)
 
     def check_known_table_id(self, context: RequestContext, table_id: int) -> None:
-        """`check` for a table known by id, if there is one."""
+        """`check` for a table given by id; an unknown id passes."""
         entry = self._catalog.table_by_id(table_id) if self.enabled else None
         if entry is not None:
             self.check_unnamed(context, table_resource(entry.path))
@@ -149,10 +149,10 @@ class Authorizer:
             return False
         if (acl.principal_type, acl.principal_name) == (WILDCARD, WILDCARD):
             return True
-        wanted = self._folded(context.principal_type, context.principal_name)
-        return self._folded(acl.principal_type, acl.principal_name) == wanted
+        wanted = self._normalized(context.principal_type, context.principal_name)
+        return self._normalized(acl.principal_type, acl.principal_name) == wanted
 
-    def _folded(self, principal_type: str, principal_name: str) -> tuple[str, str]:
+    def _normalized(self, principal_type: str, principal_name: str) -> tuple[str, str]:
         if self._ignore_case:
             return principal_type.lower(), principal_name.lower()
         return principal_type, principal_name

@@ -1,4 +1,4 @@
-"""What anyone may ask about the cluster as a whole: its options and its health."""
+"""Requests about the cluster as a whole: its options and its health."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClusterApis:
     def describe_cluster_configs(
         self, context: RequestContext, request: pb.DescribeClusterConfigsRequest
     ) -> pb.DescribeClusterConfigsResponse:
-        """Configured options and those set at run time, which win; secrets are stars."""
+        """Return the configured options, overridden by those set at run time; secrets are redacted."""
         self._environment.catalog.refresh()
         dynamic = self._environment.catalog.cluster_config
         response = pb.DescribeClusterConfigsResponse()
@@ -37,7 +37,7 @@ class ClusterApis:
     def get_cluster_health(
         self, context: RequestContext, request: pb.GetClusterHealthRequest
     ) -> pb.GetClusterHealthResponse:
-        """One replica per bucket; a dead tablet is started again at once, so every bucket has its leader."""
+        """Report every bucket as healthy: it has one replica, and a tablet that died is restarted at once."""
         self._environment.catalog.refresh()
         buckets = sum(
             entry.bucket_count * (len(entry.partitions) if entry.is_partitioned else 1)

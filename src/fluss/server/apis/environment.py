@@ -1,4 +1,4 @@
-"""What every API handler of a role works with."""
+"""What every API handler of a role needs."""
 
 from __future__ import annotations
 
@@ -36,31 +36,31 @@ class Environment:
         return Environment(config, catalog, topology, clock, Authorizer(config, catalog))
 
     def table(self, path: TablePath) -> TableEntry:
-        """A table that must exist; code 7 otherwise. The catalog must be fresh."""
+        """Return a table; code 7 if it does not exist. The catalog must be fresh."""
         entry = self.catalog.table(path)
         if entry is None:
             raise table_missing(path)
         return entry
 
     def check_disk_room(self, what: str) -> None:
-        """FlussError 70 when the disk is so full that what is left of it is kept for removing things."""
+        """Raise code 70 when the disk is so full that the remaining space is reserved for dropping tables."""
         free = FileSystem().free_bytes(str(self.config.data_dir))
         if free < RESERVED_FREE_BYTES:
             refusal = FlussError(
                 f"no space left on the disk of {self.config.data_dir} for {what}: {free} bytes free, "
-                f"{RESERVED_FREE_BYTES} are kept for metadata. Make room (drop tables, lower table.log.ttl, enlarge "
-                "the disk) and try again",
+                f"{RESERVED_FREE_BYTES} are reserved for metadata. Free some space (drop tables, lower table.log.ttl, "
+                "enlarge the disk) and try again",
                 ErrorCode.DISK_WRITE_LOCKED,
             )
             logger.warning("%s", refusal.message)
             raise refusal
 
     def fresh_table(self, path: TablePath) -> TableEntry:
-        """Refresh and find the table: how every read-only call about a table begins."""
+        """Refresh the catalog and return the table; every read-only request about a table starts with it."""
         self.catalog.refresh()
         return self.table(path)
 
 
 def table_path(message: pb.PbTablePath) -> TablePath:
-    """The path in a request."""
+    """Return the table path of a message."""
     return TablePath(message.database_name, message.table_name)

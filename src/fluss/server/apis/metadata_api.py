@@ -1,4 +1,4 @@
-"""GET_METADATA: who serves what, on the listener the client came in through."""
+"""GET_METADATA: which server serves what, with addresses on the listener that the client used."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LEADER_EPOCH = 0
 
 
 class MetadataApi:
-    """Answers from the catalog and the fixed topology; leaders exist from the moment a table does."""
+    """Answers from the catalog and the fixed topology; a bucket has a leader as soon as its table exists."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
 
     def get_metadata(self, context: RequestContext, request: pb.MetadataRequest) -> pb.MetadataResponse:
-        """Any element that cannot be found fails the whole request; what may not be seen is left out, found or not."""
+        """Fail the whole request if any element is not found; leave out what the caller may not see, found or not."""
         self._environment.catalog.refresh()
         response = pb.MetadataResponse()
         self._add_nodes(response, context.listener)
@@ -53,7 +53,7 @@ class MetadataApi:
                     node.rack = self._environment.config.rack
 
     def _tables(self, context: RequestContext, request: pb.MetadataRequest) -> dict[TablePath, TableEntry]:
-        """The tables asked for. A partition path without a partition name means the table itself."""
+        """The requested tables. A partition path without a partition name means the table itself."""
         paths = [TablePath(path.database_name, path.table_name) for path in request.table_path]
         paths += [
             TablePath(path.database_name, path.table_name)
@@ -86,7 +86,7 @@ class MetadataApi:
             pair = catalog.partition_by_id(partition_id)
             if pair is not None and not self._visible(context, pair[0].path):
                 continue
-            # With tables in the request an id must belong to one of them: clients panic over strange table ids.
+            # If the request has tables, a partition id must belong to one of them: clients fail on other table ids.
             if pair is None or (tables and pair[0].path not in tables):
                 raise _unknown_partition_id(partition_id, tables)
             found[partition_id] = pair
@@ -126,6 +126,6 @@ class MetadataApi:
 def _unknown_partition_id(partition_id: int, tables: dict[TablePath, TableEntry]) -> FlussError:
     where = f" in {', '.join(str(path) for path in tables)}" if tables else ""
     return FlussError(
-        f"partition id {partition_id} does not exist{where}; it may have been dropped, list the partitions again",
+        f"partition id {partition_id} does not exist{where}; it may have been dropped: list the partitions again",
         ErrorCode.PARTITION_NOT_EXISTS,
     )

@@ -1,7 +1,7 @@
 """The read-only APIs that coordinator and tablets both serve.
 
-No state of its own: every answer comes from the process's catalog, refreshed at the start of the request, so any
-process answers the same from the moment a change was acknowledged.
+They have no state: every answer comes from the process's catalog, which is refreshed at the start of the request, so
+all processes give the same answer once a change is acknowledged.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from fluss.server.apis.acl_apis import AclApis
 from fluss.server.apis.authorizer import database_resource, table_resource
 from fluss.server.apis.cluster_apis import ClusterApis
 from fluss.server.apis.environment import Environment, table_path
-from fluss.server.apis.guard import guarded
 from fluss.server.apis.metadata_api import MetadataApi
+from fluss.server.apis.permission_checks import with_permission_checks
 from fluss.server.apis.snapshot_apis import SnapshotApis
 from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog, PartitionEntry, TableEntry
@@ -36,7 +36,7 @@ from fluss.server.runtime.handlers import Handler, RequestContext
 
 
 class SharedApis:
-    """Databases, tables, schemas, partitions by name; the rest is put together from its neighbours."""
+    """Serves databases, tables, schemas and partitions by name, and collects the other handlers of this folder."""
 
     def __init__(self, config: ServerConfig, catalog: Catalog, topology: Topology, clock: Callable[[], int]) -> None:
         self.environment = Environment.of(config, catalog, topology, clock)
@@ -63,7 +63,7 @@ class SharedApis:
             ApiKey.DESCRIBE_CLUSTER_CONFIGS: cluster.describe_cluster_configs,
             ApiKey.GET_CLUSTER_HEALTH: cluster.get_cluster_health,
         }
-        return guarded(self.environment, handlers)
+        return with_permission_checks(self.environment, handlers)
 
     # Databases
 
@@ -114,7 +114,7 @@ class SharedApis:
         catalog.refresh()
         name = request.database_name
         if catalog.database(name) is None and self._database_visible(context, name):
-            raise database_missing(name)  # others see no difference to a database that is not theirs
+            raise database_missing(name)  # for other callers it looks like a database that they may not see
         return pb.ListTablesResponse(
             table_name=[
                 entry.path.table_name
@@ -138,7 +138,7 @@ class SharedApis:
         )
 
     def _table_json(self, entry: TableEntry) -> bytes:
-        """The descriptor; a table with a lake also shows how to reach the lake, without secrets."""
+        """The descriptor. For a table with a lake it includes how to reach the lake, without secrets."""
         if not entry.property(DATALAKE_ENABLED):
             return entry.table_json
         lake_format = entry.property(DATALAKE_FORMAT)
@@ -185,7 +185,7 @@ class SharedApis:
 
 
 def partition_spec(message: pb.PbPartitionSpec) -> list[tuple[str, str]]:
-    """Keys and values of a partition spec, as they came."""
+    """Return the keys and values of a partition spec in the order of the message."""
     return [(pair.key, pair.value) for pair in message.partition_key_values]
 
 
@@ -193,7 +193,7 @@ def check_partitioned(entry: TableEntry) -> None:
     """Raise code 37 for a table without partitions."""
     if not entry.is_partitioned:
         raise FlussError(
-            f"table '{entry.path}' is not partitioned; create it with partition keys to have partitions",
+            f"table '{entry.path}' is not partitioned; only tables created with partition keys have partitions",
             ErrorCode.TABLE_NOT_PARTITIONED_EXCEPTION,
         )
 

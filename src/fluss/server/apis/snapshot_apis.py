@@ -1,8 +1,8 @@
-"""Snapshots that a table has, and how to reach the files.
+"""The snapshots of a table, and how clients reach their files.
 
 Snapshots of primary-key tables are registered in the catalog by the tablets that take them. Where a bucket has none,
-readers start at the earliest changelog offset: nothing of a changelog is deleted before there is a snapshot. Snapshots
-in the lake are registered by tiering services, through the coordinator.
+readers start at the earliest changelog offset: no part of a changelog is deleted before there is a snapshot. Lake
+snapshots are registered by tiering services, through the coordinator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLIENT_SECRET_KEY = "s3.client.secret-key"
 
 
 class SnapshotApis:
-    """Kv snapshots, lake snapshots, and the file-system token."""
+    """Handlers for kv snapshots, lake snapshots, and the file-system token."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -37,7 +37,7 @@ class SnapshotApis:
     def get_latest_kv_snapshots(
         self, context: RequestContext, request: pb.GetLatestKvSnapshotsRequest
     ) -> pb.GetLatestKvSnapshotsResponse:
-        """One entry per bucket; without a snapshot id if there is none."""
+        """Return one entry per bucket, without a snapshot id for a bucket that has no snapshot."""
         entry = self._environment.fresh_table(table_path(request.table_path))
         check_primary_key(entry)
         response = pb.GetLatestKvSnapshotsResponse(table_id=entry.table_id)
@@ -45,13 +45,13 @@ class SnapshotApis:
         named = request.HasField("partition_name")
         if named and not entry.is_partitioned:
             raise FlussError(
-                f"table '{entry.path}' is not partitioned; ask without a partition name",
+                f"table '{entry.path}' is not partitioned; send no partition name, got {request.partition_name!r}",
                 ErrorCode.TABLE_NOT_PARTITIONED_EXCEPTION,
             )
         if entry.is_partitioned:
             if not named:
                 raise FlussError(
-                    f"table '{entry.path}' is partitioned; ask for one partition by its name",
+                    f"table '{entry.path}' is partitioned; send the name of one partition",
                     ErrorCode.PARTITION_NOT_EXISTS,
                 )
             partition = entry.partitions.get(request.partition_name)
@@ -67,7 +67,7 @@ class SnapshotApis:
     def get_kv_snapshot_metadata(
         self, context: RequestContext, request: pb.GetKvSnapshotMetadataRequest
     ) -> pb.GetKvSnapshotMetadataResponse:
-        """Where the files of a snapshot are, and under which names they are a database."""
+        """Return the remote paths of a snapshot's files, and the local names under which they form a database."""
         self._environment.catalog.refresh()
         partition_id = request.partition_id if request.HasField("partition_id") else None
         bucket = TableBucket(request.table_id, partition_id, request.bucket_id)
@@ -75,7 +75,7 @@ class SnapshotApis:
         if snapshot is None:
             raise FlussError(
                 f"bucket {request.bucket_id} of table id {request.table_id} has no kv snapshot {request.snapshot_id}; "
-                "ask for the latest one, or read the changelog from its earliest offset",
+                "use the latest one, or read the changelog from its earliest offset",
                 ErrorCode.KV_SNAPSHOT_NOT_EXIST,
             )
         response = pb.GetKvSnapshotMetadataResponse(log_offset=snapshot.log_offset)
@@ -86,12 +86,12 @@ class SnapshotApis:
     def get_lake_snapshot(
         self, context: RequestContext, request: pb.GetLakeSnapshotRequest
     ) -> pb.GetLakeSnapshotResponse:
-        """The newest snapshot, the newest readable one, or the one of an id, with the offsets of its buckets."""
+        """Return the newest snapshot, the newest readable one, or one by id, with the offsets of its buckets."""
         entry = self._environment.fresh_table(table_path(request.table_path))
         has_id = request.HasField("snapshot_id")
         if has_id and request.readable:
             raise FlussError(
-                "ask for a lake snapshot by id or for the newest readable one, not for both",
+                f"snapshot_id {request.snapshot_id} and readable=true exclude each other; send one of them",
                 ErrorCode.UNKNOWN_SERVER_ERROR,
             )
         records = self._environment.catalog.store.lake
@@ -104,7 +104,7 @@ class SnapshotApis:
             raise FlussError(f"table '{entry.path}' has no {wanted}", ErrorCode.LAKE_SNAPSHOT_NOT_EXIST)
         response = pb.GetLakeSnapshotResponse(table_id=entry.table_id, snapshotId=found.snapshot_id)
         document = found.readable_offsets if request.readable else found.tiered_offsets
-        assert document is not None, "asked for a readable snapshot, got one without offsets"
+        assert document is not None, "a readable snapshot has readable offsets"
         _, offsets = load_offsets(document)
         for bucket, offset in offsets.items():
             response.bucket_snapshots.add(
@@ -115,11 +115,11 @@ class SnapshotApis:
     def get_file_system_security_token(
         self, context: RequestContext, request: pb.GetFileSystemSecurityTokenRequest
     ) -> pb.GetFileSystemSecurityTokenResponse:
-        """How clients open remote segments: nothing is needed for local files.
+        """Return what clients need to open remote segments; for local files that is nothing.
 
         The server's own S3 keys are never handed out, since every reader gets this answer; an operator gives clients
-        keys of their own (read-only ones) with `s3.client.access-key` and `s3.client.secret-key`. Who may read nothing
-        gets no keys, and no error: clients ask before they know whether they need any.
+        separate read-only keys with `s3.client.access-key` and `s3.client.secret-key`. A caller that may read nothing
+        gets no keys and no error, because clients send this request before they know whether they need keys.
         """
         config = self._environment.config
         scheme, colon, _ = config.remote_data_dir.partition("://")
@@ -149,6 +149,6 @@ def check_primary_key(entry: TableEntry) -> None:
     """Raise code 20 for a log table."""
     if not entry.has_primary_key:
         raise FlussError(
-            f"table '{entry.path}' has no primary key, so it has no kv snapshots",
+            f"table '{entry.path}' has no primary key; only primary-key tables have kv snapshots",
             ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION,
         )

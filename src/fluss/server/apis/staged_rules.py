@@ -1,4 +1,4 @@
-"""What coordinator and tablets both ask of requests about staged appends."""
+"""Checks of requests about staged appends that coordinator and tablets share."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from fluss.server.catalog.staged_owners import ANONYMOUS_USER
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.runtime.handlers import ANONYMOUS_NAME, RequestContext
 
-# In UTF-8. The name is in every staged file and in every row of work.
+# In UTF-8. The name is in every staged file and in every row of `staged_work`.
 MAX_TRANSACTION_NAME_BYTES = 512
-# A decision names every file: a control request of 4 MiB holds more than this.
+# A decision names every file; a control request of 4 MiB has room for more than this.
 MAX_FILES_PER_COMMIT = 100_000
 MAX_ATTEMPTS_PER_COMMIT = 20_000
 
 
 def check_identity(transaction: str, batch_id: int = 0) -> None:
-    """FlussError 63 when a transaction name or batch id cannot be one."""
+    """Raise code 63 when a transaction name or batch id is invalid."""
     size = len(transaction.encode())
     if not 1 <= size <= MAX_TRANSACTION_NAME_BYTES:
         raise FlussError(
-            f"a transaction name has 1 to {MAX_TRANSACTION_NAME_BYTES} bytes, this one has {size}; use the id of the "
-            "query or job",
+            f"transaction name must have 1 to {MAX_TRANSACTION_NAME_BYTES} bytes, got {size}; use the id of the query "
+            "or job",
             ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
         )
     if batch_id < 0:
         raise FlussError(
-            f"batch ids count from 0, got {batch_id} for transaction {transaction!r}",
+            f"batch_id must not be negative, got {batch_id} for transaction {transaction!r}",
             ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
         )
 
 
 def staged_user(context: RequestContext, authorizer: Authorizer) -> str | None:
-    """Whose staged appends a request may touch (`catalog.staged_owners`); None where ACLs let it do anything."""
-    if authorizer.enabled and authorizer.is_free(context):
+    """The user whose staged appends a request may touch (`catalog.staged_owners`); None if it may touch all."""
+    if authorizer.enabled and authorizer.is_exempt(context):
         return None
     if context.principal_name == ANONYMOUS_NAME:
         return ANONYMOUS_USER
@@ -46,16 +46,17 @@ def staged_user(context: RequestContext, authorizer: Authorizer) -> str | None:
 
 
 def staged_table(catalog: Catalog, table_id: int) -> TableEntry:
-    """The log table of a request; 7 when it was dropped, 15 when it is no log table. The catalog must be fresh."""
+    """Return the log table of a request; 7 if it was dropped, 15 if it is no log table. The catalog must be fresh."""
     entry = catalog.table_by_id(table_id)
     if entry is None:
         raise FlussError(
-            f"there is no table with id {table_id}, it was dropped; rows staged for it are gone",
+            f"table id {table_id} does not exist; it was dropped, and the rows staged for it are gone",
             ErrorCode.TABLE_NOT_EXIST,
         )
     if entry.has_primary_key:
         raise FlussError(
-            f"{entry.path} has a primary key; staged appends are for log tables, upserts are idempotent by themselves",
+            f"table {entry.path} has a primary key, but staged appends are for log tables; use upserts, which are "
+            "idempotent",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     return entry
@@ -64,7 +65,7 @@ def staged_table(catalog: Catalog, table_id: int) -> TableEntry:
 def staged_buckets(
     catalog: Catalog, entry: TableEntry, buckets: Sequence[Any]
 ) -> list[tuple[TableBucket, tuple[StagedFileEntry, ...]]]:
-    """The buckets of a request with their files; FlussError when one does not exist (36, 21) or there are too many."""
+    """Return the buckets of a request with their files; 36 or 21 if one does not exist, an error if too many."""
     _check_file_count(entry, sum(len(item.files) for item in buckets))
     result: list[tuple[TableBucket, tuple[StagedFileEntry, ...]]] = []
     for item in buckets:
@@ -75,7 +76,7 @@ def staged_buckets(
             raise _no_bucket(entry, bucket)
         if bucket.partition_id in catalog.closing_partitions:
             raise FlussError(
-                f"partition {bucket.partition_id} of {entry.path} has expired and takes no more rows",
+                f"partition id {bucket.partition_id} of table {entry.path} has expired and takes no more rows",
                 ErrorCode.PARTITION_NOT_EXISTS,
             )
         files = tuple(StagedFileEntry(file.writer_id, file.batch_count, file.size_bytes) for file in item.files)
@@ -91,31 +92,36 @@ def _check_file_count(entry: TableEntry, count: int) -> None:
 
 def _too_many(entry: TableEntry, what: str, limit: int) -> FlussError:
     return FlussError(
-        f"a commit to {entry.path} with {what}; the limit is {limit}: write with fewer tasks, or sort rows to buckets",
+        f"a commit to table {entry.path} has {what}, more than the limit of {limit}; write with fewer tasks, or sort "
+        "the rows by bucket",
         ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
     )
 
 
 def _check_counts(entry: TableEntry, buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]]) -> None:
     if len({bucket for bucket, _ in buckets}) != len(buckets):
-        raise _invalid(f"a bucket of {entry.path} is there twice")
+        raise _invalid(f"a commit to table {entry.path} names a bucket twice")
     attempts = {file.writer_id for _, files in buckets for file in files}
     if len(attempts) > MAX_ATTEMPTS_PER_COMMIT:
         raise _too_many(entry, f"{len(attempts)} attempts", MAX_ATTEMPTS_PER_COMMIT)
     for _, files in buckets:
         if len({file.writer_id for file in files}) != len(files):
-            raise _invalid("an attempt is there twice in one bucket")
+            raise _invalid(f"a commit to table {entry.path} names an attempt twice in one bucket")
         if any(file.batch_count < 1 or file.size_bytes < 1 or file.writer_id < 0 for file in files):
-            raise _invalid("a staged file without writer id, batches or bytes")
+            raise _invalid(f"a commit to table {entry.path} has a staged file without writer id, batches or bytes")
 
 
 def _no_bucket(entry: TableEntry, bucket: TableBucket) -> FlussError:
     if bucket.partition_id is not None and entry.is_partitioned:
         return FlussError(
-            f"{entry.path} has no partition with id {bucket.partition_id}, it was dropped; rows staged for it are gone",
+            f"table {entry.path} has no partition with id {bucket.partition_id}; it was dropped, and the rows staged "
+            "for it are gone",
             ErrorCode.PARTITION_NOT_EXISTS,
         )
-    return FlussError(f"{entry.path} has no {bucket}", ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION)
+    return FlussError(
+        f"table {entry.path} has no bucket {bucket.bucket_id} (partition id {bucket.partition_id})",
+        ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION,
+    )
 
 
 def _invalid(text: str) -> FlussError:

@@ -1,4 +1,4 @@
-"""Where the roles of this server can be reached: what metadata answers tell clients.
+"""The addresses of this server's roles, as metadata answers give them to clients.
 
 Plain values, fixed when the sockets are bound and before any role starts, so every process has the same view.
 """
@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Address = tuple[str, int]
-"""Host and port as clients shall use them."""
+"""Host and port that clients connect to."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Advertised addresses: of the coordinator by listener name, and of each tablet (its place is its server id)."""
+    """Advertised addresses by listener name: of the coordinator, and of each tablet (its index is its server id)."""
 
     coordinator: Mapping[str, Address]
     tablets: Sequence[Mapping[str, Address]]
 
     def __post_init__(self) -> None:
         for server_id, addresses in enumerate(self.tablets):
-            assert addresses.keys() == self.coordinator.keys(), f"tablet {server_id} has other listeners"
+            assert addresses.keys() == self.coordinator.keys(), f"tablet {server_id} has different listeners"
 
     @property
     def tablet_count(self) -> int:

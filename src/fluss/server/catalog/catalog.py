@@ -1,9 +1,9 @@
-"""A process's view of the metadata, kept up to date with little work.
+"""A process's in-memory view of the metadata, updated incrementally.
 
-Theory. `Catalog` holds everything in dictionaries. `refresh()` asks SQLite whether anyone has committed (microseconds)
-and, if so, reads in one snapshot what has a higher change number than the last one seen: changed rows first replace
-old entries, tombstones remove them. A handler that needs metadata calls `refresh()` before it looks; then it sees every
-DDL that was answered before, by any process.
+Theory. `Catalog` holds everything in dictionaries. `refresh()` asks SQLite whether any process has committed
+(microseconds) and, if so, reads in one snapshot the rows with a change number above the last one seen: tombstones
+remove entries, changed rows replace them. A handler that needs metadata calls `refresh()` first; then it sees every DDL
+that any process had answered before.
 
 Invariants after a refresh: every table is in both maps; every partition of a table is in `_partitions`; nothing of a
 dropped table is left. All calls come from one thread, the event loop's.
@@ -20,18 +20,18 @@ from fluss.model.names import DIRECTORY_NAME_LIMIT_CHARACTERS
 from fluss.model.paths import TableBucket, TablePath
 from fluss.model.schema import Schema, schema_from_json
 from fluss.server.catalog.closing_records import CLOSING_SECTION
-from fluss.server.catalog.entries import DatabaseEntry, PartitionEntry, TableEntry
+from fluss.server.catalog.metadata_entries import DatabaseEntry, PartitionEntry, TableEntry
 from fluss.server.catalog.records import ACL_SECTION, CONFIG_SECTION, TAG_SECTION, Acl
 from fluss.server.catalog.store import CatalogStore
 from fluss.server.catalog.table_rows import directory_of
 
-# File systems allow 255 bytes per name; the ids behind the name keep directories distinct.
+# File systems allow 255 bytes per name, so names are cut; the ids after them keep directories distinct.
 
 
 class Catalog:
     """Databases, tables and partitions by name and by id, plus ACLs, run-time options and server tags.
 
-    `closing_partitions` are ids of partitions that take no more rows; some may be gone already.
+    `closing_partitions` are the ids of partitions that take no more rows; some may already be dropped.
     """
 
     def __init__(self, store: CatalogStore) -> None:
@@ -55,11 +55,11 @@ class Catalog:
 
     @property
     def change(self) -> int:
-        """Number of the last change seen; grows with every change of the metadata."""
+        """The number of the last change seen. It grows with every change of the metadata."""
         return self._seen_change
 
     def refresh(self) -> bool:
-        """Take in what other processes, or this one, have changed; True when something has."""
+        """Load the changes that any process has made; True if there were any."""
         file = self.store.file
         data_version = file.data_version()
         if data_version == self._seen_data_version:
@@ -160,7 +160,7 @@ class Catalog:
         self._sections[section] = number
         return number != was
 
-    # Looking things up
+    # Lookups
 
     @property
     def databases(self) -> Mapping[str, DatabaseEntry]:
@@ -171,11 +171,11 @@ class Catalog:
         return self._databases.get(name)
 
     def tables(self) -> Iterable[TableEntry]:
-        """All tables, in no order that means anything."""
+        """All tables, in arbitrary order."""
         return self._tables_by_id.values()
 
     def tables_of(self, database_name: str) -> list[TableEntry]:
-        """The tables of one database, by name."""
+        """The tables of one database, sorted by name."""
         entries = [entry for path, entry in self._tables_by_path.items() if path.database_name == database_name]
         return sorted(entries, key=lambda entry: entry.path)
 
@@ -186,17 +186,17 @@ class Catalog:
         return self._tables_by_id.get(table_id)
 
     def partition(self, table_id: int, partition_id: int) -> PartitionEntry | None:
-        """A partition by id, if it belongs to that table."""
+        """Return a partition by id, if it belongs to that table."""
         found = self._partitions.get(partition_id)
         return found[1] if found is not None and found[0] == table_id else None
 
     def partition_by_id(self, partition_id: int) -> tuple[TableEntry, PartitionEntry] | None:
-        """A partition by id alone, with its table."""
+        """Return a partition by id alone, with its table."""
         found = self._partitions.get(partition_id)
         return None if found is None else (self._tables_by_id[found[0]], found[1])
 
     def has_bucket(self, bucket: TableBucket) -> bool:
-        """Whether the bucket exists now."""
+        """True if the bucket exists now."""
         entry = self._tables_by_id.get(bucket.table_id)
         if entry is None or not 0 <= bucket.bucket_id < entry.bucket_count:
             return False
@@ -205,12 +205,12 @@ class Catalog:
         return self.partition(bucket.table_id, bucket.partition_id) is not None
 
     def buckets(self) -> Iterator[TableBucket]:
-        """Every bucket of every table and partition."""
+        """Iterate over the buckets of all tables and partitions."""
         for entry in self._tables_by_id.values():
             yield from self.buckets_of(entry)
 
     def buckets_of(self, entry: TableEntry) -> Iterator[TableBucket]:
-        """Every bucket of a table, over all its partitions."""
+        """Iterate over the buckets of a table, in all its partitions."""
         owners: Iterable[int | None] = [None]
         if entry.is_partitioned:
             owners = [partition.partition_id for partition in entry.partitions.values()]
@@ -219,7 +219,7 @@ class Catalog:
                 yield TableBucket(entry.table_id, partition_id, bucket_id)
 
     def directory(self, bucket: TableBucket) -> Path:
-        """Where the bucket's log lives, relative to the server's data directory; KeyError for an unknown bucket."""
+        """Return the directory of a bucket, relative to the data directory; KeyError for an unknown bucket."""
         entry = self._tables_by_id[bucket.table_id]
         directory = directory_of(entry.path.database_name, entry.path.table_name, entry.table_id)
         if bucket.partition_id is not None:

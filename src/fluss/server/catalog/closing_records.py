@@ -1,8 +1,8 @@
-"""Partitions that expired and wait until the lake has all of their rows, in the catalog file.
+"""Records of expired partitions that are kept until the lake has all of their rows, in the catalog file.
 
-A closing partition takes no more rows, so its end is final: the tablets note it, bucket by bucket, when everything that
-was accepted before is on disk. Readers, the tiering service above all, go on as before. When the lake has reached every
-end the partition is dropped, and what is noted here goes with it.
+A closing partition takes no more rows, so the ends of its logs are final: the tablets record the end of each bucket
+once everything accepted before is on disk. Readers, including the tiering service, are not affected. When the lake has
+reached every end, the partition is dropped together with its records.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ CLOSING_SECTION = "closing_change"
 
 
 class ClosingRecords:
-    """See the module's text. Called by the thread that owns the catalog file."""
+    """Closing partitions and the final ends of their buckets. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
     def close(self, partition_ids: Iterable[int], now_ms: int) -> None:
-        """Let no more rows into these partitions; those that are closing already keep their time."""
+        """Start closing these partitions; those that are closing already keep their time."""
         with self._file.transaction() as connection:
             connection.executemany(
                 "INSERT OR IGNORE INTO closing_partitions SELECT partition_id, table_id, ? FROM partitions "
@@ -32,7 +32,7 @@ class ClosingRecords:
             self._file.set_counter(CLOSING_SECTION, self._file.next_change())
 
     def reopen(self, partition_ids: Iterable[int]) -> None:
-        """These are to stay after all."""
+        """Stop closing these partitions and forget their ends."""
         with self._file.transaction() as connection:
             for partition_id in partition_ids:
                 connection.execute("DELETE FROM closing_partitions WHERE partition_id = ?", (partition_id,))
@@ -40,16 +40,16 @@ class ClosingRecords:
             self._file.set_counter(CLOSING_SECTION, self._file.next_change())
 
     def of_table(self, table_id: int) -> dict[int, int]:
-        """Partition id -> since when it is closing."""
+        """Return partition id -> time at which it started closing."""
         statement = "SELECT partition_id, since_time FROM closing_partitions WHERE table_id = ?"
         return dict(self._file.rows(statement, (table_id,)))
 
     def all(self) -> dict[int, int]:
-        """Partition id -> table id of every closing partition."""
+        """Return partition id -> table id of every closing partition."""
         return dict(self._file.rows("SELECT partition_id, table_id FROM closing_partitions"))
 
     def note_end(self, bucket: TableBucket, end_offset: int) -> None:
-        """The final end of a bucket, from the tablet that leads it."""
+        """Record the final end of a bucket; called by the tablet that leads it."""
         with self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO closing_ends SELECT partition_id, ?, ? FROM closing_partitions "
@@ -58,6 +58,6 @@ class ClosingRecords:
             )
 
     def ends(self, partition_id: int) -> dict[int, int]:
-        """Bucket id -> final end, of the buckets whose end is known."""
+        """Return bucket id -> final end, for the buckets whose end is known."""
         statement = "SELECT bucket_id, end_offset FROM closing_ends WHERE partition_id = ?"
         return dict(self._file.rows(statement, (partition_id,)))

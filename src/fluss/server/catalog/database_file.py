@@ -1,15 +1,15 @@
 """The SQLite file of the catalog: its tables, transactions and counters.
 
 Theory. One file, `catalog.sqlite`, in WAL mode with synchronous=FULL: a commit that returned is on disk. Every
-process opens its own connection (never one inherited through fork); inside a process all calls come from one thread
+process opens its own connection (never one inherited through fork); within a process all calls come from one thread
 at a time, the event-loop thread. Writers take the write lock at the start of their transaction (BEGIN IMMEDIATE), so
-a transaction never fails half way for a lock.
+a transaction never fails halfway because of a lock.
 
 Change numbers. The counter `change` grows by one with every transaction that changes what a `Catalog` shows. Rows of
 databases, tables and partitions carry the change number of their last write; a drop leaves a tombstone with its
-number. A reader that has seen number n asks for everything above n. Tombstones are pruned to a limit; the counter
-`tombstone_floor` is the highest pruned number, and a reader that is behind it reads everything anew. The counter
-`commits` grows with every transaction that writes anything, so that one that is lost is missed (see `mark`).
+number. A reader that has seen number n reads everything above n. Tombstones are pruned to a limit; the counter
+`tombstone_floor` is the highest pruned number, and a reader that is behind it reads everything again. The counter
+`commits` grows with every transaction that writes anything, so that a lost one is noticed (see `mark`).
 
 Invariants: ids handed out by counters are never reused; a schema row exists for every (table_id, 1..schema_id).
 """
@@ -31,13 +31,13 @@ from fluss.model.formats import refuse_newer
 _logger = logging.getLogger(__name__)
 
 CATALOG_FILE_NAME = "catalog.sqlite"
-# Of the data directory as a whole, in SQLite's `user_version`; 0 is a catalog that is only just being made. It goes up
-# with every change of any file that an earlier version would misread; what earlier versions may ignore, such as a new
-# table here, leaves it alone. When it goes up, `_prepare` also brings older catalogs up to date.
-# 2: `bucket.offsets` and batches without rows, which version 1 counts as rows; it would also give offsets again that
-# they keep free. `drops` and `staged_owners`, which version 1 would not keep. Nothing else of version 1 is changed.
+# The format of the whole data directory, in SQLite's `user_version`; 0 is a catalog that is still being created. It is
+# raised with every change to any file that an earlier version would misread, but not for additions that earlier
+# versions may ignore, such as a new table here. When it is raised, `_prepare` also upgrades older catalogs.
+# 2: `bucket.offsets` and batches without rows, which version 1 counts as rows; it would also reassign offsets that they
+# reserve. `drops` and `staged_owners`, which version 1 would not maintain. Everything else is as in version 1.
 FORMAT_VERSION = 2
-# How long a writer waits for another process's transaction; those take milliseconds.
+# How long a writer waits for another process's transaction, which takes milliseconds.
 LOCK_WAIT_SECONDS = 10.0
 LOCK_RETRY_SECONDS = 0.005
 TOMBSTONE_LIMIT_ROWS = 10_000
@@ -77,7 +77,7 @@ CREATE TABLE IF NOT EXISTS kv_snapshot_leases (
     lease_id TEXT PRIMARY KEY, snapshots TEXT NOT NULL, expiration_time INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-# Tables that came later; a catalog of the same format that was written before gets them when it is opened.
+# Tables that were added later; an older catalog of the same format gets them when it is opened.
 _LATER_TABLES = {
     "kv_snapshots": """
 CREATE TABLE IF NOT EXISTS kv_snapshots (
@@ -153,7 +153,7 @@ class DatabaseFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Own commits do not move PRAGMA data_version, so readers in this process look at this number too.
+        # Own commits do not change PRAGMA data_version, so readers in this process compare this number too.
         self.own_commits = 0
         is_new = not path.exists()
         self.connection = self._connect()
@@ -170,9 +170,9 @@ class DatabaseFile:
 
     def _connect(self) -> sqlite3.Connection:
         try:
-            if not self.path.exists():  # SQLite gives its other files the mode of this one.
+            if not self.path.exists():  # SQLite gives its other files the mode of this file.
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            # The embedded server opens the catalog in the caller's thread and then uses it in its own.
+            # The embedded server opens the catalog in the caller's thread and then uses it in its own thread.
             return sqlite3.connect(
                 self.path,
                 timeout=LOCK_WAIT_SECONDS,
@@ -195,7 +195,7 @@ class DatabaseFile:
             scripts.insert(0, _TABLES)
         if not scripts:
             return
-        # One transaction, so that a crash during the very first start leaves either nothing or a whole catalog.
+        # One transaction, so that a crash during the first start leaves either no tables or all of them.
         with self.transaction():
             for statement in "".join(scripts).split(";"):
                 if statement.strip():
@@ -203,7 +203,7 @@ class DatabaseFile:
             self.connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def _switch_to_wal(self) -> None:
-        """The mode is a property of the file. SQLite's own lock wait does not cover the switch, so wait here."""
+        """Set WAL mode, a property of the file. SQLite's own lock wait does not cover this, so retry here."""
         deadline = time.monotonic() + LOCK_WAIT_SECONDS
         while True:
             try:
@@ -216,17 +216,17 @@ class DatabaseFile:
 
     def _unusable(self, error: sqlite3.Error | OSError) -> FlussError:
         return FlussError(
-            f"cannot open the catalog {self.path}: {error}; check that the directory is writable and the file whole",
+            f"cannot open the catalog {self.path}: {error}; check that the directory is writable and the file intact",
             ErrorCode.STORAGE_EXCEPTION,
         )
 
     def close(self) -> None:
-        """Close the connection; the object is dead afterwards."""
+        """Close the connection; the object must not be used afterwards."""
         self.connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction: on disk when the block ends, undone when it raises."""
+        """Run the block as one write transaction: on disk when it ends, rolled back when it raises."""
         try:
             self.connection.execute("BEGIN IMMEDIATE")
             written_before = self.connection.total_changes
@@ -247,7 +247,7 @@ class DatabaseFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view for several reads."""
+        """Give several reads one consistent view."""
         try:
             self.connection.execute("BEGIN")
             try:
@@ -260,7 +260,7 @@ class DatabaseFile:
             raise failure from None
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """All rows of a query. Whatever is wrong with the file, a damaged value included, the error names it."""
+        """Return all rows of a query. The error names the file, whatever is wrong with it, damaged values included."""
         try:
             return self.connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
@@ -269,56 +269,54 @@ class DatabaseFile:
             raise failure from None
 
     def row(self, statement: str, values: Sequence[object] = ()) -> Any:
-        """The first row of a query; None if there is none."""
+        """Return the first row of a query, or None."""
         return next(iter(self.rows(statement, values)), None)
 
     def _write_failure(self, error: sqlite3.Error) -> FlussError:
         text = str(error)
         if "full" in text:
             return FlussError(
-                f"no room left on the disk of the catalog {self.path}; nothing was changed, free some space and repeat",
+                f"no space left on the disk of the catalog {self.path}; nothing was changed: free space and repeat",
                 ErrorCode.DISK_WRITE_LOCKED,
             )
         if "locked" in text or "busy" in text:
             return FlussError(
-                f"the catalog {self.path} was locked for {LOCK_WAIT_SECONDS:g} s; nothing was changed, repeat the call",
+                f"the catalog {self.path} was locked for {LOCK_WAIT_SECONDS:g} s; nothing was changed: repeat the call",
                 ErrorCode.STORAGE_EXCEPTION,
             )
-        return FlussError(f"writing the catalog {self.path} failed: {text}", ErrorCode.STORAGE_EXCEPTION)
+        return FlussError(f"cannot write the catalog {self.path}: {text}; check the disk", ErrorCode.STORAGE_EXCEPTION)
 
     def data_version(self) -> tuple[int, int]:
-        """A value that changes whenever this process or another one has committed; costs microseconds."""
+        """Return a value that changes with every commit of this or another process; costs microseconds."""
         (version,) = self.row("PRAGMA data_version")
         return version, self.own_commits
 
     def _read_failure(self, error: sqlite3.Error) -> FlussError:
-        return FlussError(
-            f"reading the catalog {self.path} failed: {error}; check the disk", ErrorCode.STORAGE_EXCEPTION
-        )
+        return FlussError(f"cannot read the catalog {self.path}: {error}; check the disk", ErrorCode.STORAGE_EXCEPTION)
 
     def counter(self, name: str) -> int:
-        """Current value of a counter, 0 when it was never used."""
+        """Return the value of a counter, 0 if it was never used."""
         row = self.row("SELECT value FROM counters WHERE name = ?", (name,))
         return int(row[0]) if row else 0
 
     def add_to_counter(self, name: str, amount: int) -> int:
-        """Reserve `amount` numbers and return the first; call inside a transaction."""
+        """Reserve `amount` numbers and return the first. Call within a transaction."""
         assert self.connection.in_transaction
         first = self.counter(name)
         self.set_counter(name, first + amount)
         return first
 
     def set_counter(self, name: str, value: int) -> None:
-        """Call inside a transaction."""
+        """Set a counter. Call within a transaction."""
         assert self.connection.in_transaction
         self.connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", (name, value))
 
     def next_change(self) -> int:
-        """The change number of the transaction under way."""
+        """Return the change number of the current transaction."""
         return self.add_to_counter("change", 1) + 1
 
     def add_tombstone(self, change: int, kind: str, identifier: str) -> None:
-        """Tell readers that something is gone; call inside the transaction that removes it."""
+        """Tell readers that an entry is removed. Call within the transaction that removes it."""
         connection = self.connection
         connection.execute("INSERT INTO tombstones VALUES (?, ?, ?)", (change, kind, identifier))
         (newest,) = connection.execute("SELECT max(rowid) FROM tombstones").fetchone()
@@ -331,7 +329,7 @@ class DatabaseFile:
 
 
 def stored_format_version(path: Path) -> int | None:
-    """The version of a catalog that nobody has open; None if no file is there or it is no catalog. Changes nothing."""
+    """Return the format version of a catalog that no process has open, None if there is none. Changes nothing."""
     if is_missing_or_empty(path):
         return None
     try:
@@ -343,16 +341,16 @@ def stored_format_version(path: Path) -> int | None:
 
 
 def is_missing_or_empty(path: Path) -> bool:
-    """Such a file is not even opened for reading: SQLite would remove its write-ahead log, with all that is in it."""
+    """True for a file that must not be opened even for reading: SQLite would delete its write-ahead log."""
     return not path.exists() or path.stat().st_size == 0
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to a catalog that nobody has open, which changes nothing.
+    """Open a catalog that no process has open, without changing it.
 
-    A server that was killed may have left changes in the write-ahead log. Without one, SQLite is told that nobody
-    writes: it would make an empty one otherwise.
+    A killed server may have left changes in the write-ahead log. If there is no log, the file is opened as immutable,
+    because SQLite would create an empty log otherwise.
     """
     mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True)) as connection:
@@ -360,7 +358,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make the new file's name durable; without this a power loss could take the whole catalog."""
+    """Make the new file's name durable; without this a power loss could remove the whole catalog."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,11 +1,11 @@
-"""The snapshots of primary-key buckets that readers may use, in the catalog file.
+"""Records of the snapshots of primary-key buckets that readers may use, in the catalog file.
 
-A snapshot exists from the moment it is registered here until it is retired here: files without a record are leftovers
-of a crash, files of a retired one are deleted afterwards. Both steps are transactions, and so is the grant of a lease;
-whichever comes first, a snapshot is never retired while a lease holds it.
+A snapshot exists from its registration here until it is retired here: files without a record are leftovers of a crash,
+files of a retired snapshot are deleted afterwards. Both steps are transactions, and so is granting a lease; in either
+order, a snapshot is never retired while a lease holds it.
 
-Kept are the `retained` newest snapshots of a bucket and those that are leased. The newest one is never retired. The
-records of a dropped table or partition go with it.
+The `retained` newest snapshots of a bucket are kept, and those that are leased. The newest one is never retired. The
+records of a table or partition are removed when it is dropped.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _OF_BUCKET = "table_id = ? AND partition_id IS ? AND bucket_id = ?"
 
 
 class KvSnapshotRecords:
-    """See the module's text. Called by the thread that owns the catalog file."""
+    """Registered snapshots. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile, leases: ExpiringRecords) -> None:
         self._file = file
         self._leases = leases
 
     def register(self, snapshot: CompletedSnapshot, retained: int, now_ms: int) -> bool:
-        """Offer a snapshot and retire those it supersedes; False when its table or partition is gone."""
+        """Register a snapshot and retire those that it supersedes; False if its table or partition was dropped."""
         bucket = snapshot.bucket
         document = snapshot_to_json(snapshot, with_checksums=True).decode()
         with self._file.transaction() as connection:
@@ -40,13 +40,13 @@ class KvSnapshotRecords:
         return True
 
     def retire(self, bucket: TableBucket, retained: int, now_ms: int) -> None:
-        """Let snapshots go that nobody needs any more; writes only if there are any."""
+        """Retire the snapshots that are no longer needed; writes only if there are any."""
         if self._superseded(bucket, retained, now_ms):
             with self._file.transaction() as connection:
                 self._retire(connection, bucket, retained, now_ms)
 
     def remove_beyond(self, bucket: TableBucket, offset: int) -> int:
-        """Remove snapshots that contain more than a changelog which ends at `offset`; returns how many."""
+        """Remove the snapshots that are ahead of a changelog which ends at `offset`; return how many."""
         condition = f"{_OF_BUCKET} AND log_offset > ?"
         if self._file.row(f"SELECT 1 FROM kv_snapshots WHERE {condition}", (*bucket, offset)) is None:
             return 0
@@ -54,39 +54,39 @@ class KvSnapshotRecords:
             return connection.execute(f"DELETE FROM kv_snapshots WHERE {condition}", (*bucket, offset)).rowcount
 
     def of_bucket(self, bucket: TableBucket) -> list[CompletedSnapshot]:
-        """All snapshots of a bucket, newest first."""
+        """Return all snapshots of a bucket, newest first."""
         statement = f"SELECT document FROM kv_snapshots WHERE {_OF_BUCKET} ORDER BY snapshot_id DESC"
         return [snapshot_from_json(document) for (document,) in self._file.rows(statement, bucket)]
 
     def find(self, bucket: TableBucket, snapshot_id: int) -> CompletedSnapshot | None:
-        """One snapshot."""
+        """Return a snapshot by id, or None."""
         statement = f"SELECT document FROM kv_snapshots WHERE {_OF_BUCKET} AND snapshot_id = ?"
         row = self._file.row(statement, (*bucket, snapshot_id))
         return None if row is None else snapshot_from_json(row[0])
 
     def latest(self, table_id: int, partition_id: int | None) -> dict[int, tuple[int, int]]:
-        """Bucket id -> id and log offset of the newest snapshot, where there is one."""
+        """Return bucket id -> (id, log offset) of the newest snapshot, for buckets that have one."""
         statement = (
-            "SELECT bucket_id, max(snapshot_id), log_offset FROM kv_snapshots "  # SQLite: of the row with the maximum
+            "SELECT bucket_id, max(snapshot_id), log_offset FROM kv_snapshots "  # SQLite: from the row with the maximum
             "WHERE table_id = ? AND partition_id IS ? GROUP BY bucket_id"
         )
         rows = self._file.rows(statement, (table_id, partition_id))
         return {bucket_id: (snapshot_id, log_offset) for bucket_id, snapshot_id, log_offset in rows}
 
     def newest_offset(self, bucket: TableBucket) -> int | None:
-        """The log offset of the newest snapshot."""
+        """Return the log offset of the newest snapshot, or None."""
         statement = f"SELECT log_offset FROM kv_snapshots WHERE {_OF_BUCKET} ORDER BY snapshot_id DESC LIMIT 1"
         row = self._file.row(statement, bucket)
         return None if row is None else int(row[0])
 
     def oldest_offset(self, bucket: TableBucket) -> int | None:
-        """The changelog from here on is needed by somebody: a restore, or a reader of an older snapshot."""
+        """Return the offset of the oldest snapshot, from which on the changelog is still needed, or None."""
         statement = f"SELECT min(log_offset) FROM kv_snapshots WHERE {_OF_BUCKET}"
         (offset,) = self._file.row(statement, bucket)
         return None if offset is None else int(offset)
 
     def offered(self, table_id: int, partition_id: int | None, retained: int, now_ms: int) -> list[tuple[int, int]]:
-        """(bucket id, snapshot id) of every snapshot that is kept."""
+        """Return (bucket id, snapshot id) of every snapshot that is kept."""
         statement = "SELECT DISTINCT bucket_id FROM kv_snapshots WHERE table_id = ? AND partition_id IS ?"
         bucket_ids = [row[0] for row in self._file.rows(statement, (table_id, partition_id))]
         found: list[tuple[int, int]] = []

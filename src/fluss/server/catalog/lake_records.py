@@ -1,12 +1,12 @@
-"""How far tables are in the lake, and who may tier them, in the catalog file.
+"""Records of lake snapshots and tiering, in the catalog file.
 
-Four tables. `lake_snapshots`: the snapshots that were registered, in the order of their registration, each with its
-offsets document and the file in which a tiering service finds the same. `lake_offsets`: up to where each bucket is in
-the lake now; tablets let the log go up to there. `lake_tiering`: the last epoch that was handed out, so that none is
-ever handed out twice, and when the table was tiered last. `lake_prepared`: offsets files that were announced and are
-not registered yet. All of it goes with its table.
+Four tables. `lake_snapshots`: the registered snapshots, in the order of registration, each with its offsets document
+and the file in which a tiering service finds the same document. `lake_offsets`: the end offset of each bucket in the
+lake; tablets may remove the log up to there. `lake_tiering`: the last epoch that was assigned, so that none is assigned
+twice, and when the table was last tiered. `lake_prepared`: offsets files that were announced and are not registered
+yet. All rows are removed with their table.
 
-Invariants: offsets of a bucket never go back while the table has its lake; the newest snapshot is never forgotten.
+Invariants: the offset of a bucket never decreases while the table has its lake; the newest snapshot is never removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog.database_file import DatabaseFile
 
 KEEP_ALL_SNAPSHOTS = -1
-# Whatever a tiering service wants to keep: readers of older snapshots ask the lake itself.
+# However many a tiering service wants to keep: readers of older snapshots use the lake itself.
 SNAPSHOT_LIMIT_PER_TABLE = 1000
 
 _SNAPSHOT_COLUMNS = "snapshot_id, tiered_path, readable_path, tiered_offsets, readable_offsets, registered_time"
@@ -29,7 +29,7 @@ _SNAPSHOT_COLUMNS = "snapshot_id, tiered_path, readable_path, tiered_offsets, re
 
 @dataclass(frozen=True)
 class LakeSnapshotEntry:
-    """A registered snapshot. Paths are of offsets files, offsets the documents in them; readable ones may be absent."""
+    """A registered snapshot: paths of offsets files, and the documents in them; the readable ones may be absent."""
 
     snapshot_id: int
     tiered_path: str
@@ -46,7 +46,7 @@ class LakeSnapshotEntry:
 
 @dataclass(frozen=True)
 class TieringEntry:
-    """What is remembered of the tiering of a table."""
+    """The stored tiering state of a table."""
 
     tiering_epoch: int
     last_tiered_time: int | None
@@ -55,7 +55,7 @@ class TieringEntry:
 
 
 class LakeRecords:
-    """See the module's text. Called by the thread that owns the catalog file."""
+    """The lake tables of the catalog. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -63,9 +63,9 @@ class LakeRecords:
     # Snapshots
 
     def register(self, table_id: int, entry: LakeSnapshotEntry, earliest_snapshot_id: int | None) -> set[str] | None:
-        """Add a snapshot and forget older ones; the files that nobody needs any more, None if the table is gone.
+        """Add a snapshot and remove older ones; return the files no longer needed, or None if the table was dropped.
 
-        Doing it twice changes nothing. Code 50 for a snapshot that is behind the newest one.
+        Repeating the call changes nothing. Code 50 for a snapshot that is behind the newest one.
         """
         _, offsets = load_offsets(entry.tiered_offsets)
         with self._file.transaction() as connection:
@@ -74,12 +74,12 @@ class LakeRecords:
             _forget_dropped_partitions(connection, table_id)
             entries = self.snapshots(table_id)
             is_known = any(each.snapshot_id == entry.snapshot_id for each in entries)
-            if _goes_back(self.offsets(table_id), offsets):
+            if _is_behind(self.offsets(table_id), offsets):
                 if is_known:
-                    return set()  # the late repetition of a call that had succeeded
+                    return set()  # a late repetition of a call that succeeded
                 raise FlussError(
-                    f"lake snapshot {entry.snapshot_id} is behind the newest one that is registered; "
-                    "somebody else has tiered the table meanwhile",
+                    f"lake snapshot {entry.snapshot_id} is behind the newest registered one; "
+                    "another service has tiered the table in the meantime",
                     ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION,
                 )
             kept = _kept(entries, earliest_snapshot_id, entry.snapshot_id)[1 - SNAPSHOT_LIMIT_PER_TABLE :]
@@ -95,7 +95,7 @@ class LakeRecords:
             return {path for each in gone for path in each.paths} - needed
 
     def reset(self, table_id: int, entry: LakeSnapshotEntry | None) -> None:
-        """Begin anew with what the lake itself says: when a table gets its lake."""
+        """Replace all snapshots and offsets by the newest snapshot in the lake, for a table whose lake is enabled."""
         with self._file.transaction() as connection:
             connection.execute("DELETE FROM lake_offsets WHERE table_id = ?", (table_id,))
             connection.execute("DELETE FROM lake_snapshots WHERE table_id = ?", (table_id,))
@@ -104,12 +104,12 @@ class LakeRecords:
                 _put_offsets(connection, load_offsets(entry.tiered_offsets)[1])
 
     def snapshots(self, table_id: int) -> list[LakeSnapshotEntry]:
-        """All registered snapshots, the newest last."""
+        """Return all registered snapshots, newest last."""
         statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? ORDER BY entry_id"
         return [LakeSnapshotEntry(*row) for row in self._file.rows(statement, (table_id,))]
 
     def latest(self, table_id: int, *, readable: bool = False) -> LakeSnapshotEntry | None:
-        """The newest snapshot, or the newest that has readable offsets."""
+        """Return the newest snapshot, or the newest one with readable offsets; None if there is none."""
         condition = "AND readable_offsets IS NOT NULL" if readable else ""
         statement = (
             f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? {condition} "
@@ -119,7 +119,7 @@ class LakeRecords:
         return None if row is None else LakeSnapshotEntry(*row)
 
     def find(self, table_id: int, snapshot_id: int) -> LakeSnapshotEntry | None:
-        """One snapshot."""
+        """Return a snapshot by id, or None."""
         statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? AND snapshot_id = ?"
         row = self._file.row(statement, (table_id, snapshot_id))
         return None if row is None else LakeSnapshotEntry(*row)
@@ -127,7 +127,7 @@ class LakeRecords:
     # Offsets files that are not registered yet
 
     def note_prepared(self, table_id: int, path: str, now_ms: int) -> None:
-        """A file is about to be written. One whose table is gone meanwhile is not noted."""
+        """Announce a file that is about to be written; ignored if its table was dropped."""
         with self._file.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO lake_prepared SELECT ?, table_id, ? FROM tables WHERE table_id = ?",
@@ -135,31 +135,31 @@ class LakeRecords:
             )
 
     def prepared_before(self, table_id: int, before_ms: int) -> list[str]:
-        """Files that were announced before a moment and never registered."""
+        """Return the files that were announced before a time and never registered."""
         statement = "SELECT path FROM lake_prepared WHERE table_id = ? AND prepared_time < ?"
         return [path for (path,) in self._file.rows(statement, (table_id, before_ms))]
 
     def forget_prepared(self, paths: Iterable[str]) -> None:
-        """These files are gone."""
+        """Remove the announcements of files that were deleted."""
         with self._file.transaction() as connection:
             _forget_prepared(connection, paths)
 
     # Offsets
 
     def offsets(self, table_id: int) -> dict[TableBucket, int]:
-        """Up to where each bucket is in the lake."""
+        """Return the end offset of each bucket in the lake."""
         statement = "SELECT partition_id, bucket_id, end_offset FROM lake_offsets WHERE table_id = ?"
         rows = self._file.rows(statement, (table_id,))
         return {TableBucket(table_id, partition_id, bucket_id): offset for partition_id, bucket_id, offset in rows}
 
     def end_offset(self, bucket: TableBucket) -> int:
-        """Up to where one bucket is in the lake, 0 for one of which nothing is."""
+        """Return the end offset of one bucket in the lake, 0 if none of its rows are there."""
         statement = "SELECT end_offset FROM lake_offsets WHERE table_id = ? AND partition_id IS ? AND bucket_id = ?"
         row = self._file.row(statement, bucket)
         return 0 if row is None else int(row[0])
 
     def note_times(self, table_id: int, times: Mapping[TableBucket, int]) -> None:
-        """Remember the time of the newest row in the lake, by bucket; for metrics."""
+        """Store the time of the newest row in the lake, by bucket; for metrics."""
         with self._file.transaction() as connection:
             connection.executemany(
                 "UPDATE lake_offsets SET max_timestamp = max(ifnull(max_timestamp, ?1), ?1) "
@@ -168,7 +168,7 @@ class LakeRecords:
             )
 
     def newest_time(self, table_id: int) -> int | None:
-        """The time of the newest row of a table in the lake, as far as it is known."""
+        """Return the time of the newest row of a table in the lake, or None if unknown."""
         statement = "SELECT max(max_timestamp) FROM lake_offsets WHERE table_id = ?"
         (newest,) = self._file.row(statement, (table_id,))
         return None if newest is None else int(newest)
@@ -176,15 +176,15 @@ class LakeRecords:
     # Tiering
 
     def tiering(self, table_id: int) -> TieringEntry:
-        """What is remembered of a table; epoch 0 if it was never handed out."""
+        """Return the tiering state of a table; epoch 0 if it was never handed out."""
         statement = (
             "SELECT tiering_epoch, last_tiered_time, file_size, record_count FROM lake_tiering WHERE table_id = ?"
         )
         row = self._file.row(statement, (table_id,))
         return TieringEntry(0, None, None, None) if row is None else TieringEntry(*row)
 
-    def hand_out(self, table_id: int, tiering_epoch: int) -> None:
-        """Remember an epoch before anybody learns of it."""
+    def record_epoch(self, table_id: int, tiering_epoch: int) -> None:
+        """Store an epoch before it is given to a service."""
         with self._file.transaction() as connection:
             connection.execute(
                 "INSERT INTO lake_tiering (table_id, tiering_epoch) SELECT table_id, ? FROM tables WHERE table_id = ? "
@@ -192,8 +192,8 @@ class LakeRecords:
                 (tiering_epoch, table_id),
             )
 
-    def finished(self, table_id: int, now_ms: int, file_size: int | None, record_count: int | None) -> None:
-        """Remember that a round was finished, and the size of the lake table if it is known."""
+    def record_round(self, table_id: int, now_ms: int, file_size: int | None, record_count: int | None) -> None:
+        """Store that a round finished, and the size of the lake table if known."""
         with self._file.transaction() as connection:
             connection.execute(
                 "UPDATE lake_tiering SET last_tiered_time = ?, file_size = ifnull(?, file_size), "
@@ -203,7 +203,7 @@ class LakeRecords:
 
 
 def merged_document(table_id: int, known: Mapping[TableBucket, int], given: Mapping[TableBucket, int]) -> str:
-    """The document of a round: what it reached, and for all other buckets what was known before."""
+    """Return the offsets document of a round: the offsets it reached, and the known ones of all other buckets."""
     return dump_offsets(table_id, {**known, **given})
 
 
@@ -223,7 +223,7 @@ def _insert(connection: sqlite3.Connection, table_id: int, entry: LakeSnapshotEn
 
 
 def _forget_dropped_partitions(connection: sqlite3.Connection, table_id: int) -> None:
-    """Nothing of their logs is left that could be read or kept."""
+    """Remove the offsets of dropped partitions, whose logs are gone."""
     connection.execute(
         "DELETE FROM lake_offsets WHERE table_id = ?1 AND partition_id IS NOT NULL "
         "AND partition_id NOT IN (SELECT partition_id FROM partitions WHERE table_id = ?1)",
@@ -231,14 +231,14 @@ def _forget_dropped_partitions(connection: sqlite3.Connection, table_id: int) ->
     )
 
 
-def _goes_back(known: Mapping[TableBucket, int], offsets: Mapping[TableBucket, int]) -> bool:
+def _is_behind(known: Mapping[TableBucket, int], offsets: Mapping[TableBucket, int]) -> bool:
     return any(offsets.get(bucket, 0) < offset for bucket, offset in known.items())
 
 
 def _kept(
     entries: list[LakeSnapshotEntry], earliest_snapshot_id: int | None, snapshot_id: int
 ) -> list[LakeSnapshotEntry]:
-    """What stays of the older entries. No earliest one: nothing; one that is not known: all."""
+    """The older entries to keep: none if no earliest one is given, all if the earliest one is unknown."""
     others = [entry for entry in entries if entry.snapshot_id != snapshot_id]
     if earliest_snapshot_id is None or earliest_snapshot_id == snapshot_id:
         return []

@@ -1,12 +1,13 @@
-"""`catalog.mark`: how far the catalog is known to be, outside of it.
+"""`catalog.mark`: the progress of the catalog, recorded outside of it.
 
-The coordinator writes it beside the catalog when counters have grown, after they are durable there. A catalog that is
-behind its mark is an old one: yesterday's, or one without its write-ahead log. The mark also says where it was written,
-by the inodes of its own file and of the data directory, which a copy does not keep. In a copy of the whole directory
-that was made while the server ran, the mark may have been copied after the catalog, so there it proves nothing.
+The coordinator writes it beside the catalog when counters have grown, once they are durable there. A catalog that is
+behind its mark is an old one: a restored backup, or one without its write-ahead log. The mark also records where it was
+written, by the inodes of its own file and of the data directory, which differ in a copy. In a copy of the whole
+directory that was made while the server ran, the mark may have been copied after the catalog, so there it proves
+nothing.
 
-Beside the counters it has the databases, so that a repair without a copy of the catalog knows those without tables too.
-They are for that alone; many or large ones (`DATABASES_LIMIT_CHARACTERS`) are left out, descriptors first.
+Besides the counters it has the databases, so that a repair without a copy of the catalog also knows those without
+tables. They have no other use; beyond `DATABASES_LIMIT_CHARACTERS` they are left out, descriptors first.
 """
 
 from __future__ import annotations
@@ -24,31 +25,31 @@ from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_ch
 
 MARK_FILE_NAME = "catalog.mark"
 CATALOG_ID_COUNTER = "catalog_id"
-# Counters that only grow, whatever is dropped.
+# Counters that only grow, even when tables are dropped.
 MARKED_COUNTERS = (
     COMMITS_COUNTER, "change", "table_id", "partition_id", "writer_id", "coordinator_epoch", "staged_work_id",
 )  # fmt: skip
-# The mark is written up to once a second, by the loop that also serves.
+# The mark is written up to once a second, on the event loop that also serves requests.
 DATABASES_LIMIT_CHARACTERS = 256 * 1024
 
 
 @dataclass(frozen=True)
 class CatalogMark:
-    """Counters of a catalog, and whether they were noted in this very directory."""
+    """The counters of a catalog, and whether they were recorded in this directory (and not in one it is a copy of)."""
 
     catalog_id: int
     counters: Mapping[str, int]
     is_original: bool
     databases: Mapping[str, str | None] = field(default_factory=dict)
-    """Names and the catalog's own descriptors; None for one that was left out."""
+    """Descriptors by name, as in the catalog; None for one that was left out."""
 
     def ahead_of(self, counters: Mapping[str, int]) -> list[str]:
-        """Names of the counters that a catalog has not reached."""
+        """Return the names of the counters that a catalog has not reached."""
         return [name for name, value in self.counters.items() if counters.get(name, 0) < value]
 
 
 def read_mark(data_dir: Path) -> CatalogMark | None:
-    """The mark of a data directory; None when there is none that can be read."""
+    """Return the mark of a data directory, or None if there is no readable one."""
     try:
         with (data_dir / MARK_FILE_NAME).open("rb") as file:
             inodes = [os.fstat(file.fileno()).st_ino, data_dir.stat().st_ino]
@@ -62,7 +63,7 @@ def read_mark(data_dir: Path) -> CatalogMark | None:
 
 
 def databases_for_mark(databases: Mapping[str, str]) -> dict[str, str | None]:
-    """As much of the databases as a mark has room for; of small ones more than of large ones."""
+    """Return as many databases as a mark has room for, shortest first."""
     left = DATABASES_LIMIT_CHARACTERS
     names = []
     for name in sorted(databases, key=len):
@@ -86,7 +87,7 @@ def write_mark(
     files: FileSystem,
     databases: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Replace the mark; blocks until it is on disk."""
+    """Replace the mark. Blocks until it is on disk."""
     path, temporary = data_dir / MARK_FILE_NAME, data_dir / f"{MARK_FILE_NAME}.tmp"
     temporary.unlink(missing_ok=True)
     descriptor = files.open_write(str(temporary))

@@ -1,7 +1,7 @@
-"""Small records in the catalog file beside the tables: ACLs, cluster options, server tags, records that expire.
+"""Small records in the catalog file: ACLs, cluster options, server tags, and records that expire.
 
-ACLs, options and tags are part of what a `Catalog` shows, so each change moves the change number and the number of
-its section; records that expire are read from the file by the coordinator alone.
+ACLs, options and tags are part of what a `Catalog` shows, so each change raises the change number and the number of
+its section. Only the coordinator reads records that expire, directly from the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAG_SECTION = "tag_change"
 
 
 class Acl(NamedTuple):
-    """One permission: `principal` may do `operation` on a resource, coming from `host`."""
+    """One permission: the principal may do `operation` on the resource when it connects from `host`."""
 
     resource_type: int
     resource_name: str
@@ -36,25 +36,25 @@ class Acl(NamedTuple):
 
 
 class AclRecords:
-    """The access control list."""
+    """The ACLs of the cluster."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Add permissions; those that exist already stay."""
+        """Add permissions; existing ones are kept."""
         with self._file.transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO acls VALUES (?, ?, ?, ?, ?, ?, ?)", acls)
             (count,) = connection.execute("SELECT count(*) FROM acls").fetchone()
             if count > ACL_LIMIT_ROWS:
                 raise FlussError(
-                    f"there would be {count} ACLs, the limit is {ACL_LIMIT_ROWS}; use '*' as resource or drop some",
+                    f"{count} ACLs exceed the limit of {ACL_LIMIT_ROWS}; use '*' as the resource or drop some",
                     ErrorCode.CONFIG_EXCEPTION,
                 )
             self._file.set_counter(ACL_SECTION, self._file.next_change())
 
     def remove(self, acls: Iterable[Acl]) -> None:
-        """Remove permissions; those that do not exist are no error."""
+        """Remove permissions; missing ones are ignored."""
         with self._file.transaction() as connection:
             connection.executemany(
                 "DELETE FROM acls WHERE resource_type = ? AND resource_name = ? AND principal_type = ? "
@@ -63,12 +63,15 @@ class AclRecords:
             )
             self._file.set_counter(ACL_SECTION, self._file.next_change())
 
-    def end_with_table(self, path: TablePath) -> None:
-        """Permissions end with their table: the next one of that name is another. Inside of the drop's transaction."""
+    def remove_for_table(self, path: TablePath) -> None:
+        """Remove the permissions on a dropped table, so that a new table of that name does not inherit them.
+
+        Call within the transaction that drops the table.
+        """
         self._end("resource_type = ? AND resource_name = ?", (ResourceType.TABLE, str(path)))
 
-    def end_with_database(self, name: str) -> None:
-        """The same for a database and all names of tables in it."""
+    def remove_for_database(self, name: str) -> None:
+        """Remove the permissions on a dropped database and its tables. Call within the transaction that drops it."""
         self._end("resource_type = ? AND resource_name = ?", (ResourceType.DATABASE, name))
         tables = f"{name}."
         self._end("resource_type = ? AND substr(resource_name, 1, ?) = ?", (ResourceType.TABLE, len(tables), tables))
@@ -78,18 +81,18 @@ class AclRecords:
             self._file.set_counter(ACL_SECTION, self._file.next_change())
 
     def all(self) -> list[Acl]:
-        """Every permission."""
+        """Return all permissions."""
         return [Acl(*row) for row in self._file.rows("SELECT * FROM acls")]
 
 
 class SettingRecords:
-    """Cluster options set at run time, and tags of tablet servers."""
+    """Cluster options that were set at run time, and tags of tablet servers."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
     def change_config(self, changes: Mapping[str, str | None]) -> None:
-        """Set options; None takes one away again."""
+        """Set options; None removes one."""
         with self._file.transaction() as connection:
             for key, value in changes.items():
                 if value is None:
@@ -99,11 +102,11 @@ class SettingRecords:
             self._file.set_counter(CONFIG_SECTION, self._file.next_change())
 
     def config(self) -> dict[str, str]:
-        """The options that were set at run time."""
+        """Return the options that were set at run time."""
         return dict(self._file.rows("SELECT key, value FROM cluster_config ORDER BY key"))
 
     def change_tags(self, changes: Mapping[int, int | None]) -> None:
-        """Tag servers; None takes the tag away."""
+        """Tag servers; None removes the tag."""
         with self._file.transaction() as connection:
             for server_id, tag in changes.items():
                 if tag is None:
@@ -113,12 +116,12 @@ class SettingRecords:
             self._file.set_counter(TAG_SECTION, self._file.next_change())
 
     def tags(self) -> dict[int, int]:
-        """Tag by server id."""
+        """Return server id -> tag."""
         return dict(self._file.rows("SELECT server_id, tag FROM server_tags"))
 
 
 class ExpiringRecords:
-    """JSON documents under a caller's id, each with a time after which it counts as absent."""
+    """JSON documents by id, each with a time from which on it counts as absent."""
 
     def __init__(self, file: DatabaseFile, table: str, key_column: str, value_column: str) -> None:
         self._file = file
@@ -127,12 +130,12 @@ class ExpiringRecords:
         self._value = value_column
 
     def get(self, key: str, now_ms: int) -> tuple[str, int] | None:
-        """Document and expiration time, or None when absent or expired."""
+        """Return (document, expiration time), or None if absent or expired."""
         row = self._file.row(f"SELECT {self._value}, expiration_time FROM {self._table} WHERE {self._key} = ?", (key,))
         return None if row is None or row[1] <= now_ms else (row[0], row[1])
 
     def put(self, key: str, document: str, expiration_time: int, now_ms: int) -> None:
-        """Store or replace a document; expired ones make room first. "For ever" is what SQLite can still hold."""
+        """Store or replace a document, after removing expired ones. Times beyond SQLite's range are capped."""
         expiration_time = min(expiration_time, LAST_TIME_MS)
         with self._file.transaction() as connection:
             connection.execute(f"DELETE FROM {self._table} WHERE expiration_time <= ?", (now_ms,))
@@ -142,23 +145,23 @@ class ExpiringRecords:
             (count,) = connection.execute(f"SELECT count(*) FROM {self._table}").fetchone()
             if count > EXPIRING_RECORDS_LIMIT_ROWS:
                 raise FlussError(
-                    f"{self._table} already holds {EXPIRING_RECORDS_LIMIT_ROWS} entries; delete some or wait until "
-                    "they expire",
+                    f"{self._table} is full: its limit is {EXPIRING_RECORDS_LIMIT_ROWS} entries; delete some or wait "
+                    "until they expire",
                     ErrorCode.STORAGE_EXCEPTION,
                 )
 
     def total_bytes(self) -> int:
-        """The size of all documents, expired ones that are not purged yet included."""
+        """Return the size of all documents, including expired ones that were not purged yet."""
         statement = f"SELECT ifnull(sum(length({self._value})), 0) FROM {self._table}"
         return int(self._file.row(statement)[0])
 
     def delete(self, key: str) -> None:
-        """Remove a document; absent is no error."""
+        """Remove a document; ignored if absent."""
         with self._file.transaction() as connection:
             connection.execute(f"DELETE FROM {self._table} WHERE {self._key} = ?", (key,))
 
     def purge(self, now_ms: int) -> None:
-        """Remove what has expired."""
+        """Remove expired documents."""
         statement = f"SELECT 1 FROM {self._table} WHERE expiration_time <= ? LIMIT 1"
         if self._file.row(statement, (now_ms,)) is None:
             return
@@ -166,6 +169,6 @@ class ExpiringRecords:
             connection.execute(f"DELETE FROM {self._table} WHERE expiration_time <= ?", (now_ms,))
 
     def all(self, now_ms: int) -> dict[str, str]:
-        """Documents that have not expired, by key."""
+        """Return the documents that have not expired, by key."""
         statement = f"SELECT {self._key}, {self._value} FROM {self._table} WHERE expiration_time > ?"
         return dict(self._file.rows(statement, (now_ms,)))

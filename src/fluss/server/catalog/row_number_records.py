@@ -1,10 +1,9 @@
-"""Who may use which numbers for auto-increment columns, in the catalog file.
+"""Records of the numbers that buckets may use for auto-increment columns, in the catalog file.
 
-A table has one counter, from which its buckets take blocks of numbers, beginning with 1. The record of a bucket says
-how much of its block is reserved: everything below `next` may be in use, everything from there to the end of the block
-is not. A reservation is on disk before the first of its numbers is used, so no number is ever given twice, whatever
-crashes. What a tablet has reserved and not used it gives back when it stops. The records of a dropped table or
-partition go with it.
+A table has one counter, from which its buckets take blocks of numbers, starting at 1. The record of a bucket states how
+much of its block is reserved: everything below `next` may be in use, everything from there to the end of the block is
+not. A reservation is on disk before the first of its numbers is used, so no number is used twice, even after a crash.
+A tablet gives unused numbers back when it stops. The records are removed with their table or partition.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ _OF_BUCKET = "table_id = ? AND partition_id IS ? AND bucket_id = ?"
 
 
 class RowNumberRecords:
-    """See the module's text. Called by the thread that owns the catalog file."""
+    """Reservations of numbers. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
     def reserve(self, bucket: TableBucket, count: int, block: int) -> tuple[int, int]:
-        """The first of at most `count` numbers for a bucket, and where they end; new blocks have so many numbers."""
+        """Reserve up to `count` numbers for a bucket, as (first, end); a new block has `block` numbers."""
         assert block > 0
         assert count > 0
         with self._file.transaction() as connection:
@@ -38,7 +37,7 @@ class RowNumberRecords:
         return first, reserved
 
     def give_back(self, unused: Mapping[TableBucket, tuple[int, int]]) -> None:
-        """Numbers of the last reservations of some buckets, from the first unused one to the end of the reservation."""
+        """Give back unused numbers, by bucket: the first unused one and the end of the bucket's last reservation."""
         with self._file.transaction() as connection:
             connection.executemany(
                 f"UPDATE row_numbers SET next = ? WHERE {_OF_BUCKET} AND next = ?",
@@ -47,5 +46,5 @@ class RowNumberRecords:
 
 
 def row_number_counter(table_id: int) -> str:
-    """The name of a table's counter."""
+    """Return the name of a table's counter."""
     return f"row_number_{table_id}"

@@ -1,10 +1,10 @@
-"""Copies of the catalog beside it, for the day on which it is damaged: `catalog.copy-TIME.sqlite`.
+"""Copies of the catalog beside it, in case it is damaged: `catalog.copy-TIME.sqlite`.
 
-A copy is made with SQLite's own backup call, which sees one moment of a catalog in use and blocks nobody, into a file
-that gets its name when it is whole and on disk. The coordinator makes one every `COPY_INTERVAL_SECONDS` if anything was
-changed since the last one; a start makes one before it upgrades a catalog of an earlier version. The newest
-`COPIES_LIMIT` of each kind stay. What is newer than a copy is lost with the catalog, so copies are the first choice of
-`fluss repair catalog`, and not a promise.
+A copy is made with SQLite's own backup call, which takes a consistent view of a catalog in use and blocks no writer,
+into a file that gets its name when it is complete and on disk. The coordinator makes one every `COPY_INTERVAL_SECONDS`
+if anything has changed since the last one; a start makes one before it upgrades a catalog of an earlier version. The
+newest `COPIES_LIMIT` of each kind are kept. Changes newer than a copy are lost with the catalog, so copies are the
+first choice of `fluss repair catalog`, but no guarantee.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from fluss.server.storage.log.options import RESERVED_FREE_BYTES
 logger = logging.getLogger(__name__)
 
 COPY_INTERVAL_SECONDS = 300.0
-# How often the coordinator looks whether a copy is due.
-LOOK_INTERVAL_SECONDS = 1.0
+# How often the coordinator checks whether a copy is due.
+CHECK_INTERVAL_SECONDS = 1.0
 COPIES_LIMIT = 3
 
 _NAME = re.compile(r"catalog\.copy-(\d{8}T\d{6}\.\d{6}Z)(-before-upgrade)?\.sqlite")
@@ -38,7 +38,7 @@ _TIME_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 
 
 class SafetyCopies:
-    """The regular copies of a running server; called in the event loop, the work is done in a thread."""
+    """Makes the regular copies of a running server. Called on the event loop; a thread does the work."""
 
     def __init__(self, data_dir: Path, file: DatabaseFile) -> None:
         self._data_dir = data_dir
@@ -47,13 +47,13 @@ class SafetyCopies:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Goes round for ever; ends only by cancellation."""
+        """Make copies until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
-            await self.look(time.time())
+            await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            await self.copy_if_due(time.time())
 
-    async def look(self, now_seconds: float) -> None:
-        """Make a copy if one is due and something was changed; a failure is logged once and tried again."""
+    async def copy_if_due(self, now_seconds: float) -> None:
+        """Make a copy if one is due and something has changed; a failure is logged once, and the copy is retried."""
         try:
             newest = next(iter(list_copies(self._data_dir)), None)
             if newest is not None and abs(now_seconds - newest.stat().st_mtime) < COPY_INTERVAL_SECONDS:
@@ -66,12 +66,12 @@ class SafetyCopies:
             self._is_failing = False
         except (FlussError, OSError, sqlite3.Error) as error:
             if not self._is_failing:
-                logger.warning("no safety copy of the catalog could be made, it is tried again: %s", error)
+                logger.warning("cannot make a safety copy of the catalog, will try again: %s", error)
             self._is_failing = True
 
 
 def list_copies(data_dir: Path) -> list[Path]:
-    """All copies, the newest first."""
+    """Return all copies, newest first."""
     try:
         names = [name for name in os.listdir(data_dir) if _NAME.fullmatch(name)]
     except FileNotFoundError:
@@ -80,11 +80,11 @@ def list_copies(data_dir: Path) -> list[Path]:
 
 
 def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
-    """Copy the catalog of a data directory, in use or not; blocks until the copy is on disk."""
+    """Copy the catalog of a data directory, whether it is in use or not. Blocks until the copy is on disk."""
     catalog, files = data_dir / CATALOG_FILE_NAME, FileSystem()
     free = files.free_bytes(str(data_dir))
     if free < RESERVED_FREE_BYTES + 2 * catalog.stat().st_size:
-        raise OSError(f"{free} bytes are free in {data_dir}, which is kept for the catalog itself")
+        raise OSError(f"only {free} bytes are free in {data_dir}, and they are reserved for the catalog itself")
     moment = _moment_after(list_copies(data_dir))
     target = data_dir / f"catalog.copy-{moment}{'-before-upgrade' if before_upgrade else ''}.sqlite"
     temporary = target.with_name("catalog.copy.tmp")
@@ -103,19 +103,19 @@ def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
 
 
 def _moment_after(copies: Sequence[Path]) -> str:
-    """Now, or just behind the newest copy if the clock was ahead then: the last name is the newest copy."""
+    """The time for a new name: now, or just after the newest copy, so that names sort by age even if clocks go back."""
     moment = datetime.now(UTC)
     for path in copies:
         match = _NAME.fullmatch(path.name)
         assert match is not None
-        with contextlib.suppress(ValueError, OverflowError):  # digits that are no time, in a name that is not ours
+        with contextlib.suppress(ValueError, OverflowError):  # a file of the user whose digits are not a valid time
             named = datetime.strptime(match[1], _TIME_FORMAT).replace(tzinfo=UTC)
             moment = max(moment, named + timedelta(microseconds=1))
     return moment.strftime(_TIME_FORMAT)
 
 
 def copy_before_upgrade(data_dir: Path, needed_tables: frozenset[str], format_version: int) -> None:
-    """Copy a catalog of an earlier version before it is opened for the first time by this one."""
+    """Copy a catalog of an earlier version before this version opens it for the first time."""
     path = data_dir / CATALOG_FILE_NAME
     if is_missing_or_empty(path):
         return
@@ -125,9 +125,9 @@ def copy_before_upgrade(data_dir: Path, needed_tables: frozenset[str], format_ve
             known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if known and (version < format_version or not needed_tables <= known):
             copy = make_copy(data_dir, before_upgrade=True)
-            logger.info("the catalog is brought up to date; %s is a copy of it as it was", copy)
-    except (OSError, sqlite3.Error) as error:  # opening a damaged one says more
-        logger.warning("no copy of the catalog was made before its upgrade: %s", error)
+            logger.info("upgrading the catalog; %s is a copy of the old one", copy)
+    except (OSError, sqlite3.Error) as error:  # a damaged catalog gets a better error when it is opened
+        logger.warning("cannot copy the catalog before its upgrade: %s", error)
 
 
 def _prune(data_dir: Path) -> None:

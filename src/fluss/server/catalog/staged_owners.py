@@ -1,17 +1,17 @@
-"""Whose a staged append is.
+"""The owners of staged appends.
 
-A transaction (table, name) belongs to the first user who stages rows for it or decides a batch of it; from then on
-nobody else may add rows to it, commit, abort or ask about it. Otherwise everybody who may write to a table could end
-the exactly-once append of somebody else: throw its rows away, or decide a high batch id, so that lower ones count as
+A transaction (table, name) belongs to the first user who stages rows for it or decides a batch of it; from then on no
+other user may add rows to it, commit it, abort it or query it. Otherwise any user with write permission on a table
+could break another user's exactly-once append: discard its rows, or decide a high batch id, so that lower ones count as
 done.
 
-Users who have not logged in are all the same, so what they stage belongs to nobody: no row is kept for it, and the
-first user who has logged in takes it over. The same goes for what versions without this table staged.
+Anonymous users cannot be told apart, so what they stage has no owner: no row is kept for it, and the first logged-in
+user who uses the name takes it over. The same holds for rows that were staged by versions without this table.
 
-A row stays as long as its table, or until there are too many. Then the user who has most of them loses the oldest for
-which nothing was decided, so nobody can crowd out the rows of others. What was staged for those is nobody's then, and
-nobody may have it: a name that is claimed after such a loss takes over no attempt from before it. Attempts are told
-apart by their writer ids, which only grow (`check_attempts`).
+A row is kept as long as its table, or until there are too many. Then the user with the most rows loses the oldest ones
+for which nothing was decided, so no user can crowd out the rows of others. What was staged under those names then has
+no owner, and no user may commit it: a name that is claimed after such an eviction does not include attempts from before
+it. Attempts are distinguished by their writer ids, which only grow (`check_attempts`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from collections.abc import Iterable
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog.database_file import DatabaseFile
 
-# Of transactions for which nothing was decided, up to twice as many where most of the decided ones are nobody's, and a
-# tenth more for each process. The decided ones have a limit of their own.
+# Counts transactions for which nothing was decided; up to twice as many if most of the decided ones have no owner, and
+# a tenth more for each process. Decided ones have their own limit.
 UNDECIDED_PER_TABLE_LIMIT_ROWS = 100_000
 ANONYMOUS_USER = ""
 
-# Share of the rows that goes at once when there are too many, so that looking for them is paid rarely.
+# One in this many rows is evicted at once when there are too many, so that the search for them is rare.
 EVICTED_SHARE = 10
 
 COUNTED_TABLES_LIMIT = 1_000
 
-# Of the last time when there were too many: names that are claimed from then on have attempts from this id on.
+# Time and writer id of the last eviction: names claimed since then own only attempts from this id on.
 EVICTION_TIME_COUNTER = "staged_eviction_time"
 FIRST_ID_COUNTER = "staged_eviction_writer_id"
 
@@ -43,27 +43,27 @@ _UNDECIDED = (
 
 
 class StagedOwners:
-    """The owners in the catalog file. A user of None may touch what everybody has staged, and takes nothing over."""
+    """The owners in the catalog file. A user of None may touch the staged rows of all users, and becomes no owner."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
         self._left: dict[int, int] = {}
 
     def check(self, table_id: int, transaction: str, user: str | None) -> bool:
-        """FlussError 48 if the transaction is another user's; returns whether it is this user's or needs no owner."""
+        """Raise code 48 if another user owns the transaction; True if this user owns it or no owner is needed."""
         row = self._file.row("SELECT owner FROM staged_owners WHERE table_id = ? AND name = ?", (table_id, transaction))
         if row is None or user is None:
             return row is not None or user in (None, ANONYMOUS_USER)
         if row[0] != user:
             raise FlussError(
-                f"transaction {transaction!r} of the table with id {table_id} belongs to another user; go on as "
-                "that user, or with another transaction (a new checkpoint)",
+                f"transaction {transaction!r} of table id {table_id} belongs to another user; continue as that user, "
+                "or use another transaction (a new checkpoint)",
                 ErrorCode.AUTHORIZATION_EXCEPTION,
             )
         return True
 
     def claim(self, table_id: int, transaction: str, user: str | None, now_ms: int) -> None:
-        """`check`, and if it is nobody's yet, it is this user's when this returns."""
+        """`check` the transaction and, if it has no owner, make this user its owner."""
         if not self.check(table_id, transaction, user):
             with self._file.transaction() as connection:
                 self.claim_within(connection, table_id, transaction, user, now_ms)
@@ -71,7 +71,7 @@ class StagedOwners:
     def claim_within(
         self, connection: sqlite3.Connection, table_id: int, transaction: str, user: str | None, now_ms: int
     ) -> None:
-        """The same as a part of a transaction under way."""
+        """`claim` within a database transaction that the caller has started."""
         if self.check(table_id, transaction, user):
             return
         left = self._left.get(table_id, 0)
@@ -85,11 +85,11 @@ class StagedOwners:
 
     @property
     def first_writer_id(self) -> int:
-        """Attempts of names that are claimed from now on need at least this writer id."""
+        """The lowest writer id of attempts that belong to names claimed from now on."""
         return self._file.counter(FIRST_ID_COUNTER)
 
     def check_attempts(self, table_id: int, transaction: str, user: str | None, writer_ids: Iterable[int]) -> None:
-        """FlussError 33 if one of these may have been staged by somebody who has lost the transaction since."""
+        """Raise code 33 if one of these may have been staged by a previous owner of the transaction."""
         first_id = self.first_writer_id
         older = min((writer_id for writer_id in writer_ids if writer_id < first_id), default=None)
         if older is None or user is None:
@@ -99,14 +99,14 @@ class StagedOwners:
         )
         if row is None or row[0] >= self._file.counter(EVICTION_TIME_COUNTER):
             raise FlussError(
-                f"attempt {older} is older than what is known about transaction {transaction!r}, so its rows may be "
-                "another user's; nothing was committed, stage the rows again with a new writer id",
+                f"attempt {older} is older than the known owner of transaction {transaction!r}, so its rows may be "
+                "another user's; nothing was committed: stage the rows again with a new writer id",
                 ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
             )
 
     def _count_room(self, connection: sqlite3.Connection, table_id: int, now_ms: int) -> int:
-        """How many names may be claimed before this is asked again: to count them takes long."""
-        (undecided,) = connection.execute(  # at least so many, if all that was decided has an owner
+        """How many names may be claimed before the next count, because counting is slow."""
+        (undecided,) = connection.execute(  # a lower bound: it assumes that all decided names have owners
             "SELECT (SELECT count(*) FROM staged_owners WHERE table_id = ?1)"
             " - (SELECT count(*) FROM staged_transactions WHERE table_id = ?1)",
             (table_id,),

@@ -1,17 +1,17 @@
-"""What the catalog knows about staged appends: decided batches, and what is still to be appended for them.
+"""Records of staged appends, in the catalog file: decided batches, and the work that remains to append them.
 
-Theory. A commit is decided by one transaction here (`decide`): it moves the last batch id of (table, transaction name)
-and adds one row of work per bucket. From then on the rows of the batch will be appended, whoever dies; without it they
-never will be. Tablets take the work of their buckets, append it and remove the row (`applied`).
+Theory. A commit is decided by one transaction here (`decide`): it raises the last batch id of (table, transaction name)
+and adds one row of work per bucket. From then on the rows of the batch will be appended, whichever process dies;
+without it they never will be. Tablets take the work of their buckets, append it and remove the row (`applied`).
 
-Revoking. A tablet that wants to remove a staged file which a driver may be about to commit must ask here first:
-`revoke` notes the writer ids of attempts that can never be decided any more, unless they are decided already. Both are
-transactions of one file, so for every attempt exactly one of the two happens first and forbids the other. Revoked ids
-are kept up to a limit; ids only grow, so the counter `staged_revoked_floor` can stand for everything older: an attempt
-at or below it counts as revoked.
+Revoking. A tablet that wants to remove a staged file which a driver may be about to commit must call `revoke` first: it
+records the writer ids of attempts that can no longer be decided, unless they already are. Both are transactions on one
+file, so for every attempt exactly one of the two happens first and excludes the other. Revoked ids are kept up to a
+limit; ids only grow, so the counter `staged_revoked_floor` covers everything older: an attempt below it counts as
+revoked.
 
-Numbers: `staged_work_id` counts rows of work; readers look at it to see whether there is something new. None of this
-is part of what a `Catalog` shows, so it does not move the change number. Rows go with their table or partition.
+Numbers: `staged_work_id` counts rows of work; readers compare it to see whether there is new work. None of this is part
+of what a `Catalog` shows, so it does not raise the change number. Rows are removed with their table or partition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog.database_file import DatabaseFile
 from fluss.server.catalog.staged_owners import EVICTED_SHARE, StagedOwners
 
-# Beyond this many transaction names of a table, the user who has most of them loses those that were silent for longest.
+# Beyond this many transaction names of a table, the user with the most names loses the least recently used ones.
 TRANSACTIONS_PER_TABLE_LIMIT_ROWS = 100_000
 REVOKED_LIMIT_ROWS = 10_000
 WORK_COUNTER = "staged_work_id"
@@ -34,7 +34,7 @@ REVOKED_FLOOR_COUNTER = "staged_revoked_floor"
 
 
 class StagedFileEntry(NamedTuple):
-    """The decided part of one staged file: this many batches and bytes of an attempt."""
+    """The decided part of one staged file: so many batches and bytes of an attempt."""
 
     writer_id: int
     batch_count: int
@@ -42,7 +42,7 @@ class StagedFileEntry(NamedTuple):
 
 
 class StagedWork(NamedTuple):
-    """What one bucket has to append for a decided batch, in this order."""
+    """The files that one bucket must append for a decided batch, in this order."""
 
     work_id: int
     bucket: TableBucket
@@ -52,14 +52,14 @@ class StagedWork(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Whether a batch was accepted now (or by an earlier try of the same call), and the last decided one."""
+    """Whether a batch was accepted by this call or an earlier attempt of it, and the last decided batch."""
 
     accepted: bool
     last_batch_id: int
 
 
 class StagedRecords:
-    """Decisions, work and revocations in the catalog file."""
+    """Decisions, work and revocations. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -75,9 +75,9 @@ class StagedRecords:
         now_ms: int,
         user: str | None = None,
     ) -> Decision:
-        """Decide a batch, once. `token` tells a repeated call from another one that wants the same batch id.
+        """Decide a batch, once. `token` distinguishes a repeated call from a different one with the same batch id.
 
-        The transaction is `user`'s afterwards; 48 if it is another's.
+        Afterwards `user` owns the transaction; code 48 if another user does.
         """
         with self._file.transaction() as connection:
             self.owners.claim_within(connection, table_id, transaction, user, now_ms)
@@ -110,8 +110,8 @@ class StagedRecords:
         gone = sorted(writer_id for writer_id in writer_ids if writer_id in revoked or writer_id < floor)
         if gone:
             raise FlussError(
-                f"attempt {gone[0]} was aborted or has expired, its staged rows are gone; nothing was committed, stage "
-                "the rows again",
+                f"attempt {gone[0]} was aborted or has expired, so its staged rows are gone; nothing was committed: "
+                "stage the rows again",
                 ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
             )
 
@@ -135,25 +135,25 @@ class StagedRecords:
         )
 
     def last_batch_id(self, table_id: int, transaction: str) -> int | None:
-        """The last decided batch of a transaction, None if none is known."""
+        """Return the last decided batch id of a transaction, or None."""
         row = self._file.row(
             "SELECT last_batch_id FROM staged_transactions WHERE table_id = ? AND name = ?", (table_id, transaction)
         )
         return None if row is None else int(row[0])
 
     def unapplied_buckets(self, table_id: int, transaction: str) -> int:
-        """How many buckets still have something decided of this transaction to append."""
+        """Return how many buckets still have to append decided rows of this transaction."""
         (count,) = self._file.row(
             "SELECT count(*) FROM staged_work WHERE table_id = ? AND name = ?", (table_id, transaction)
         )
         return int(count)
 
     def work_counter(self) -> int:
-        """Changes with every decision."""
+        """Return a number that changes with every decision."""
         return self._file.counter(WORK_COUNTER)
 
     def work(self) -> list[StagedWork]:
-        """Everything decided and not applied, in the order of the decisions."""
+        """Return all work that is decided and not applied, in the order of the decisions."""
         rows = self._file.rows("SELECT * FROM staged_work ORDER BY work_id")
         return [
             StagedWork(
@@ -167,14 +167,14 @@ class StagedRecords:
         ]
 
     def applied(self, work_ids: Iterable[int]) -> None:
-        """These are in their logs for good."""
+        """Remove work whose rows are durable in their logs."""
         with self._file.transaction() as connection:
             connection.executemany("DELETE FROM staged_work WHERE work_id = ?", ((number,) for number in work_ids))
 
     def revoke(self, writer_ids: Iterable[int]) -> set[int]:
-        """Make sure that these attempts are never decided; returns those for which that is so now.
+        """Make sure that these attempts are never decided; return those for which this is now guaranteed.
 
-        An attempt that is decided and waits to be applied is not among them.
+        An attempt that is decided and not yet applied is not among them.
         """
         with self._file.transaction() as connection:
             decided = {

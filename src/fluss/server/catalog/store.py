@@ -1,10 +1,10 @@
-"""Every change of the metadata, each as one transaction.
+"""Changes of the metadata, each as one transaction.
 
-Theory: `CatalogStore` is the only writer's face of the catalog file. Each method is one DDL step: it checks inside the
-transaction that the step is still possible, writes, and returns when the change is on disk; when it raises, nothing
-has changed. Validation of names and descriptors happens before, in the coordinator. Who may call: the coordinator;
-tablets only call `allocate_writer_ids`, reserve row numbers, register snapshots of their buckets, and note the ends of
-closing ones. See `database_file` for threads, processes and change numbers.
+Theory: all writes to the catalog file go through `CatalogStore`. Each method is one DDL step: it checks within the
+transaction that the step is still possible, writes, and returns when the change is on disk; if it raises, nothing has
+changed. The coordinator validates names and descriptors before. Callers: the coordinator; tablets only call
+`allocate_writer_ids`, reserve row numbers, register snapshots of their buckets, and record the ends of closing ones.
+See `database_file` for threads, processes and change numbers.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class CatalogStore:
         self.row_numbers = RowNumberRecords(self.file)
         self.drops = DropRecords(self.file)
         self.on_table_change: Callable[[int], None] = _nothing
-        """Called with the id of a table whose change, or drop, is on disk now."""
+        """Called with the id of a table whose change or drop has just become durable."""
         self.on_database_change: Callable[[Iterable[int]], None] = _nothing_of_many
-        """Called with the ids of all tables of a database whose change, or drop, is on disk now."""
+        """Called with the ids of all tables of a database whose change or drop has just become durable."""
 
     def close(self) -> None:
-        """Close the file; the store is dead afterwards."""
+        """Close the file; the store must not be used afterwards."""
         self.file.close()
 
     # Databases
@@ -75,7 +75,7 @@ class CatalogStore:
             connection.execute("INSERT INTO databases VALUES (?, ?, ?, ?, ?)", row)
 
     def create_first_database(self, name: str, now_ms: int) -> None:
-        """Give an empty catalog its default database; a catalog with any database is left alone."""
+        """Create the default database of an empty catalog; do nothing if there is any database."""
         with self.file.transaction() as connection:
             if connection.execute("SELECT 1 FROM databases LIMIT 1").fetchone() is None:
                 row = (name, _text(database_descriptor_to_json(DatabaseDescriptor())), now_ms, now_ms)
@@ -91,7 +91,7 @@ class CatalogStore:
         self.on_database_change([table_id for (table_id,) in rows])
 
     def drop_tables_of(self, name: str, limit: int) -> bool:
-        """Drop some tables of a database, all or none of them; returns whether there were more."""
+        """Drop up to `limit` tables of a database, in one transaction; True if there are more."""
         room_for_dropping(self.file.path.parent)
         with self.file.transaction() as connection:
             rows = connection.execute(
@@ -100,7 +100,7 @@ class CatalogStore:
             change = self.file.next_change()
             for table_id, table_name in rows[:limit]:
                 self._delete_table(connection, table_id, change)
-                self.acls.end_with_table(TablePath(name, table_name))
+                self.acls.remove_for_table(TablePath(name, table_name))
         self.on_database_change([table_id for table_id, _ in rows[:limit]])
         return len(rows) > limit
 
@@ -112,22 +112,22 @@ class CatalogStore:
             rows = connection.execute("SELECT table_id FROM tables WHERE database_name = ?", (name,)).fetchall()
             if rows and not cascade:
                 raise FlussError(
-                    f"database {name!r} still has {len(rows)} tables; drop them first or drop with cascade",
+                    f"database {name!r} is not empty: it has {len(rows)} tables; drop them first, or drop with cascade",
                     ErrorCode.DATABASE_NOT_EMPTY,
                 )
             change = self.file.next_change()
             for (table_id,) in rows:
                 self._delete_table(connection, table_id, change)
             connection.execute("DELETE FROM databases WHERE name = ?", (name,))
-            self.acls.end_with_database(name)
+            self.acls.remove_for_database(name)
             self.file.add_tombstone(change, "database", name)
         self.on_database_change([table_id for (table_id,) in rows])
 
     # Tables
 
     def create_table(self, path: TablePath, descriptor: TableDescriptor, now_ms: int) -> int:
-        """Store a new table with schema id 1; returns its id."""
-        assert descriptor.bucket_count is not None, "defaults are filled in before a table is stored"
+        """Store a new table with schema id 1 and return its id."""
+        assert descriptor.bucket_count is not None, "defaults must be filled in before a table is stored"
         with self.file.transaction() as connection:
             if not _database_exists(connection, path.database_name):
                 raise database_missing(path.database_name)
@@ -142,7 +142,7 @@ class CatalogStore:
         return table_id
 
     def alter_table(self, path: TablePath, table_id: int, descriptor: TableDescriptor, now_ms: int) -> None:
-        """Store changed properties or custom properties; the schema must be the present one."""
+        """Store changed properties or custom properties; the schema must be unchanged."""
         with self.file.transaction() as connection:
             row = (_text(table_descriptor_to_json(descriptor)), now_ms, self.file.next_change(), table_id)
             statement = "UPDATE tables SET descriptor = ?, modified_time = ?, change = ? WHERE table_id = ?"
@@ -151,7 +151,7 @@ class CatalogStore:
         self.on_table_change(table_id)
 
     def add_schema(self, path: TablePath, table_id: int, descriptor: TableDescriptor) -> int:
-        """Store the next schema version of a table; returns its id. The modified time stays."""
+        """Store the next schema version of a table and return its id. The modified time does not change."""
         with self.file.transaction() as connection:
             row = connection.execute("SELECT schema_id FROM tables WHERE table_id = ?", (table_id,)).fetchone()
             if row is None:
@@ -159,8 +159,7 @@ class CatalogStore:
             schema_id = int(row[0]) + 1
             if schema_id > LAST_SCHEMA_ID:
                 raise FlussError(
-                    f"table {path} has had {LAST_SCHEMA_ID} schema versions, there cannot be more; "
-                    "copy it into a new table",
+                    f"table {path} has {LAST_SCHEMA_ID} schema versions, which is the limit; copy it into a new table",
                     ErrorCode.INVALID_ALTER_TABLE_EXCEPTION,
                 )
             document = _text(table_descriptor_to_json(descriptor))
@@ -179,11 +178,11 @@ class CatalogStore:
             if table_id is None:
                 raise table_missing(path)
             self._delete_table(connection, table_id, self.file.next_change())
-            self.acls.end_with_table(path)
+            self.acls.remove_for_table(path)
         self.on_table_change(table_id)
 
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:
-        # Schemas and partitions go with it (ON DELETE CASCADE).
+        # Its schemas and partitions are deleted too (ON DELETE CASCADE).
         connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
         connection.execute("DELETE FROM counters WHERE name = ?", (row_number_counter(table_id),))
         self.file.add_tombstone(change, TABLE_KIND, str(table_id))
@@ -192,7 +191,7 @@ class CatalogStore:
     # Partitions
 
     def create_partitions(self, path: TablePath, table_id: int, names: Iterable[str]) -> list[int]:
-        """Add partitions, all or none; returns their ids in order. Code 42 when one exists."""
+        """Add all partitions, or none, and return their ids in order. Code 42 if one exists."""
         with self.file.transaction() as connection:
             if connection.execute("SELECT 1 FROM tables WHERE table_id = ?", (table_id,)).fetchone() is None:
                 raise table_missing(path)
@@ -212,7 +211,7 @@ class CatalogStore:
         return partition_id
 
     def drop_partitions(self, path: TablePath, table_id: int, names: Iterable[str]) -> None:
-        """Remove partitions, all or none. Code 36 when one is missing."""
+        """Remove all partitions, or none. Code 36 if one does not exist."""
         room_for_dropping(self.file.path.parent)
         with self.file.transaction() as connection:
             change = self.file.next_change()
@@ -227,44 +226,44 @@ class CatalogStore:
                 self.drops.note(PARTITION_KIND, found[0], change)
         self.on_table_change(table_id)
 
-    # Numbers
+    # Ids and epochs
 
     @property
     def catalog_id(self) -> int:
-        """The number that tells this catalog from others; 0 while it has none."""
+        """A random number that identifies this catalog; 0 while it has none."""
         return self.file.counter(CATALOG_ID_COUNTER)
 
     def ensure_catalog_id(self) -> None:
-        """Draw the number of a catalog that has none yet."""
+        """Assign an id to a catalog that has none."""
         if self.catalog_id == 0:
             with self.file.transaction():
                 self.file.set_counter(CATALOG_ID_COUNTER, 1 + secrets.randbelow(CATALOG_ID_LIMIT))
 
-    def never_use_ids(self, table_id: int, partition_id: int) -> None:
-        """Hand out only higher ids from now on: these, and those below, were in use by somebody."""
+    def reserve_ids_through(self, table_id: int, partition_id: int) -> None:
+        """Assign only higher ids from now on, because ids up to these may have been used."""
         with self.file.transaction():
             for name, used in (("table_id", table_id), ("partition_id", partition_id)):
                 if self.file.counter(name) <= used:
                     self.file.set_counter(name, used + 1)
 
     def allocate_writer_ids(self, count: int) -> int:
-        """Reserve `count` writer ids for one tablet; returns the first. Ids are never handed out twice."""
+        """Reserve `count` writer ids for one tablet and return the first. Ids are never reused."""
         assert count > 0
         with self.file.transaction():
             return self.file.add_to_counter("writer_id", count)
 
     def next_coordinator_epoch(self) -> int:
-        """A number that grows with every start of the coordinator."""
+        """Return a number that grows with every start of the coordinator."""
         with self.file.transaction():
             return self.file.add_to_counter("coordinator_epoch", 1)
 
 
 def _nothing(table_id: int) -> None:
-    """Nobody wants to know."""
+    """The default callback: do nothing."""
 
 
 def _nothing_of_many(table_ids: Iterable[int]) -> None:
-    """Likewise."""
+    """The default callback for several tables: do nothing."""
 
 
 def _text(node: object) -> str:
@@ -289,32 +288,32 @@ def _insert_schema(connection: sqlite3.Connection, table_id: int, schema_id: int
 
 def database_missing(name: str) -> FlussError:
     return FlussError(
-        f"database {name!r} does not exist; list_databases() shows what there is", ErrorCode.DATABASE_NOT_EXIST
+        f"database {name!r} does not exist; list_databases() lists those that do", ErrorCode.DATABASE_NOT_EXIST
     )
 
 
 def database_exists(name: str) -> FlussError:
     return FlussError(
-        f"database {name!r} exists already; pass ignore_if_exists to accept that", ErrorCode.DATABASE_ALREADY_EXIST
+        f"database {name!r} already exists; pass ignore_if_exists to accept that", ErrorCode.DATABASE_ALREADY_EXIST
     )
 
 
 def table_missing(path: TablePath) -> FlussError:
     return FlussError(
-        f"table '{path}' does not exist; list_tables({path.database_name!r}) shows what there is",
+        f"table '{path}' does not exist; list_tables({path.database_name!r}) lists those that do",
         ErrorCode.TABLE_NOT_EXIST,
     )
 
 
 def table_exists(path: TablePath) -> FlussError:
     return FlussError(
-        f"table '{path}' exists already; pass ignore_if_exists to accept that, or drop it first",
+        f"table '{path}' already exists; pass ignore_if_exists to accept that, or drop it first",
         ErrorCode.TABLE_ALREADY_EXIST,
     )
 
 
 def partition_missing(path: TablePath, name: str) -> FlussError:
-    # Client tests compare this text.
+    # Tests of Apache Fluss's clients compare this message.
     return FlussError(
         f"Table partition '{PhysicalTablePath(path, name)}' does not exist.", ErrorCode.PARTITION_NOT_EXISTS
     )
@@ -322,6 +321,6 @@ def partition_missing(path: TablePath, name: str) -> FlussError:
 
 def partition_exists(path: TablePath, name: str) -> FlussError:
     return FlussError(
-        f"partition '{PhysicalTablePath(path, name)}' exists already; pass ignore_if_exists to accept that",
+        f"partition '{PhysicalTablePath(path, name)}' already exists; pass ignore_if_exists to accept that",
         ErrorCode.PARTITION_ALREADY_EXISTS,
     )

@@ -1,4 +1,4 @@
-"""The rows of a table in the catalog file as a record for its directory, and back."""
+"""Converts the rows of a table in the catalog file to the record in its directory (`table.json`), and back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fluss.server.storage.directory.table_record import TableRecord
 
 
 def directory_of(database_name: str, table_name: str, table_id: int) -> Path:
-    """Where a table lives, relative to the server's data directory."""
+    """Return the directory of a table, relative to the data directory."""
     return Path(DATA_DIRECTORY_NAME, database_name, f"{table_name}-{table_id}")
 
 
 def table_record(connection: sqlite3.Connection, table_id: int) -> TableRecord | None:
-    """What the catalog says about a table now; None when it does not have it."""
+    """Return the record of a table from the catalog, or None if the table is not in it."""
     row = connection.execute(
         "SELECT database_name, databases.descriptor, table_name, tables.descriptor, schema_id, tables.created_time, "
         "tables.modified_time FROM tables JOIN databases ON databases.name = database_name WHERE table_id = ?",
@@ -46,7 +46,7 @@ def table_record(connection: sqlite3.Connection, table_id: int) -> TableRecord |
 
 
 def put_table(file: DatabaseFile, record: TableRecord) -> None:
-    """Bring a table to what its record says; call inside a transaction. What is not there is made, ids included."""
+    """Create or update a table from its record, with the ids of the record. Call within a transaction."""
     connection, change = file.connection, file.next_change()
     database = (record.database_name, record.database_descriptor, record.created_time, record.created_time, change)
     connection.execute("INSERT OR IGNORE INTO databases VALUES (?, ?, ?, ?, ?)", database)
@@ -61,7 +61,7 @@ def put_table(file: DatabaseFile, record: TableRecord) -> None:
         "INSERT OR REPLACE INTO schemas VALUES (?, ?, ?)",
         [(record.table_id, number, text) for number, text in record.schemas.items()],
     )
-    # A name that was dropped and made again meanwhile stays with the id that the catalog has.
+    # A name that was dropped and created again since then keeps the id that the catalog has.
     connection.executemany(
         "INSERT OR IGNORE INTO partitions VALUES (?, ?, ?, ?)",
         [(number, record.table_id, name, change) for number, name in record.partitions.items()],

@@ -1,21 +1,20 @@
-"""Whether the write-ahead log of a catalog is damaged in its middle.
+"""Detects damage in the middle of a catalog's write-ahead log.
 
-SQLite reads such a log up to the first frame that is not sound and says nothing about the rest: one flipped bit takes
-back every later change. A torn end is normal, a power loss makes one. The two can be told apart, because each commit is
-synced before the next one begins (`synchronous = FULL`): behind the first frame that a power loss spoiled there is at
-most one commit, that of the same transaction. Each frame's checksum goes on from the one stored in the frame before,
-so frames behind a damaged one can still be checked.
+SQLite reads the log up to the first invalid frame and silently ignores the rest: one flipped bit undoes every later
+change. A torn end is normal after a power loss. The two can be distinguished, because each commit is synced before the
+next one begins (`synchronous = FULL`): after the first frame that a power loss damaged there is at most one commit,
+that of the same transaction. Each frame's checksum continues the one stored in the previous frame, so frames after a
+damaged one can still be checked.
 
-What goes on from a frame was written with it. Frames behind the end that do not are left over: a transaction that a
-power loss tore, or whose sync failed, is written over by the next one from the same place and with the same salts, and
-a longer one sticks out behind it. Several of them may lie there, each with its commit, so only commits that follow each
-other count.
+Frames whose checksum continues a frame were written after it. Frames after the end that continue no other are
+leftovers: a transaction that a power loss tore, or whose sync failed, is overwritten by the next one from the same
+position and with the same salts, and if it was longer, its last frames remain. There may be several such leftovers,
+each with its commit, so only commits that continue each other count.
 
-The header is synced before the first frame. It is too short to be torn: either it is there, or there are zeros with
-nothing behind.
+The header is synced before the first frame. It is too short to be torn: either it is there, or the file has only zeros.
 
-A checksum is a pair of numbers that grows like Fibonacci's, word by word; as a sum with Fibonacci's numbers for
-weights it is one multiplication of arrays per frame.
+A checksum is a pair of numbers that grows like the Fibonacci sequence, word by word; written as a sum with Fibonacci
+numbers as weights, it is one array multiplication per frame.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ _MASK = 0xFFFFFFFF
 
 
 class WalDamage(NamedTuple):
-    """The first frame that is not sound, None for the header, and how many commits are behind it."""
+    """The first invalid frame (None for the header), and how many commits follow it."""
 
     frame: int | None
     lost_commits: int
 
     def __str__(self) -> str:
         if self.frame is None:
-            return "its header is not what was written, and without it SQLite ignores all changes in the file"
-        return f"frame {self.frame} is not what was written, and {self.lost_commits} changes follow"
+            return "the header is damaged, and without it SQLite ignores all changes in the file"
+        return f"frame {self.frame} is damaged, and {self.lost_commits} changes follow it"
 
 
 class _Frame(NamedTuple):
-    """Where it is, whether its salts are those of the header, and what it says of itself."""
+    """A frame: its number, whether its salts are the header's, and what its own header states."""
 
     number: int
     is_ours: bool
@@ -57,14 +56,14 @@ class _Frame(NamedTuple):
 
 
 def find_damage(path: Path) -> WalDamage | None:
-    """The damage in a log that nobody has open; None when there is no log, or nothing but a torn end."""
+    """Return the damage in a log that no process has open; None if there is no log or only a torn end."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
     header = content[: _HEADER.size]
     if len(content) <= _HEADER.size or not any(content):
-        return None  # no changes are in it
+        return None  # contains no changes
     magic, _, page_size, _, first_salt, second_salt, *stored = _HEADER.unpack(header)
     order = {_MAGIC_LITTLE_ENDIAN: "<u4", _MAGIC_BIG_ENDIAN: ">u4"}.get(magic)
     if order is None or _checksum((0, 0), header[:24], order) != tuple(stored):
@@ -82,15 +81,15 @@ def _frames(content: bytes, page_size: int, salts: tuple[int, int]) -> Iterator[
 
 
 def _first_lost(start: tuple[int, int], frames: Iterable[_Frame], order: str) -> WalDamage | None:
-    """Go along the frames; behind the first one that is not sound, count the commits that follow each other."""
+    """Check the frames in order; after the first invalid one, count the commits that continue each other."""
     damaged, commits, most = None, 0, 0
-    before = computed = start  # two ways to go on from a frame, because its checksum may be what is damaged in it
+    before = computed = start  # a frame may continue either, because the damage may be in the stored checksum
     for frame in frames:
         sums = [_checksum(each, frame.checked, order) for each in dict.fromkeys((before, computed))]
         if not frame.is_ours or frame.stored not in sums:
             damaged, commits = frame.number if damaged is None else damaged, 0
         if damaged is not None:
-            commits += frame.is_ours and frame.is_commit  # else it is from before the log was begun anew
+            commits += frame.is_ours and frame.is_commit  # otherwise it is from before the log was restarted
             most = max(most, commits)
         before, computed = frame.stored, sums[0]
     return WalDamage(damaged, most) if damaged is not None and most > 1 else None

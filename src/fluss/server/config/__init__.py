@@ -1,1 +1,1 @@
-"""The options of a server: declared in `options` by subject, read by `server_config`."""
+"""The options of a server: collected by `options` from one module per subject, and read by `server_config`."""

@@ -1,4 +1,4 @@
-"""The server options of primary-key tables; part of the table in `options`."""
+"""The server options of primary-key tables; collected by `options`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KV_OPTIONS = [
         "kv.block-cache.size",
         Kind.SIZE,
         "256mb",
-        "memory of each tablet process for blocks of rows that were read, for all primary-key tables together",
+        "memory of each tablet process for caching blocks of rows that were read, over all primary-key tables",
         attribute="kv_block_cache_size",
         own=True,
         minimum=1,
@@ -18,7 +18,7 @@ KV_OPTIONS = [
         "kv.write-buffers.size",
         Kind.SIZE,
         "128mb",
-        "memory of each tablet process for rows that are not in files yet, for all primary-key tables together",
+        "memory of each tablet process for rows that are not written to files yet, over all primary-key tables",
         attribute="kv_write_buffers_size",
         own=True,
         minimum=1,
@@ -27,7 +27,7 @@ KV_OPTIONS = [
         "kv.recent-rows.size",
         Kind.SIZE,
         "64mb",
-        "memory of each tablet process for rows that were written lately, so that writing them again is cheap",
+        "memory of each tablet process for recently written rows, which makes writing them again cheap",
         attribute="kv_recent_rows_size",
         own=True,
         minimum=0,
@@ -36,7 +36,7 @@ KV_OPTIONS = [
         "kv.snapshot.interval",
         Kind.DURATION,
         "10min",
-        "how often changed buckets of primary-key tables are copied to `remote.data.dir`; only if this option or "
+        "interval of snapshots of changed primary-key buckets to `remote.data.dir`; only if this option or "
         "`remote.data.dir` is given; 0 switches it off",
         attribute="kv_snapshot_interval_ms",
         minimum=0,

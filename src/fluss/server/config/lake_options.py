@@ -1,4 +1,4 @@
-"""The server options of the lake; part of the table in `options`."""
+"""The server options of the lake; collected by `options`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LAKE_OPTIONS = [
         "datalake.format",
         Kind.STRING,
         None,
-        "lake format that new tables record, here `iceberg`; without it only tables that enable the lake record it",
+        "lake format that new tables record (`iceberg`); if not set, only tables that enable the lake record it",
         attribute="datalake_format",
     ),
     Option(
@@ -23,7 +23,7 @@ LAKE_OPTIONS = [
         "lake.request.timeout",
         Kind.DURATION,
         "20 s",
-        "how long a request waits for the lake's catalog and storage",
+        "time limit of requests to the lake's catalog and storage",
         attribute="lake_request_timeout_ms",
         minimum=1,
         own=True,
@@ -32,7 +32,7 @@ LAKE_OPTIONS = [
         "lake.tiering.heartbeat-timeout",
         Kind.DURATION,
         "2 min",
-        "a table whose tiering service is silent for so long is handed out again",
+        "after this time without a heartbeat of its tiering service, a table is assigned to another one",
         attribute="lake_tiering_timeout_ms",
         minimum=1,
         own=True,
@@ -41,7 +41,7 @@ LAKE_OPTIONS = [
         "lake.tiering.check-interval",
         Kind.DURATION,
         "15 s",
-        "time between looks for silent tiering services",
+        "interval of checks for silent tiering services",
         attribute="lake_tiering_check_interval_ms",
         minimum=1,
         own=True,
@@ -50,7 +50,7 @@ LAKE_OPTIONS = [
         "lake.expired-partition.max-wait",
         Kind.DURATION,
         "7 d",
-        "how long an expired partition of a table with a lake waits to be tiered to its end before it is dropped",
+        "how long an expired partition of a table with a lake may wait to be tiered completely before it is dropped",
         attribute="lake_expired_partition_max_wait_ms",
         minimum=0,
         own=True,

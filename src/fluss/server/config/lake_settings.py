@@ -1,9 +1,8 @@
-"""Which lake the cluster has, from its configuration and the options that were set at run time.
+"""The lake of the cluster, from its configuration and the options that were set at run time.
 
 Three settings: `datalake.format` (which every new table records, because keys and buckets depend on it),
-`datalake.enabled` (false: no table may use a lake) and `datalake.<format>.*` (the catalog). With none of them there is
-still a lake, an Iceberg catalog under the server's data directory, for tables that ask for one; tables that do not ask
-record no format then.
+`datalake.enabled` (false: no table may use a lake) and `datalake.<format>.*` (the catalog). Without any of them, tables
+that enable the lake get an Iceberg catalog below the server's data directory, and only those tables record a format.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fluss.server.config.server_config import ServerConfig
 
 DEFAULT_LAKE_FORMAT = "iceberg"
 _OPTION_PREFIX = "datalake."
-# The words of Apache Fluss; `is_secret` knows more.
+# As in Apache Fluss; `is_secret` knows more.
 _SECRET_WORDS = ("password", "secret", "key")
 _PASSWORD_IN_ADDRESS = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
@@ -31,7 +30,7 @@ _parse_lake_format = enum_parser(LAKE_FORMATS)
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """`recorded_format` is what new tables record; `table_format` the lake that tables get which ask for one."""
+    """`recorded_format` is what new tables record; `table_format` is the lake of tables that enable one."""
 
     recorded_format: str | None
     enabled: bool
@@ -40,22 +39,22 @@ class LakeSettings:
 
     @property
     def table_format(self) -> str | None:
-        """The format of tables with a lake; None while there is no lake."""
+        """The format of tables with a lake; None if there is no lake."""
         return (self.recorded_format or DEFAULT_LAKE_FORMAT) if self.enabled else None
 
     def catalog_options(self, lake_format: str) -> dict[str, str]:
-        """`datalake.<format>.*` without the prefix, secrets included."""
+        """Return `datalake.<format>.*` without the prefix, secrets included."""
         prefix = f"{_OPTION_PREFIX}{lake_format}."
         return {key.removeprefix(prefix): value for key, value in self.options.items() if key.startswith(prefix)}
 
     def shown_to_clients(self, lake_format: str) -> dict[str, str]:
-        """How clients reach the catalog: defaults filled in, secrets left out."""
+        """Return the catalog options for clients: with defaults, without secrets."""
         options = self.catalog_options(lake_format)
         if lake_format == DEFAULT_LAKE_FORMAT:
             try:
                 options = catalog_properties(options, self.directory)
             except FlussError:
-                # A catalog that cannot be used: whoever tries gets told; a description of the table is no such try.
+                # The catalog cannot be used. Its users get the error; describing a table does not need it.
                 return _without_secrets(options)
         return _without_secrets(options)
 
@@ -69,7 +68,7 @@ def _without_secrets(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def lake_settings(config: ServerConfig, cluster_config: Mapping[str, str]) -> LakeSettings:
-    """The configured options with those on top that were set at run time."""
+    """Return the configured settings, overridden by those set at run time."""
     format_text = cluster_config.get("datalake.format", config.datalake_format)
     try:
         recorded = _parse_lake_format(format_text) if format_text else None

@@ -1,4 +1,4 @@
-"""What an option of the server is: its name, how its value is read, and whether it has an effect here."""
+"""The declaration of a server option: its name, how its value is parsed, and whether it has an effect here."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Kind(Enum):
-    """How the text of a value is read."""
+    """The type of an option's value."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -19,7 +19,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """One option: name, how its value is read, its default as text (None: not set), and what it does here."""
+    """One option: its name, how its value is parsed, its default as a string (None: not set), and its effect here."""
 
     name: str
     kind: Kind
@@ -30,7 +30,7 @@ class Option:
     choices: tuple[str, ...] = ()
     minimum: int | None = None
     own: bool = False
-    """True: this project's own, unknown to Apache Fluss."""
+    """True if Apache Fluss does not have the option."""
 
     @property
     def honoured(self) -> bool:
@@ -39,7 +39,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Family:
-    """Every option whose name starts with ``prefix``."""
+    """All options whose names start with ``prefix``."""
 
     prefix: str
     meaning: str

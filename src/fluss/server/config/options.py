@@ -1,12 +1,12 @@
-"""The server options: Apache Fluss's names, what they default to, and whether one machine honours them.
+"""The server options: names as in Apache Fluss, defaults, and whether they have an effect on one machine.
 
-This table is the only place that knows option names. `config` reads values by it, ``docs/configuration.md`` is
-generated from it, and a test checks that every honoured option is used somewhere in the server.
+Option names are declared only in this table. `server_config` parses values with it, ``docs/configuration.md`` is
+generated from it, and a test checks that every option with an effect is used somewhere in the server.
 
-An option either has an ``attribute`` (the name of its field in `ServerConfig`), or is ``special`` (several options
-are put together into one field, like the listeners), or has no effect on one machine: then it is accepted and one
-warning line says so, because a ``server.yaml`` written for a cluster must start this server. A `Family` accepts
-every name with its prefix, for libraries whose settings are passed through or ignored as a whole.
+An option either has an ``attribute`` (the name of its field in `ServerConfig`), or is ``special`` (several options form
+one field, like the listeners), or has no effect on one machine: then it is accepted with one line of warning, because a
+``server.yaml`` written for a cluster must start this server. A `Family` accepts every name with its prefix, for
+libraries whose settings are passed through or ignored as a whole.
 """
 
 from __future__ import annotations
@@ -24,25 +24,31 @@ _LISTENERS = [
         "bind.listeners",
         STRING,
         None,
-        "where to listen: `NAME://host:port, ...`; port 0 takes a free one",
+        "addresses to listen on: `NAME://host:port, ...`; port 0 takes a free one",
         special=True,
     ),
-    Option("advertised.listeners", STRING, None, "addresses told to clients, by listener name", special=True),
+    Option("advertised.listeners", STRING, None, "addresses for clients: `NAME://host:port, ...`", special=True),
     Option("internal.listener.name", STRING, "FLUSS", "listener whose requests skip ACL checks", special=True),
-    Option("coordinator.host", STRING, None, "older way to name the one listener FLUSS", special=True),
-    Option("coordinator.port", STRING, "9123", "port of the one listener FLUSS", special=True),
+    Option(
+        "coordinator.host",
+        STRING,
+        None,
+        "older form of `bind.listeners`: host of the listener FLUSS",
+        special=True,
+    ),
+    Option("coordinator.port", STRING, "9123", "port of the listener FLUSS", special=True),
     Option(
         "tablet-server.host",
         STRING,
         None,
-        "used as host of the listener FLUSS if `coordinator.host` is not set",
+        "host of the listener FLUSS if `coordinator.host` is not set",
         special=True,
     ),
     Option(
         "tablet-server.port",
         INTEGER,
         "0",
-        "first port of the tablets: tablet i takes the next ones, one per listener; 0 takes free ones",
+        "first port of the tablets, which take one port each per listener, in order; 0 takes free ones",
         attribute="tablet_first_port",
         minimum=0,
     ),
@@ -51,12 +57,12 @@ _LISTENERS = [
         "server.hang-timeout",
         DURATION,
         "30 s",
-        "a process that hangs is killed and started again after this time; after half of it its stacks are logged",
+        "a hung process is killed and restarted after this time; after half of it, its stacks are logged",
         attribute="hang_timeout_ms",
         minimum=4_000,
         own=True,
     ),
-    Option("tablet-server.id", INTEGER, None, "ids are given by this server: 0 and up"),
+    Option("tablet-server.id", INTEGER, None, "this server assigns the ids, starting at 0"),
     Option("tablet-server.rack", STRING, None, "rack in metadata answers", attribute="rack"),
 ]
 
@@ -65,7 +71,7 @@ _TABLES = [
         "default.bucket.number",
         INTEGER,
         "1",
-        "buckets of a table that does not say",
+        "number of buckets of tables that do not set it",
         attribute="default_bucket_number",
         minimum=1,
     ),
@@ -73,7 +79,7 @@ _TABLES = [
         "default.replication.factor",
         INTEGER,
         "1",
-        "replicas of a table that does not say; one machine keeps one, larger values count as 1",
+        "number of replicas of tables that do not set it; one machine keeps one, so larger values count as 1",
         attribute="default_replication_factor",
         minimum=1,
     ),
@@ -81,7 +87,7 @@ _TABLES = [
         "max.partition.num",
         INTEGER,
         "1000",
-        "partitions of one table at most",
+        "maximum number of partitions of a table",
         attribute="max_partition_num",
         minimum=1,
     ),
@@ -89,7 +95,7 @@ _TABLES = [
         "max.bucket.num",
         INTEGER,
         "128000",
-        "buckets of one table or partition at most",
+        "maximum number of buckets of a table or partition",
         attribute="max_bucket_num",
         minimum=1,
     ),
@@ -111,7 +117,7 @@ _TABLES = [
         "auto-partition.check.interval",
         DURATION,
         "10 min",
-        "time between looks for partitions to create or drop",
+        "interval of checks for partitions to create or drop",
         attribute="auto_partition_check_interval_ms",
         minimum=1,
     ),
@@ -119,7 +125,7 @@ _TABLES = [
         "coordinator.producer-offsets.ttl",
         DURATION,
         "24 h",
-        "how long offsets registered by a producer are kept",
+        "how long registered producer offsets are kept",
         attribute="producer_offsets_ttl_ms",
         minimum=1,
     ),
@@ -127,7 +133,7 @@ _TABLES = [
         "coordinator.producer-offsets.cleanup-interval",
         DURATION,
         "1 h",
-        "time between looks for expired producer offsets",
+        "interval of checks for expired producer offsets",
         attribute="producer_offsets_cleanup_interval_ms",
         minimum=1,
     ),
@@ -138,7 +144,7 @@ _NETWORK = [
         "netty.server.max-request-size",
         SIZE,
         "100mb",
-        "larger requests are refused",
+        "maximum size of a request; larger ones are refused",
         attribute="max_request_size",
         minimum=1024,
     ),
@@ -146,7 +152,7 @@ _NETWORK = [
         "netty.connection.max-idle-time",
         DURATION,
         "10 min",
-        "silent connections are closed after this time",
+        "idle connections are closed after this time",
         attribute="connection_max_idle_ms",
         minimum=1,
     ),
@@ -154,7 +160,7 @@ _NETWORK = [
         "server.max-connections",
         INTEGER,
         "4096",
-        "connections per process",
+        "maximum number of connections per process",
         attribute="max_connections",
         minimum=1,
         own=True,
@@ -166,14 +172,14 @@ _SECURITY = [
         "security.protocol.map",
         STRING,
         None,
-        "`LISTENER:sasl, ...`; a listener without entry is PLAINTEXT",
+        "`LISTENER:sasl, ...`; listeners without an entry are PLAINTEXT",
         special=True,
     ),
     Option(
         "security.sasl.enabled.mechanisms",
         STRING,
         None,
-        "`plain`; needed as soon as a listener is `sasl`",
+        "`plain`; required if any listener is `sasl`",
         special=True,
     ),
     Option(
@@ -187,17 +193,17 @@ _SECURITY = [
         "security.sasl.plain.credentials",
         STRING,
         None,
-        "users: `name:password,...`; wins over the line above",
+        "users: `name:password,...`; takes precedence over `security.sasl.plain.jaas.config`",
         special=True,
     ),
-    Option("super.users", STRING, None, "`User:admin;User:ops`: never checked against ACLs", special=True),
+    Option("super.users", STRING, None, "users without ACL checks: `User:admin;User:ops`", special=True),
     Option("authorizer.enabled", BOOLEAN, "false", "whether ACLs are checked", attribute="authorizer_enabled"),
-    Option("authorizer.type", CHOICE, "default", "only the built-in one", special=True, choices=("default",)),
+    Option("authorizer.type", CHOICE, "default", "only the built-in authorizer", special=True, choices=("default",)),
     Option(
         "security.acl.principal.ignore-case",
         BOOLEAN,
         "false",
-        "whether names of principals in ACLs ignore case",
+        "whether principal names in ACLs ignore case",
         attribute="acl_ignore_case",
     ),
     Option("acl.notification.expiration-time", DURATION, "15 min", "all processes read ACLs from one catalog"),
@@ -205,9 +211,9 @@ _SECURITY = [
 
 _CLUSTER = [
     Option("bootstrap.servers", STRING, None, "an option of clients"),
-    Option("server.io-pool.size", INTEGER, "10", "sized by this server"),
-    Option("server.background.threads", INTEGER, "10", "sized by this server"),
-    Option("coordinator.io-pool.size", INTEGER, "10", "sized by this server"),
+    Option("server.io-pool.size", INTEGER, "10", "this server sizes its pools"),
+    Option("server.background.threads", INTEGER, "10", "this server sizes its pools"),
+    Option("coordinator.io-pool.size", INTEGER, "10", "this server sizes its pools"),
 ]
 
 _GROUPS = (
@@ -245,20 +251,20 @@ FAMILIES: tuple[Family, ...] = (
     Family("datalake.", "`datalake.<format>.*`: properties of the lake catalog", honoured=True),
     Family("s3.", "access to S3 for `remote.data.dir`; `s3a.*` and `fs.s3a.*` are the same", honoured=True),
     Family("zookeeper.", "the catalog is a file of this server"),
-    Family("netty.", "threads and queues are sized by this server"),
+    Family("netty.", "this server sizes threads and queues"),
     Family("log.replica.", "one machine keeps one replica"),
-    Family("server.data-disk.", "writes stop when the disk is full and go on when it has room"),
-    Family("server.buffer.", "buffers are sized by this server"),
-    Family("coordinator.", "the coordinator is part of this server"),
-    Family("tablet-server.", "tablets are part of this server"),
-    Family("kv.", "the rest of primary-key storage is tuned by this server"),
-    Family("metrics.", "metrics are not reported by this release"),
-    Family("plugin.", "there are no plug-ins"),
-    Family("kafka.", "the Kafka protocol is not served"),
+    Family("server.data-disk.", "writes stop when the disk is full and continue when it has space again"),
+    Family("server.buffer.", "this server sizes its buffers"),
+    Family("coordinator.", "the coordinator is built into this server"),
+    Family("tablet-server.", "tablets are built into this server"),
+    Family("kv.", "this server tunes the rest of primary-key storage"),
+    Family("metrics.", "this release reports no metrics"),
+    Family("plugin.", "this server has no plug-ins"),
+    Family("kafka.", "this server does not speak the Kafka protocol"),
     Family("lake.", "an option of the tiering service"),
     Family("client.", "an option of clients"),
     Family("table.", "a property of tables: set it on the table"),
-    Family("env.", "there is no Java"),
+    Family("env.", "this server does not run on Java"),
     *(Family(prefix, "access to a file system that is not used") for prefix in _UNUSED_FILE_SYSTEMS),
 )
 
@@ -266,11 +272,11 @@ _SECRET_WORDS = ("password", "secret", "jaas", "credential", "access-key", "acce
 
 
 def family_of(name: str) -> Family | None:
-    """The family that accepts a name which is not an option of its own."""
+    """Return the family that accepts a name which is no single option, or None."""
     return next((family for family in FAMILIES if name.startswith(family.prefix) and name != family.prefix), None)
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of an option must never be shown or logged."""
+    """True if the value of an option must never be shown or logged."""
     folded = name.lower()
     return any(word in folded for word in _SECRET_WORDS)

@@ -1,9 +1,8 @@
-"""The configuration of one server: values of a ``server.yaml`` and flags, read into typed fields.
+"""The configuration of one server: the values of a ``server.yaml`` and of flags, parsed into typed fields.
 
-`ServerConfig` is immutable and made once, before anything starts. Loading never touches the data directory.
-Passwords appear in `ServerConfig.values` only, which is left out of its repr; `public_values` is what may be shown
-to clients. Errors are FlussError with code 39 and name the option, and never
-contain the value of a secret one.
+`ServerConfig` is immutable and created once, before anything starts. Loading never touches the data directory.
+Passwords appear only in `ServerConfig.values`, which its repr leaves out; `public_values` may be shown to clients.
+Errors are FlussError with code 39; they name the option and never contain the value of a secret one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, Literal
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.option_values import parse_boolean, parse_duration_ms, parse_int, parse_memory_size
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME
-from fluss.server.config.file import read_config_file
+from fluss.server.config.config_file import read_config_file
 from fluss.server.config.option import Kind, Option
 from fluss.server.config.options import FAMILIES, OPTIONS, family_of, is_secret
 from fluss.server.runtime.listeners import (
@@ -38,10 +37,10 @@ from fluss.server.security.sasl import Credentials
 
 logger = logging.getLogger(__name__)
 
-# What pyarrow's file systems know.
+# The schemes that pyarrow's file systems know.
 REMOTE_SCHEMES = frozenset({"file", "s3", "s3a", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"})
 TABLET_COUNT_LIMIT = 256
-# Apache Fluss takes the options of its S3 library by three prefixes and two spellings; here one name stands for all.
+# Apache Fluss accepts the options of its S3 library with three prefixes and two spellings; here all map to one name.
 _S3_PREFIXES = ("fs.s3a.", "s3a.", "s3.")
 _S3_SPELLINGS = {
     "access.key": "access-key",
@@ -58,7 +57,7 @@ def _invalid(message: str) -> FlussError:
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """One field per honoured option (the table in `options` says which), plus what several make together."""
+    """One field per option with an effect (see the table in `options`), plus fields made from several options."""
 
     data_dir: Path
     remote_data_dir: str
@@ -115,17 +114,17 @@ class ServerConfig:
     authorizer_enabled: bool
     acl_ignore_case: bool
     super_users: frozenset[tuple[str, str]]
-    """(type, name) of principals that ACLs do not bind."""
+    """(type, name) of the principals that no ACL restricts."""
     sasl_mechanisms: tuple[str, ...]
-    """Upper case."""
+    """In upper case."""
     credentials: Mapping[str, Credentials] = field(repr=False)
-    """Who can log in, by the name of each SASL listener."""
+    """The users that can log in, by name of the SASL listener."""
     values: Mapping[str, str] = field(repr=False)
-    """Options as configured, secrets included."""
+    """The options as configured, secrets included."""
 
     @staticmethod
     def load(path: Path | str | None = None, overrides: Mapping[str, str] | None = None) -> ServerConfig:
-        """Read a configuration file (if any) and let ``overrides``, by option name, win over it."""
+        """Read a configuration file, if any; ``overrides``, by option name, take precedence."""
         values = read_config_file(Path(path)) if path is not None else {}
         given = {name: value for name, value in (overrides or {}).items() if value is not None}
         _override_addresses(values, given)
@@ -134,7 +133,7 @@ class ServerConfig:
 
     @staticmethod
     def for_tests(data_dir: Path | str, **overrides: Any) -> ServerConfig:
-        """A configuration on loopback with free ports; ``overrides`` replace fields by their names."""
+        """Return a configuration on loopback with free ports; ``overrides`` replace fields by name."""
         values = {"data.dir": str(data_dir), "bind.listeners": "FLUSS://127.0.0.1:0"}
         fields = dict(from_values(values).__dict__)
         unknown = overrides.keys() - fields.keys()
@@ -143,23 +142,23 @@ class ServerConfig:
         return ServerConfig(**{**fields, **overrides})
 
     def listener(self, name: str) -> Listener:
-        """The listener of that name; KeyError if there is none."""
+        """Return the listener of that name; KeyError if there is none."""
         for listener in self.listeners:
             if listener.name == name:
                 return listener
         raise KeyError(name)
 
     def public_values(self) -> dict[str, str]:
-        """Options as configured, secrets replaced by stars."""
+        """Return the options as configured, with secrets redacted."""
         return {name: REDACTED if is_secret(name) else value for name, value in self.values.items()}
 
     def values_with_prefix(self, prefix: str) -> dict[str, str]:
-        """Options of a family, such as ``s3.``, by their full names."""
+        """Return the options of a family, such as ``s3.``, by their full names."""
         return {name: value for name, value in self.values.items() if name.startswith(prefix)}
 
 
 def _override_addresses(values: dict[str, str], given: dict[str, str]) -> None:
-    """Let ``--bind HOST:PORT`` move the one listener of the file; with several it cannot know which is meant."""
+    """Apply ``--bind HOST:PORT`` to the only listener of the file; with several listeners it is ambiguous."""
     address = given.get("bind.listeners")
     if address is None:
         return
@@ -168,8 +167,8 @@ def _override_addresses(values: dict[str, str], given: dict[str, str]) -> None:
         names = list(parse_listeners(values["bind.listeners"], "bind.listeners")) if "bind.listeners" in values else []
         if len(names) > 1:
             raise _invalid(
-                f"--bind {address}: the configuration has the listeners {', '.join(names)}; "
-                "say which, like --bind 'FLUSS://127.0.0.1:9123, CLIENT://127.0.0.1:9223'"
+                f"--bind {address} is ambiguous: the configuration has the listeners {', '.join(names)}; "
+                "name them, as in --bind 'FLUSS://127.0.0.1:9123, CLIENT://127.0.0.1:9223'"
             )
         name = names[0] if names else DEFAULT_LISTENER_NAME
         given["bind.listeners"] = f"{name}://{'[' + host + ']' if ':' in host else host}:{port}"
@@ -178,7 +177,7 @@ def _override_addresses(values: dict[str, str], given: dict[str, str]) -> None:
 
 
 def from_values(values: Mapping[str, str]) -> ServerConfig:
-    """Check all options, warn once about those without effect, and make the configuration."""
+    """Check all options, warn once about those without effect, and return the configuration."""
     values = _with_one_s3_spelling(values)
     _check_names(values)
     fields: dict[str, Any] = {}
@@ -207,7 +206,7 @@ def from_values(values: Mapping[str, str]) -> ServerConfig:
 
 
 def _with_one_s3_spelling(values: Mapping[str, str]) -> dict[str, str]:
-    """Every spelling of an S3 option as ``s3.name``; the shortest prefix wins."""
+    """Rename every spelling of an S3 option to ``s3.name``; the shortest prefix takes precedence."""
     renamed = {name: value for name, value in values.items() if not name.startswith(_S3_PREFIXES)}
     for prefix in _S3_PREFIXES:
         for name, value in values.items():
@@ -236,11 +235,11 @@ def _check_names(values: Mapping[str, str]) -> None:
 def _unknown_option(name: str) -> str:
     near = difflib.get_close_matches(name, [*OPTIONS, *(family.prefix for family in FAMILIES)], n=1, cutoff=0.5)
     hint = f"; the nearest is {near[0]!r}" if near else ""
-    return f"unknown option {name!r}{hint} (docs/configuration.md lists all)"
+    return f"unknown option {name!r}{hint}; docs/configuration.md lists all options"
 
 
 def parse_value(option: Option, text: str | None) -> Any:
-    """The typed value of an option; FlussError names the option and what it takes."""
+    """Return the typed value of an option; FlussError names the option and the allowed values."""
     if text is None:
         return None
     try:
@@ -248,9 +247,9 @@ def parse_value(option: Option, text: str | None) -> Any:
         if option.kind is Kind.CHOICE:
             value = value.lower()
             if value not in option.choices:
-                raise ValueError(f"{text!r} is not one of {', '.join(option.choices)}")
+                raise ValueError(f"must be one of {', '.join(option.choices)}, got {text!r}")
         if option.minimum is not None and value < option.minimum:
-            raise ValueError(f"{text!r} is less than {option.minimum}")
+            raise ValueError(f"must be at least {option.minimum}, got {text!r}")
     except ValueError as error:
         raise _invalid(f"option {option.name}: {error}") from error
     return value
@@ -268,10 +267,10 @@ _PARSERS: dict[Kind, Any] = {
 
 def _limit_replicas_and_tablets(fields: dict[str, Any]) -> None:
     if fields["default_replication_factor"] > 1:
-        logger.warning("default.replication.factor: one machine keeps one replica, 1 is used")
+        logger.warning("option default.replication.factor: using 1, because one machine keeps one replica")
         fields["default_replication_factor"] = 1
     if fields["tablet_count"] > TABLET_COUNT_LIMIT:
-        raise _invalid(f"option server.tablets: {fields['tablet_count']} is more than {TABLET_COUNT_LIMIT}")
+        raise _invalid(f"option server.tablets: must be at most {TABLET_COUNT_LIMIT}, got {fields['tablet_count']}")
 
 
 def _first_of(values: Mapping[str, str], single: str, several: str) -> str | None:
@@ -279,7 +278,7 @@ def _first_of(values: Mapping[str, str], single: str, several: str) -> str | Non
         return values[single]
     choices = [item.strip() for item in values.get(several, "").split(",") if item.strip()]
     if len(choices) > 1:
-        logger.warning("%s: this server uses the first of %d directories", several, len(choices))
+        logger.warning("option %s: using the first of %d directories", several, len(choices))
     return choices[0] if choices else None
 
 
@@ -291,12 +290,12 @@ def _data_dir(values: Mapping[str, str]) -> Path:
 
 
 def _default_data_dir() -> Path:
-    """`fluss-data` here. Earlier versions took the one among temporary files, which the system may clear."""
+    """Return `fluss-data` in the current directory; earlier versions used the directory of temporary files."""
     chosen, earlier = Path("fluss-data").absolute(), Path(tempfile.gettempdir()) / "fluss-data"
-    logger.warning("no data directory given: %s is used; --data DIR names another one", chosen)
+    logger.warning("no data directory given, using %s; --data DIR chooses another one", chosen)
     if not chosen.exists() and (earlier / CATALOG_FILE_NAME).exists():
         logger.warning(
-            "%s has tables of an earlier version, whose default it was: start with --data %s, or move it here",
+            "%s, the default of earlier versions, has tables; to use them, start with --data %s or move it here",
             earlier,
             earlier,
         )
@@ -308,8 +307,8 @@ def _remote_data_dir(values: Mapping[str, str], data_dir: Path) -> str:
     scheme, separator, _ = text.partition(":/")
     if separator and scheme not in REMOTE_SCHEMES:
         raise _invalid(
-            f"remote.data.dir: {text!r} has the scheme {scheme!r}, which this server does not know; use a directory, "
-            "or an address that begins with s3://"
+            f"option remote.data.dir: unknown scheme {scheme!r} in {text!r}; use a directory, or an address that "
+            "starts with s3://"
         )
     return text
 
@@ -322,7 +321,7 @@ def _listeners(values: Mapping[str, str]) -> tuple[tuple[Listener, ...], str]:
         bind = parse_listeners(values["bind.listeners"], "bind.listeners")
     else:
         if "internal.listener.name" in values:
-            raise _invalid("internal.listener.name needs bind.listeners")
+            raise _invalid("internal.listener.name requires bind.listeners; set bind.listeners, or remove it")
         host = values.get("coordinator.host") or values.get("tablet-server.host") or "127.0.0.1"
         port = parse_value(OPTIONS["coordinator.port"], values.get("coordinator.port", str(DEFAULT_COORDINATOR_PORT)))
         bind = {
@@ -332,8 +331,8 @@ def _listeners(values: Mapping[str, str]) -> tuple[tuple[Listener, ...], str]:
         }
     if internal not in bind:
         raise _invalid(
-            f"internal.listener.name: {internal} is not among bind.listeners ({', '.join(bind)}); "
-            "name one of them, or add it to bind.listeners"
+            f"internal.listener.name must be one of bind.listeners ({', '.join(bind)}), got {internal!r}; "
+            "change it, or add it to bind.listeners"
         )
     advertised = {}
     if "advertised.listeners" in values:
@@ -347,6 +346,6 @@ def _super_users(text: str) -> frozenset[tuple[str, str]]:
     for item in filter(None, (part.strip() for part in text.split(";"))):
         kind, colon, name = item.partition(":")
         if not colon or not kind or not name:
-            raise _invalid(f"super.users: {item!r} is not TYPE:name, like 'User:admin'")
+            raise _invalid(f"super.users must be a list of TYPE:name, such as 'User:admin', got {item!r}")
         users.add((kind, name))
     return frozenset(users)

@@ -1,4 +1,4 @@
-"""The server options of staged appends; part of the table in `options`."""
+"""The server options of staged appends; collected by `options`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ STAGED_OPTIONS = [
         "staged.append.expiration",
         Kind.DURATION,
         "1 h",
-        "staged rows are removed when they are not committed, and nothing was added to their batch for so long",
+        "uncommitted staged rows are removed when nothing was added to their batch for this time",
         attribute="staged_append_expiration_ms",
         minimum=1000,
         own=True,
@@ -18,7 +18,7 @@ STAGED_OPTIONS = [
         "staged.append.check-interval",
         Kind.DURATION,
         "30 s",
-        "time between looks for staged rows to remove",
+        "interval of checks for staged rows to remove",
         attribute="staged_append_check_interval_ms",
         minimum=10,
         own=True,
@@ -27,7 +27,7 @@ STAGED_OPTIONS = [
         "staged.append.max-bucket-size",
         Kind.SIZE,
         "64gb",
-        "bytes that may be staged and not committed in one bucket",
+        "limit of staged, uncommitted bytes in one bucket",
         attribute="staged_append_max_bucket_bytes",
         minimum=1,
         own=True,
@@ -36,7 +36,7 @@ STAGED_OPTIONS = [
         "staged.append.max-size",
         Kind.SIZE,
         "256gb",
-        "bytes that may be staged and not committed in all buckets; every tablet has its share",
+        "limit of staged, uncommitted bytes in all buckets; each tablet gets an equal share",
         attribute="staged_append_max_bytes",
         minimum=1,
         own=True,

@@ -1,1 +1,1 @@
-"""The coordinator: everything that changes metadata, and the clock-driven work on it."""
+"""The coordinator role: all changes of metadata, on request and on schedule."""

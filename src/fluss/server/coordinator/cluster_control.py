@@ -1,8 +1,8 @@
 """Run-time options, server tags and rebalancing.
 
-Options set at run time are stored in the catalog, so they survive restarts and every process sees them. Only those are
-accepted that the server really reads at run time, or that have no effect on one machine anyway.
-Rebalancing has nothing to move on one machine: each call completes at once; only its id is remembered, until restart.
+Options set at run time are stored in the catalog, so they survive restarts and every process sees them. Only options
+that the server reads at run time, or that have no effect on one machine, are accepted.
+Rebalancing has nothing to move on one machine: each call completes at once; only its id is kept, until the next start.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _parse_lake_format = enum_parser(LAKE_FORMATS)
 
 
 class ClusterControl:
-    """The calls that change the cluster as a whole."""
+    """Handlers for requests that change the cluster as a whole."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -46,7 +46,7 @@ class ClusterControl:
     def alter_cluster_configs(
         self, context: RequestContext, request: pb.AlterClusterConfigsRequest
     ) -> pb.AlterClusterConfigsResponse:
-        """All changes or none; an empty list is a success."""
+        """Apply all changes, or none; an empty list succeeds."""
         self._environment.catalog.refresh()
         changes = {change.config_key: _checked_option(change) for change in request.alter_configs}
         if changes:
@@ -61,7 +61,7 @@ class ClusterControl:
         for server_id in request.server_ids:
             if tags.get(server_id, request.server_tag) != request.server_tag:
                 raise FlussError(
-                    f"tablet server {server_id} has the tag {ServerTag(tags[server_id]).name} already; remove it first",
+                    f"tablet server {server_id} already has the tag {ServerTag(tags[server_id]).name}; remove it first",
                     ErrorCode.SERVER_TAG_ALREADY_EXIST_EXCEPTION,
                 )
         self._environment.catalog.store.settings.change_tags(dict.fromkeys(request.server_ids, request.server_tag))
@@ -75,7 +75,7 @@ class ClusterControl:
         for server_id in request.server_ids:
             if tags.get(server_id, request.server_tag) != request.server_tag:
                 raise FlussError(
-                    f"tablet server {server_id} does not have the tag {ServerTag(request.server_tag).name}, "
+                    f"tablet server {server_id} does not have the tag {ServerTag(request.server_tag).name}; "
                     f"it has {ServerTag(tags[server_id]).name}",
                     ErrorCode.SERVER_TAG_NOT_EXIST_EXCEPTION,
                 )
@@ -93,7 +93,7 @@ class ClusterControl:
         for server_id in server_ids:
             if not 0 <= server_id < count:
                 raise FlussError(
-                    f"there is no tablet server {server_id}; the ids are 0 to {count - 1}",
+                    f"tablet server {server_id} does not exist; the ids are 0 to {count - 1}",
                     ErrorCode.SERVER_NOT_EXIST_EXCEPTION,
                 )
 
@@ -132,25 +132,25 @@ class ClusterControl:
     def _check_rebalance_id(self, request: pb.ListRebalanceProgressRequest | pb.CancelRebalanceRequest) -> None:
         if request.HasField("rebalance_id") and request.rebalance_id != self._last_rebalance_id:
             raise FlussError(
-                f"rebalance {request.rebalance_id!r} is not known; the last one was {self._last_rebalance_id!r}",
+                f"unknown rebalance {request.rebalance_id!r}; the last one was {self._last_rebalance_id!r}",
                 ErrorCode.NO_REBALANCE_IN_PROGRESS_EXCEPTION,
             )
 
 
 def _checked_option(change: pb.PbAlterConfig) -> str | None:
-    """The new text of an option, None to take it away; code 64 when that is not possible at run time."""
+    """Return the new value of an option, None to remove it; code 64 if it cannot be changed at run time."""
     key = change.config_key
     if key not in _DYNAMIC_KEYS and not key.startswith(_DYNAMIC_PREFIX):
         raise _refused(
-            f"option {key!r} cannot be changed at run time; put it into the server's configuration and restart. "
-            f"Changeable are {_DYNAMIC_PREFIX}* and {', '.join(sorted(_DYNAMIC_KEYS))}"
+            f"option {key!r} cannot be changed at run time; set it in the server's configuration and restart. "
+            f"Options that can be changed are {_DYNAMIC_PREFIX}* and {', '.join(sorted(_DYNAMIC_KEYS))}"
         )
     if change.op_type in (APPEND, SUBTRACT):
         raise _refused(f"option {key!r} is neither a list nor a map; use SET or DELETE")
     if change.op_type == DELETE:
         return None
     if change.op_type != SET or not change.HasField("config_value"):
-        raise _refused(f"option {key!r}: SET needs a value, operations are 0 (SET) to 3 (SUBTRACT)")
+        raise _refused(f"option {key!r}: SET requires a value; operations are 0 (SET) to 3 (SUBTRACT)")
     try:
         if key == "datalake.format":
             return _parse_lake_format(change.config_value)

@@ -1,10 +1,10 @@
 """Leases on kv snapshots, and the coordinator's lists of snapshots and remote manifests.
 
-A lease keeps snapshots alive for a reader: as long as it lasts, the tablets retire none of its snapshots. It is stored
-first and looked at afterwards: a tablet that retires a snapshot does so before the lease, and then it is missing here
-and answered as unavailable, or after it, and then it sees the lease.
+A lease keeps snapshots for a reader: until it expires, the tablets retire none of its snapshots. It is stored first,
+and the snapshots are checked afterwards. So a tablet either retires a snapshot before the lease, which is then reported
+as unavailable, or it tries to do so afterwards and sees the lease.
 
-Leases belong to their user: ids of users who have logged in are their own, so nobody meets the lease of somebody else.
+Leases belong to their user: each logged-in user has separate ids, so no user can touch the lease of another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fluss.server.storage.kv_snapshot import lease_from_json, lease_to_json
 
 
 class KvSnapshotApis:
-    """ACQUIRE, RELEASE and DROP of leases; LIST_KV_SNAPSHOTS; LIST_REMOTE_LOG_MANIFESTS."""
+    """Handlers for ACQUIRE, RELEASE and DROP of leases, LIST_KV_SNAPSHOTS and LIST_REMOTE_LOG_MANIFESTS."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -33,7 +33,7 @@ class KvSnapshotApis:
     def acquire_kv_snapshot_lease(
         self, context: RequestContext, request: pb.AcquireKvSnapshotLeaseRequest
     ) -> pb.AcquireKvSnapshotLeaseResponse:
-        """The same lease again replaces the snapshots of its buckets and extends the time."""
+        """Create or extend a lease; for buckets that it already has, the snapshots are replaced."""
         self._environment.catalog.refresh()
         lease_id = _owned(context, request.lease_id)
         leased = self._lease(lease_id)
@@ -42,7 +42,7 @@ class KvSnapshotApis:
             entry = self._environment.catalog.table_by_id(table.table_id)
             if entry is None:
                 raise FlussError(
-                    f"table id {table.table_id} does not exist; refresh the metadata",
+                    f"table id {table.table_id} does not exist; it may have been dropped: refresh the metadata",
                     ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
                 )
             self._environment.authorizer.check_table_id(context, table.table_id)
@@ -65,7 +65,7 @@ class KvSnapshotApis:
     def release_kv_snapshot_lease(
         self, context: RequestContext, request: pb.ReleaseKvSnapshotLeaseRequest
     ) -> pb.ReleaseKvSnapshotLeaseResponse:
-        """A lease without buckets disappears; unknown ones are a success."""
+        """Remove buckets from a lease, and the lease if none are left; unknown leases and buckets are ignored."""
         self._check_read(context, (bucket.table_id for bucket in request.buckets_to_release))
         now_ms = self._environment.clock()
         lease_id = _owned(context, request.lease_id)
@@ -90,7 +90,7 @@ class KvSnapshotApis:
     def list_kv_snapshots(
         self, context: RequestContext, request: pb.ListKvSnapshotsRequest
     ) -> pb.ListKvSnapshotsResponse:
-        """The newest snapshots of every bucket and those that someone leases."""
+        """Return the retained and the leased snapshots of every bucket."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
         entry = self._table(request.table_id, partition_id)
         response = pb.ListKvSnapshotsResponse(table_id=entry.table_id, partition_id=partition_id)
@@ -103,7 +103,7 @@ class KvSnapshotApis:
     def list_remote_log_manifests(
         self, context: RequestContext, request: pb.ListRemoteLogManifestsRequest
     ) -> pb.ListRemoteLogManifestsResponse:
-        """Manifests are each tablet's own business here; clients learn of segments when they fetch."""
+        """Return an empty list: manifests are internal to tablets, and clients learn of segments when they fetch."""
         partition_id = request.partition_id if request.HasField("partition_id") else None
         self._table(request.table_id, partition_id)
         return pb.ListRemoteLogManifestsResponse()
@@ -123,14 +123,14 @@ class KvSnapshotApis:
         return {} if found is None else lease_from_json(found[0])
 
     def _store(self, lease_id: str, leased: dict[TableBucket, int], expires_ms: int, now_ms: int) -> None:
-        """A lease without buckets disappears."""
+        """Store a lease; remove it if it has no buckets."""
         if leased:
             self._leases.put(lease_id, lease_to_json(leased), expires_ms, now_ms)
         else:
             self._leases.delete(lease_id)
 
     def _check_read(self, context: RequestContext, table_ids: Iterable[int]) -> None:
-        """READ on every table that still exists."""
+        """Check for READ on every table that still exists."""
         self._environment.catalog.refresh()
         for table_id in set(table_ids):
             if self._environment.catalog.table_by_id(table_id) is not None:
@@ -138,7 +138,7 @@ class KvSnapshotApis:
 
 
 def _owned(context: RequestContext, lease_id: str) -> str:
-    """The id under which the lease is kept."""
+    """The id under which the lease is stored."""
     if context.principal_name == ANONYMOUS_NAME:
         return lease_id
     return f"{context.principal_type}:{context.principal_name}\0{lease_id}"

@@ -1,7 +1,8 @@
-"""Offsets that exactly-once sinks leave with the coordinator.
+"""Offsets that exactly-once sinks store on the coordinator.
 
-An entry lives in the catalog under the producer's id until it expires. Registering never replaces a live entry: the
-first offsets are those to go back to. An entry, and all entries together, have a limit: the catalog is every process's.
+An entry is stored in the catalog under the producer's id until it expires. Registering never replaces an entry that has
+not expired: a sink resets to the first offsets. There is a limit per entry and for all entries together, because all
+processes share the catalog.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from fluss.server.apis.environment import Environment
 from fluss.server.runtime.handlers import RequestContext
 
 CREATED, ALREADY_EXISTS = 0, 1
-# Of the stored documents: some twenty bytes for each bucket.
+# Limits of the stored documents, which have about twenty bytes per bucket.
 MAX_ENTRY_BYTES = 1024 * 1024
 MAX_TOTAL_BYTES = 256 * 1024 * 1024
 
 
 class ProducerOffsetApis:
-    """REGISTER, GET and DELETE of producer offsets."""
+    """Handlers for REGISTER, GET and DELETE of producer offsets."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -50,7 +51,7 @@ class ProducerOffsetApis:
     def get_producer_offsets(
         self, context: RequestContext, request: pb.GetProducerOffsetsRequest
     ) -> pb.GetProducerOffsetsResponse:
-        """Tables that the caller may not read are left out."""
+        """Return the offsets of a producer, without tables that the caller may not read."""
         self._begin(request.producer_id)
         found = self._records.get(request.producer_id, self._environment.clock())
         if found is None:
@@ -68,7 +69,7 @@ class ProducerOffsetApis:
     def delete_producer_offsets(
         self, context: RequestContext, request: pb.DeleteProducerOffsetsRequest
     ) -> pb.DeleteProducerOffsetsResponse:
-        """Deleting what is not there is a success."""
+        """Delete an entry; succeeds if there is none."""
         self._begin(request.producer_id)
         found = self._records.get(request.producer_id, self._environment.clock())
         if found is not None:
@@ -81,14 +82,14 @@ class ProducerOffsetApis:
     def _check_room(self, producer_id: str, size: int) -> None:
         if size > MAX_ENTRY_BYTES:
             raise FlussError(
-                f"the offsets of producer {producer_id!r} take {size} bytes, more than {MAX_ENTRY_BYTES}: register "
-                "fewer buckets under one id",
+                f"the offsets of producer {producer_id!r} take {size} bytes, more than the limit of "
+                f"{MAX_ENTRY_BYTES}; register fewer buckets under one id",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
             )
         stored = self._records.total_bytes()
         if stored + size > MAX_TOTAL_BYTES:
             raise FlussError(
-                f"producer offsets take {stored} bytes already, {MAX_TOTAL_BYTES} is the limit; delete some, or wait "
+                f"producer offsets already take {stored} bytes of at most {MAX_TOTAL_BYTES}; delete some, or wait "
                 "until they expire",
                 ErrorCode.STORAGE_EXCEPTION,
             )

@@ -1,11 +1,11 @@
 """The coordinator: the one writer of the metadata.
 
 Theory. Handlers are synchronous: each checks, writes one transaction and answers when it is on disk, so requests are
-served in the order in which they arrive and no two changes interleave. Only what involves a lake waits, for a thread
-(`coordinator/lake`), and looks at the metadata anew afterwards. `run_background` runs beside them in the
-same event loop: partitions that follow the clock, expired offsets and leases. Start: the default database is made if
-there is none, and the coordinator epoch grows. On a full disk neither is possible and the coordinator starts all the
-same: readers need it, and changes are refused one by one until there is room.
+served in the order in which they arrive and no two changes interleave. Only requests that involve a lake wait, for a
+thread (`coordinator/lake`), and check the metadata again afterwards. `run_background` runs in the same event loop: it
+creates and drops partitions by time, and removes expired offsets and leases. At the start, the default database is
+created if there is none, and the coordinator epoch grows. On a full disk neither is possible, but the coordinator
+starts anyway: readers need it, and changes are refused one by one until there is space.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.names import DEFAULT_DATABASE
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.apis.acl_apis import AclApis
-from fluss.server.apis.guard import guarded
+from fluss.server.apis.permission_checks import with_permission_checks
 from fluss.server.apis.read_apis import SharedApis
 from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog, CatalogStore, TableEntry
 from fluss.server.catalog.safety_copies import SafetyCopies
 from fluss.server.config.server_config import ServerConfig
 from fluss.server.coordinator.cluster_control import ClusterControl
-from fluss.server.coordinator.disk_watch import LOOK_INTERVAL_MS, DiskWatch
+from fluss.server.coordinator.disk_watch import CHECK_INTERVAL_MS, DiskWatch
 from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
 from fluss.server.coordinator.lake.lake_tables import LakeTables
+from fluss.server.coordinator.lake.lake_threads import LakeThreads
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.coordinator.lake.partition_expiry import LakePartitionExpiry
 from fluss.server.coordinator.lake.snapshot_apis import LakeSnapshotApis
 from fluss.server.coordinator.lake.tiering import LakeTiering
-from fluss.server.coordinator.lake.work import LakeWork
 from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
 from fluss.server.coordinator.staged_commits import StagedCommitApis
 from fluss.server.coordinator.tables.alter_table import AlterTableApi
@@ -51,7 +51,7 @@ COORDINATOR_SERVER_TYPE = 1
 
 
 class CoordinatorService:
-    """The coordinator's APIs and background work for the network layer and the process that runs them."""
+    """The handlers and the background work of the coordinator."""
 
     server_type = COORDINATOR_SERVER_TYPE
 
@@ -69,13 +69,13 @@ class CoordinatorService:
         self._lake_expiry = LakePartitionExpiry(self._shared.environment, self.lake_tiering.make_due)
         self.auto_partitioner = AutoPartitioner(self._shared.environment, self._lake_expiry)
         self._cluster = ClusterControl(self._shared.environment)
-        lake_work = LakeWork(config.lake_request_timeout_ms)
+        lake_work = LakeThreads(config.lake_request_timeout_ms)
         self._lake_tables = LakeTables(self._shared.environment, lake_work)
         remote = RemoteStore(config.remote_data_dir, config.values_with_prefix("s3."))
         self._lake_files = OffsetsFiles(remote, lake_work)
 
     def apis(self) -> Mapping[int, Handler]:
-        """The handlers by API key."""
+        """Return the handlers by API key."""
         environment = self._shared.environment
         databases = DatabaseApis(environment, self._lake_files)
         tables = TableApis(environment, self.auto_partitioner, self._lake_tables, self._lake_files)
@@ -116,16 +116,16 @@ class CoordinatorService:
             ApiKey.DECIDE_STAGED: staged.decide_staged,
             ApiKey.GET_STAGED_COMMIT: staged.get_staged_commit,
         }
-        return {**self._shared.apis(), **guarded(environment, handlers)}
+        return {**self._shared.apis(), **with_permission_checks(environment, handlers)}
 
     async def run_background(self) -> None:
-        """Partitions at their interval, expired records at theirs; runs until it is cancelled."""
+        """Run all periodic work, each at its interval, until cancelled."""
         await asyncio.gather(
             self._lake_files.check_store(),
             self._repeat(self.auto_partitioner.update_all, self._config.auto_partition_check_interval_ms),
             self._repeat(self.purge_expired, self._config.producer_offsets_cleanup_interval_ms),
             self._repeat(self.purge_leases, self._config.kv_snapshot_lease_check_interval_ms),
-            self._repeat(DiskWatch(self._config.data_dir).look, LOOK_INTERVAL_MS),
+            self._repeat(DiskWatch(self._config.data_dir).check, CHECK_INTERVAL_MS),
             self._keep_reserves(),
             self._repeat(self.watch_lake, self._config.lake_tiering_check_interval_ms),
             self._sync_copies(),
@@ -147,38 +147,38 @@ class CoordinatorService:
             try:
                 step()
             except FlussError as error:
-                logger.warning("background work failed and is tried again in %d ms: %s", interval_ms, error)
+                logger.warning("background work failed, retrying in %d ms: %s", interval_ms, error)
             await asyncio.sleep(interval_ms / 1000)
 
     def purge_expired(self) -> None:
-        """Remove producer offsets whose time is over."""
+        """Remove expired producer offsets."""
         self._catalog.store.producer_offsets.purge(self._clock())
 
     def purge_leases(self) -> None:
-        """Remove snapshot leases whose time is over; the tablets then let go of what they kept."""
+        """Remove expired snapshot leases; the tablets then retire the snapshots."""
         self._catalog.store.kv_snapshot_leases.purge(self._clock())
 
     def watch_lake(self) -> None:
-        """Notice silent tiering services, and partitions that wait for the lake no more."""
-        self.lake_tiering.look()
+        """Reassign tables of silent tiering services, and drop expired partitions that the lake has completely."""
+        self.lake_tiering.update()
         for entry in self._lake_expiry.waiting_tables():
             self.auto_partitioner.update_table(entry)
 
     def _lake_registered(self, entry: TableEntry) -> None:
-        """A partition that waited for the lake may go now."""
+        """Drop the partitions of a table that were waiting for the lake snapshot just registered."""
         self.auto_partitioner.update_table(entry)
 
     def close(self) -> None:
-        """Note how far the catalog is; the process that made it closes it."""
+        """Write the final mark of the catalog, which the caller closes."""
         self._copies.close()
 
 
 def _next_epoch(store: CatalogStore) -> int:
-    """A new epoch; where the disk has no room for it, the last one again."""
+    """Return a new epoch, or the last one if the disk has no space to store a new one."""
     try:
         return store.next_coordinator_epoch()
     except FlussError as error:
         if error.error_code != ErrorCode.DISK_WRITE_LOCKED:
             raise
-        logger.warning("the metadata can be read but not changed now: %s", error.message)
+        logger.warning("metadata can be read but not changed for now: %s", error.message)
         return store.file.counter("coordinator_epoch")

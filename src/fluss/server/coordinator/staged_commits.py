@@ -1,8 +1,8 @@
-"""DECIDE_STAGED and GET_STAGED_COMMIT: the coordinator's part of staged appends.
+"""DECIDE_STAGED and GET_STAGED_COMMIT: the coordinator's side of staged appends.
 
-A commit happens at the moment DECIDE is written to the catalog (`catalog.staged_records`): before it, the staged rows
-can still be thrown away; from then on the tablets append them. One transaction per decision, so of several drivers that
-want the same batch id exactly one is accepted, and one that comes late with an old batch id never is.
+A commit happens when DECIDE is written to the catalog (`catalog.staged_records`): before that, the staged rows can
+still be discarded; from then on the tablets append them. Each decision is one transaction, so of several drivers with
+the same batch id exactly one is accepted, and a late one with an old batch id never is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_TOKEN_BYTES = 64
 
 
 class StagedCommitApis:
-    """The handlers."""
+    """Handlers for DECIDE_STAGED and GET_STAGED_COMMIT."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -33,11 +33,12 @@ class StagedCommitApis:
     def decide_staged(
         self, context: RequestContext, request: staged_pb.DecideStagedRequest
     ) -> staged_pb.DecideStagedResponse:
-        """Accept a batch unless it, or a later one, was decided before; the caller has prepared it."""
+        """Accept a batch that the caller has prepared, unless it or a later one was already decided."""
         check_identity(request.transaction, request.batch_id)
         if not 1 <= len(request.token.encode()) <= MAX_TOKEN_BYTES:
             raise FlussError(
-                f"the token of a commit has 1 to {MAX_TOKEN_BYTES} bytes", ErrorCode.INVALID_PRODUCER_ID_EXCEPTION
+                f"the token of a commit must have 1 to {MAX_TOKEN_BYTES} bytes, got {len(request.token.encode())}",
+                ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
             )
         catalog = self._environment.catalog
         catalog.refresh()
@@ -47,7 +48,7 @@ class StagedCommitApis:
         buckets = staged_buckets(catalog, entry, request.buckets)
         last = self._records.last_batch_id(request.table_id, request.transaction)
         if last is None or request.batch_id > last:
-            # Where users are told apart, nobody commits what somebody else has staged.
+            # With logged-in users, no user may commit what another one has staged.
             self._check_files(buckets, None if user in (None, ANONYMOUS_USER) else request.transaction)
         now_ms = self._environment.clock()
         decision = self._records.decide(
@@ -58,12 +59,12 @@ class StagedCommitApis:
     def _check_files(
         self, buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]], transaction: str | None
     ) -> None:
-        """Every file is there and long enough: what is decided must be appended, so nobody may decide without it.
+        """Check that every file exists and is long enough, because whatever is decided must be appended.
 
-        With a `transaction`, which is then the user's, every file also belongs to it.
+        With a `transaction`, which the user owns, also check that every file belongs to it.
 
-        That it is whole and on disk is what the caller has asked the tablets (PREPARE); this is for callers that have
-        not. All roles share the data directory, and a look at a file costs microseconds.
+        Callers ask the tablets with PREPARE to make the files complete and durable; this check is for callers that did
+        not. All roles share the data directory, and checking a file costs microseconds.
         """
         environment = self._environment
         for bucket, files in buckets:
@@ -78,15 +79,15 @@ class StagedCommitApis:
                 is_other = transaction is not None and (header is None or header.transaction != transaction)
                 if size <= file.size_bytes or is_other:
                     raise FlussError(
-                        f"attempt {file.writer_id} has not staged {file.size_bytes} bytes in {bucket}: nothing was "
-                        "committed, stage and prepare the rows first",
+                        f"attempt {file.writer_id} has not staged {file.size_bytes} bytes in {bucket}; nothing was "
+                        "committed: stage and prepare the rows first",
                         ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
                     )
 
     def get_staged_commit(
         self, context: RequestContext, request: staged_pb.GetStagedCommitRequest
     ) -> staged_pb.GetStagedCommitResponse:
-        """The last decided batch of a transaction, and how many buckets have not appended their part yet."""
+        """Return the last decided batch of a transaction, and how many buckets have not yet appended their rows."""
         check_identity(request.transaction)
         catalog = self._environment.catalog
         catalog.refresh()

@@ -1,15 +1,15 @@
-"""Receive buffers for big frames, reused, and the account of received bytes that are still in memory.
+"""Reused receive buffers for big frames, and the account of received bytes that are still in memory.
 
-Theory. A big frame gets one anonymous mapping of its full size at once, because it is received straight into its place.
-The mapping costs memory only where bytes have arrived, so a peer that announces 100 MiB and sends nothing holds
-nothing. The account therefore counts received bytes, not announced ones: `charge` when bytes arrive, `refund` when the
-frame is served or, for record bytes, when their handler releases them.
+Theory. A big frame gets one anonymous mapping of its full size at once, so that it is received straight into place. The
+mapping costs memory only where bytes have arrived, so a peer that announces 100 MiB and sends nothing occupies nothing.
+The account therefore counts received bytes, not announced ones: `charge` when bytes arrive, `refund` when the frame is
+served or, for record bytes, when their handler releases them.
 
 Fresh memory costs a page fault per page, several times more than receiving into it. Buffers up to
 `MAX_POOLED_BUFFER_BYTES` therefore go back to a pool of bounded size.
 
-All calls are made in the event loop's thread, except `Lease.release`. A buffer that was given back must not be
-referenced any more: its next user overwrites it.
+All calls are made in the event loop's thread, except `Lease.release`. No reference to a buffer may be kept after it was
+given back: its next user overwrites it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import threading
 from collections.abc import Callable
 
 SMALLEST_BUFFER_BYTES = 128 * 1024
-# What one read takes at most.
+# The most that one read receives.
 MIN_STEP_BYTES = 16 * 1024
 MAX_STEP_BYTES = 512 * 1024
-# What the frames on their way receive together in one iteration of the event loop. libuv reads up to 32 times in a row,
-# and fresh memory comes at a page fault per page: without turns dozens of frames keep the loop for half a second.
+# What all frames being received get together in one iteration of the event loop. libuv reads up to 32 times in a row,
+# and fresh memory costs a page fault per page: without turns, dozens of frames would occupy the loop for half a second.
 TURN_BYTES = 8 * 1024 * 1024
 MAX_POOLED_BUFFER_BYTES = 16 * 1024 * 1024
 
 
 class BufferPool:
-    """Buffers in sizes of powers of two, the newest first, because it is the one in the processor's cache."""
+    """Buffers whose sizes are powers of two. The last one given back is reused first: it is in the CPU cache."""
 
     def __init__(self, max_pooled_bytes: int) -> None:
         self._max_pooled_bytes = max_pooled_bytes
@@ -39,11 +39,11 @@ class BufferPool:
 
     @property
     def pooled_bytes(self) -> int:
-        """Bytes of buffers that wait for their next use."""
+        """The size of all buffers in the pool."""
         return self._pooled_bytes
 
     def take(self, size: int) -> memoryview:
-        """A writable buffer of at least `size` bytes; its contents are undefined."""
+        """Return a writable buffer of at least `size` bytes, with undefined contents."""
         if size > MAX_POOLED_BUFFER_BYTES:
             return _map(size)
         buffer_size = max(SMALLEST_BUFFER_BYTES, 1 << (size - 1).bit_length())
@@ -54,7 +54,7 @@ class BufferPool:
         return _map(buffer_size)
 
     def give_back(self, buffer: memoryview) -> None:
-        """End of use of a buffer from `take`; kept for reuse if there is room, else its memory is freed."""
+        """Return a buffer from `take`. It is kept for reuse if the pool has room, and freed otherwise."""
         size = len(buffer)
         if size > MAX_POOLED_BUFFER_BYTES or self._pooled_bytes + size > self._max_pooled_bytes:
             return
@@ -63,17 +63,17 @@ class BufferPool:
 
 
 def _map(size: int) -> memoryview:
-    # Private and anonymous: pages exist from the first write on. The mapping ends with the last view of it.
+    # Private and anonymous: a page is allocated when it is first written. The mapping ends with the last view of it.
     if hasattr(mmap, "MAP_PRIVATE"):
         return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     return memoryview(mmap.mmap(-1, size))
 
 
 class BytesInMemory:
-    """How many bytes of received frames or of answers are in memory, and who may go on when the limit is reached.
+    """Counts the bytes of received frames or answers in memory, and decides who may continue at the limit.
 
-    When the account is full only the oldest that has begun may go on: it will end (or stall and be dropped), so they
-    cannot block each other for good. The limit is exceeded by at most that one and one step of each other.
+    When the account is full, only the oldest owner may continue: it will end (or stall and be dropped), so owners
+    cannot block each other forever. The limit is exceeded at most by that one and by one step of each other owner.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -84,53 +84,53 @@ class BytesInMemory:
 
     @property
     def bytes(self) -> int:
-        """Bytes charged and not refunded yet."""
+        """The bytes that are charged and not refunded."""
         return self._bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit is reached."""
+        """True if the limit is reached."""
         return self._bytes >= self._limit_bytes
 
     @property
     def _is_short(self) -> bool:
-        """Whether not everybody may go on."""
+        """True if some owners must wait."""
         return self.is_full
 
     @property
     def has_waiting(self) -> bool:
-        """Whether somebody waits for room."""
+        """True if an owner waits for room."""
         return bool(self._waiting)
 
     def begin(self, owner: int) -> None:
-        """A big frame of `owner` is now being received, or a large answer made."""
+        """Register `owner`, which starts to receive a big frame or to make a large answer."""
         self._unfinished[owner] = None
 
     def end(self, owner: int) -> None:
-        """It is complete, or its connection is gone."""
+        """Remove `owner`, whose frame or answer is complete, or whose connection is lost."""
         self._unfinished.pop(owner, None)
         self._wake()
 
     def charge(self, count: int) -> None:
-        """`count` bytes came."""
+        """Add `count` bytes."""
         self._bytes += count
 
     def refund(self, count: int) -> None:
-        """`count` bytes are gone."""
+        """Subtract `count` bytes."""
         self._bytes -= count
         assert self._bytes >= 0, "more bytes refunded than charged"
         self._wake()
 
-    def may_go_on(self, owner: int) -> bool:
-        """Whether `owner` may take more memory now."""
+    def may_continue(self, owner: int) -> bool:
+        """True if `owner` may take more memory now."""
         return self._bytes < self._limit_bytes or next(iter(self._unfinished), None) == owner
 
     def wait(self, owner: int, wake: Callable[[], None]) -> None:
-        """Call `wake` once when `owner` may go on."""
+        """Call `wake` once when `owner` may continue."""
         self._waiting[owner] = wake
 
     def forget(self, owner: int) -> None:
-        """`owner` is gone."""
+        """Remove `owner`, whether it is waiting or not."""
         self._waiting.pop(owner, None)
         self.end(owner)
 
@@ -148,18 +148,18 @@ class BytesInMemory:
 
 
 class ReceivedInMemory(BytesInMemory):
-    """The account of received bytes, of which a part is kept for fair shares.
+    """The account of received bytes, part of which is reserved for fair shares.
 
-    Frames that began early must not take all the memory, or everybody who comes later waits until they end. So when all
-    but `shared_bytes` of the limit is taken, a frame goes on only up to its share: half of `shared_bytes` divided by
-    the number of frames that are on their way. The other half is for the oldest, which may always go on, and for
-    ordinary frames: who sends those does not notice frames of 100 MiB that never end. What arrives together with the
-    head of a frame is in memory before anybody knows how large the frame is, so `start_bytes` keeps that small too.
+    Frames that began early must not take all the memory, or all later ones wait until they end. So when all but
+    `shared_bytes` of the limit is taken, a frame continues only up to its share: half of `shared_bytes` divided by the
+    number of frames being received. The other half is for the oldest frame, which may always continue, and for ordinary
+    frames, which are thus not affected by frames of 100 MiB that never end. Whatever arrives together with the head of
+    a frame is in memory before its size is known, so `start_bytes` keeps that small too.
 
-    A share is smaller the more frames there are, and what a frame has it keeps. So frames that begin one after the
-    other have more than a half together: 1/1 + 1/2 + 1/3 + ... of it. Frames above their share therefore leave the
-    other half alone, whatever they have. Only ordinary frames, which fit into a share, are received until the limit is
-    reached; one that stops in the middle is not held by anything, so it counts as stalled.
+    The more frames there are, the smaller is a share, and a frame keeps what it has. So frames that begin one after
+    another have more than that half together: 1/1 + 1/2 + 1/3 + ... of it. Frames larger than their share therefore
+    never use the other half. Only ordinary frames, which fit into a share, are received until the limit is reached; one
+    that stops in the middle is not held, so it counts as stalled.
     """
 
     def __init__(self, limit_bytes: int, shared_bytes: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -176,11 +176,11 @@ class ReceivedInMemory(BytesInMemory):
 
     @property
     def share_bytes(self) -> int:
-        """How much of a frame may be there when memory is short."""
+        """How much of a frame may be in memory when memory is short."""
         return self._shared_bytes // (2 * max(1, len(self._unfinished)))
 
     def turn_is_over(self, count: int) -> bool:
-        """Whether a frame that has received so much since it was last held lets others go first."""
+        """True if a frame that has received `count` bytes since it was last held must let others go first."""
         return self._of_turn >= TURN_BYTES or count >= self._turn_share
 
     @property
@@ -188,7 +188,7 @@ class ReceivedInMemory(BytesInMemory):
         return max(MIN_STEP_BYTES, TURN_BYTES // max(1, len(self._unfinished)))
 
     def step_bytes(self, owner: int) -> int:
-        """How much of its frame `owner`, which may go on, receives at once, so that it stays within its share."""
+        """How much of its frame `owner`, which may continue, receives at once, so that it stays within its share."""
         step = min(MAX_STEP_BYTES, self._turn_share, TURN_BYTES - self._of_turn)
         if next(iter(self._unfinished), None) != owner:
             left = self._limit_bytes - self._shared_bytes - self._bytes
@@ -198,7 +198,7 @@ class ReceivedInMemory(BytesInMemory):
         return max(step, MIN_STEP_BYTES)
 
     def start_bytes(self, most: int) -> int:
-        """How much is received at once, at most `most`, where a frame may begin."""
+        """How much is received at once where a frame may begin; at most `most`."""
         if not self._is_short:
             return most
         if self._bytes >= self._limit_bytes - self._shared_bytes // 2:
@@ -206,12 +206,12 @@ class ReceivedInMemory(BytesInMemory):
         return min(most, max(self.share_bytes, MIN_STEP_BYTES))
 
     def begin_frame(self, owner: int, size: int) -> None:
-        """A big frame of `size` bytes of `owner` is now being received."""
+        """Register `owner`, which starts to receive a big frame of `size` bytes."""
         self._sizes[owner] = size
         self.begin(owner)
 
     def charge_frame(self, owner: int, count: int) -> None:
-        """`count` bytes of the big frame of `owner` came."""
+        """Add `count` received bytes of the big frame of `owner`."""
         self.charge(count)
         if not self._of_turn and self._loop is not None:
             self._loop.call_soon(self._next_turn)
@@ -222,13 +222,13 @@ class ReceivedInMemory(BytesInMemory):
         self._of_turn = 0
 
     def end(self, owner: int) -> None:
-        """The frame is complete, or its connection is gone."""
+        """Remove `owner`, whose frame is complete or whose connection is lost."""
         self._of_frames.pop(owner, None)
         self._sizes.pop(owner, None)
         super().end(owner)
 
-    def may_go_on(self, owner: int) -> bool:
-        """Whether `owner` may take more memory now."""
+    def may_continue(self, owner: int) -> bool:
+        """True if `owner` may take more memory now."""
         if not self._is_short or next(iter(self._unfinished), None) == owner:
             return True
         share = self.share_bytes
@@ -239,12 +239,12 @@ class ReceivedInMemory(BytesInMemory):
     def _wake(self) -> None:
         super()._wake()
         if self._waiting and not self.is_full:
-            for owner in [owner for owner in self._waiting if self.may_go_on(owner)]:
+            for owner in [owner for owner in self._waiting if self.may_continue(owner)]:
                 self._waiting.pop(owner)()
 
 
 class Lease:
-    """The right of a handler to record bytes in a receive buffer, until it is released."""
+    """The right of a handler to use record bytes in a receive buffer, until it releases them."""
 
     __slots__ = ("_account", "_buffer", "_loop", "_pool", "_size", "_thread")
 
@@ -264,14 +264,14 @@ class Lease:
         self._buffer = buffer
 
     def release(self) -> None:
-        """The bytes are not needed any more. Any thread may call it; a second call does nothing."""
+        """Give the bytes back. Any thread may call it; a second call does nothing."""
         if threading.get_ident() == self._thread:
             self._end(reuse=True)
         else:
             self._loop.call_soon_threadsafe(self._end, True)
 
     def abandon(self) -> None:
-        """The handler failed and may have left views behind: close the account, but never reuse the buffer."""
+        """Refund the bytes of a failed handler, but never reuse the buffer: views of it may still exist."""
         self._end(reuse=False)
 
     def _end(self, reuse: bool) -> None:

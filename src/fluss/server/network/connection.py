@@ -1,25 +1,25 @@
-"""One TCP connection: bytes in, frames to the dispatcher, answers out, and the back-pressure between them.
+"""One TCP connection: it receives bytes, passes frames to the dispatcher, sends answers, and applies back-pressure.
 
 Theory. Everything runs in the event loop's thread.
 
-Receiving has three places for bytes, of which at most one is in use:
+There are three places for received bytes, of which at most one is in use:
 
-- *shared buffer*: one per server process. `get_buffer`, the read and `buffer_updated` follow each other without a gap,
-  so connections can share it; an idle connection owns no buffer. Frames that lie in it whole are served in place.
-- `_pending`: the start of a frame of at most `BIG_FRAME_BYTES`. It is put in front of the next read.
+- *shared buffer*: one per server process. Nothing runs between `get_buffer`, the read and `buffer_updated`, so
+  connections can share it; an idle connection owns no buffer. Frames that are complete in it are served in place.
+- `_pending`: the start of a frame of at most `BIG_FRAME_BYTES`. It is put before the next read.
 - `_big`: a frame above that size, received straight into its own pooled buffer.
 
-`_backlog` holds whole frames that were received but must wait, because the connection is held. While it exists,
+`_backlog` has complete frames that were received but must wait, because the connection is held. While it exists,
 nothing is read, so it is never longer than the shared buffer.
 
 A connection is *held* while any of these is true: too many requests under way, too many unsent bytes, no room for
-received bytes, or its turn is over (`Hold`). Held means: no reading, no serving. The last reason to go away continues
-the backlog, then reading.
+received bytes, or its turn is over (`Hold`). While held, it neither reads nor serves. When the last reason is gone, it
+serves the backlog and then reads again.
 
-Answers are collected in `_out` and written once per turn; answers that come later are written once per loop iteration.
+Answers are collected in `_out` and written once per turn; later answers are written once per loop iteration.
 
-States: open -> closing (no more input, what is in `_out` is still written) -> lost. `close` and `abort` may be called
-in any state.
+States: open -> closing (no more input, `_out` is still written) -> lost. `close` and `abort` may be called in any
+state.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, cast
 
 from fluss.protocol.frames import LENGTH_BYTES, REQUEST_HEADER_BYTES, error_frame, read_length, success_prefix
 from fluss.protocol.record_walk import pieces_size
-from fluss.server.network.answers import ConnectionAnswers
+from fluss.server.network.answer_memory import ConnectionAnswers
 from fluss.server.network.buffers import Lease
-from fluss.server.network.holds import Hold, peer_is_gone, write_pieces
+from fluss.server.network.flow_control import Hold, peer_is_gone, write_pieces
 from fluss.server.runtime.handlers import ANONYMOUS_NAME, Piece
 from fluss.server.security.sasl import Login
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fluss.server.network")
 
 BIG_FRAME_BYTES = 64 * 1024
-# A frame that takes long must move at least this far between two looks at it, or it counts as stalled.
+# A slow frame must make at least this much progress between two checks, or it counts as stalled.
 MIN_PROGRESS_BYTES = 64 * 1024
 FRAME_START_BYTES = LENGTH_BYTES + REQUEST_HEADER_BYTES
 
@@ -86,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         if self._big is not None:
             end = min(self._big_size, self._big_position + self.server.received.step_bytes(id(self)))
             return self._big[self._big_position : end]
@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         return shared[carried : carried + room]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` arrived in the buffer that `get_buffer` named."""
+        """Handle `nbytes` that arrived in the buffer from `get_buffer`."""
         if self.is_closing:
             return
         if self._big is not None:
@@ -107,21 +107,21 @@ class Connection(asyncio.BufferedProtocol):
         self._consume(self.server.receive_buffer, len(self._pending) + nbytes)
 
     def eof_received(self) -> bool | None:
-        """The peer will not send more: it has gone, as clients announce nothing."""
+        """The peer has closed its side: let the transport close too, since clients never close only one direction."""
         return None
 
     def pause_writing(self) -> None:
-        """Too much is waiting for the peer."""
+        """Too many bytes are waiting for the peer: stop reading."""
         self.unsent_moved_at = self.server.now
         self.hold(Hold.UNSENT)
 
     def resume_writing(self) -> None:
-        """The peer has taken most of it."""
+        """The peer has received most of them: read again."""
         self.answers.taken()
         self.release_hold(Hold.UNSENT)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end, whoever wanted it."""
+        """Clean up after the connection, whichever side ended it."""
         self.is_closing = True
         self._drop_big()
         self.server.received.forget(id(self))
@@ -135,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- receiving ----
 
     def _consume(self, view: memoryview, end: int) -> None:
-        """Serve the whole frames in `view[:end]`; keep what remains."""
+        """Serve the complete frames in `view[:end]`; keep the rest."""
         start = served = 0
         turn = self._limits.max_requests_per_turn
         serve, answers = self.server.dispatcher.serve, self.server.answers
@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         self._keep(view, start, end, served >= turn)
 
     def _keep(self, view: memoryview, start: int, end: int, turn_is_over: bool) -> None:
-        """Put the unserved rest where it belongs."""
+        """Store the unserved rest in `_backlog`, `_big` or `_pending`."""
         rest = end - start
         if rest >= FRAME_START_BYTES:
             size = read_length(view, start) + LENGTH_BYTES
@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending = bytes(view[start:end])
 
     def _is_acceptable(self, view: memoryview, start: int, end: int, size: int) -> bool:
-        """Whether a frame of this size may come; otherwise the connection ends."""
+        """True if a frame of this size is allowed; otherwise end the connection."""
         limits = self._limits
         if not FRAME_START_BYTES <= size <= limits.max_request_bytes:
             self.close(f"a frame length of {size - LENGTH_BYTES} bytes")
@@ -245,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hold_if_memory_is_full(self) -> None:
         received = self.server.received
-        if not received.may_go_on(id(self)) and not self.is_closing:
+        if not received.may_continue(id(self)) and not self.is_closing:
             self.hold(Hold.MEMORY)
             received.wait(id(self), lambda: self.release_hold(Hold.MEMORY))
 
@@ -256,18 +256,18 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self.release_hold, Hold.TURN)
 
     def hold(self, reason: Hold) -> None:
-        """Stop reading and serving for this reason."""
+        """Stop reading and serving for a reason."""
         if not self._hold and self._transport is not None and not self.is_closing:
             self._transport.pause_reading()
         self._hold |= reason
 
     def release_hold(self, reason: Hold) -> None:
-        """The reason is gone."""
+        """Remove a reason; when it was the last one, continue soon."""
         if not self._hold & reason:
             return
         self._hold &= ~reason
         if not self._hold and not self._continue_is_scheduled and not self.is_closing:
-            # Not at once: the caller may be in the middle of waking many.
+            # Not immediately: the caller may be waking many connections.
             self._continue_is_scheduled = True
             self._loop.call_soon(self._continue)
 
@@ -283,20 +283,20 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def begin_request(self) -> None:
-        """A request will be answered later."""
+        """Count a request that will be answered later."""
         self.in_flight += 1
         if self.in_flight >= self._limits.max_in_flight_requests_per_connection:
             self.hold(Hold.IN_FLIGHT)
 
     def end_request(self) -> None:
-        """It was answered now, or its answer is not wanted any more."""
+        """Count a request as done: it was answered, or its answer is no longer wanted."""
         self.in_flight -= 1
         self.server.note_progress()
         if self._hold & Hold.IN_FLIGHT and self.in_flight <= self._limits.max_in_flight_requests_per_connection // 2:
             self.release_hold(Hold.IN_FLIGHT)
 
     def charge_records(self, size: int) -> Lease:
-        """Account for record bytes that were copied out of the shared buffer."""
+        """Charge record bytes that were copied out of the shared buffer."""
         self.server.received.charge(size)
         self._hold_if_memory_is_full()
         return Lease(self._loop, self.server.received, size)
@@ -304,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- sending ----
 
     def send(self, frame: bytes) -> None:
-        """Queue a whole frame for this turn's write. After the end of the connection nothing is queued."""
+        """Queue a complete frame for this turn's write; ignored after the end of the connection."""
         if self.is_closing:
             return
         self._out.append(frame)
@@ -312,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answers.queued(len(frame))
 
     def send_pieces(self, request_id: int, pieces: list[Piece]) -> None:
-        """Queue a success answer whose body is in pieces."""
+        """Queue a success answer whose body is a list of pieces."""
         if self.is_closing:
             return
         size = pieces_size(pieces)
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answers.queued(size)
 
     def flush_later(self) -> None:
-        """Write what is queued at the end of this loop iteration, together with what comes until then."""
+        """Write at the end of this loop iteration everything that is queued by then."""
         if self._out and not self._flush_is_scheduled:
             self._flush_is_scheduled = True
             self._loop.call_soon(self._flush)
@@ -337,19 +337,19 @@ class Connection(asyncio.BufferedProtocol):
         write_pieces(self._transport, out)
         unsent = self.unsent_bytes()
         if unsent <= self._limits.max_unsent_bytes_before_pause:
-            self.answers.taken()  # otherwise `resume_writing` will tell
+            self.answers.taken()  # otherwise `resume_writing` is called
         elif unsent > self._limits.max_unsent_bytes_per_connection:
-            logger.warning("peer %s takes no answers: connection closed", self.client_host)
+            logger.warning("connection of %s aborted: the peer does not read its answers", self.client_host)
             self.abort()
 
     def unsent_bytes(self) -> int:
-        """Bytes written and not yet taken by the peer's side."""
+        """Bytes that were written and not yet sent."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     # ---- ending ----
 
     def close(self, reason: str = "") -> None:
-        """End the connection after what is queued was written."""
+        """End the connection once everything queued is written."""
         if self.is_closing or self._transport is None:
             return
         if reason:
@@ -366,13 +366,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """End the connection immediately."""
         self.is_closing = True
         if self._transport is not None:
             self._transport.abort()
 
     def overdue_reason(self, now: float, memory_is_short: bool, answers_wait: bool) -> str | None:
-        """Why the connection must end now, if so. Called by the server's sweep."""
+        """Return why the connection must end now, or None. Called by the server's sweep."""
         limits = self._limits
         unsent = self.unsent_bytes()
         if unsent == 0 or unsent != self._unsent_seen:

@@ -1,8 +1,8 @@
-"""From a request frame to its handler, and from the handler's answer to a frame.
+"""Parses request frames, calls their handlers, and encodes the answers.
 
-Everything here runs in the event loop's thread, one frame after the other in arrival order. Whatever a peer sends gets
-an answer as soon as its request id is known: unknown keys and versions code 2, bodies that are no such message code 3,
-requests before login code 46, errors of handlers their code, anything unexpected code -1 with a short text.
+Everything here runs in the event loop's thread, one frame after another in arrival order. Every frame whose request id
+is known gets an answer: code 2 for unknown keys and versions, code 3 for malformed bodies, code 46 for requests before
+login, the code of a handler's error, and code -1 with a short message for anything unexpected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import REQUEST_HEADER_BYTES, error_frame, success_frame
 from fluss.protocol.parsing import parse_request
 from fluss.protocol.record_walk import split_produce, split_put_kv, split_stage
-from fluss.server.network import stepping
+from fluss.server.network import eager_tasks
 from fluss.server.network.buffers import Lease
 from fluss.server.network.login_attempts import LoginAttempts
 from fluss.server.runtime.handlers import USER_TYPE, Handler, ProduceRequest, RequestContext, Service
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fluss.server.network")
 
 MAX_UNEXPECTED_ERROR_TEXT_CHARACTERS = 200
-# Waiting for data makes no sense for a peer that is gone; a write, on the other hand, is finished for its own sake.
+# Requests that only wait for data are cancelled when their peer is gone; writes are always finished.
 CANCELLED_WITH_THE_CONNECTION = frozenset({int(ApiKey.FETCH_LOG)})
 
-# Requests that define something: documents, which are parsed and checked in one step of the event loop. Half a MiB is a
-# table with five thousand columns.
+# Requests with definitions: documents that are parsed and checked in one step of the event loop. Half a MiB is a table
+# with five thousand columns.
 DEFINITIONS = frozenset(
     int(key)
     for key in (
@@ -69,7 +69,7 @@ class _Route(NamedTuple):
 
 
 class Dispatcher:
-    """The routes of one service."""
+    """Routes the requests of one service."""
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -92,7 +92,10 @@ class Dispatcher:
         return answer.SerializeToString()
 
     def refuse_size(self, view: memoryview, start: int, size: int) -> tuple[int, int, str] | None:
-        """(request id, code, text) if a frame above the control limit is not a write; `start` is its header."""
+        """Return (request id, code, message) for a frame above the control limit that is no write, else None.
+
+        Its header begins at `start`.
+        """
         api_key, _, request_id = _HEADER.unpack_from(view, start)
         route = self._routes.get(api_key)
         if route is not None and route.split is not None:
@@ -102,7 +105,7 @@ class Dispatcher:
     def serve(
         self, connection: Connection, view: memoryview, start: int, stop: int, lease: Lease | None = None
     ) -> None:
-        """Serve the frame whose header begins at `start`. With a lease the view is a buffer of this frame's own."""
+        """Serve the frame whose header begins at `start`. With a lease, the view is a buffer of this frame alone."""
         api_key, api_version, request_id = _HEADER.unpack_from(view, start)
         body = view[start + REQUEST_HEADER_BYTES : stop]
         kept_lease: Lease | None = None
@@ -159,7 +162,7 @@ class Dispatcher:
     def _serve_other(
         self, connection: Connection, api_key: int, api_version: int, request_id: int, body: memoryview
     ) -> None:
-        """What does not go to a handler: handshake, login, and everything that is refused."""
+        """Serve what does not go to a handler: handshake, login, and refused requests."""
         builtin = self._builtin.get(api_key)
         if builtin is not None:
             if api_version != 0:
@@ -190,7 +193,7 @@ class Dispatcher:
         self._loop.call_later(wait, self._judge_late, connection, request_id, request)
 
     def _judge_late(self, connection: Connection, request_id: int, request: pb.AuthenticateRequest) -> None:
-        """The address had its pause."""
+        """Judge a login attempt after the pause for its address."""
         if not connection.is_closing:
             self._judge(connection, request_id, request)
         connection.end_request()
@@ -200,7 +203,7 @@ class Dispatcher:
         answer = pb.AuthenticateResponse()
         try:
             if connection.login.authenticate(request.protocol, request.token):
-                answer.challenge = b""  # present and empty, as clients of the reference expect it
+                answer.challenge = b""  # present and empty, as clients of Apache Fluss expect
         except FlussError as error:
             self.login_attempts.note_failure(connection.client_host, self._loop.time())
             connection.send(self._error_frame(request_id, int(ApiKey.AUTHENTICATE), error))
@@ -218,9 +221,9 @@ class Dispatcher:
     def _answer_later(
         self, connection: Connection, context: RequestContext, awaitable: Any, lease: Lease | None
     ) -> None:
-        """The handler has run its first part; its answer comes when the awaitable is done."""
+        """Answer when the awaitable is done; the handler has run up to its first wait."""
         if inspect.iscoroutine(awaitable):
-            future = stepping.start(awaitable, self._loop)
+            future = eager_tasks.start_eagerly(awaitable, self._loop)
         elif isinstance(awaitable, asyncio.Future):
             future = awaitable
         else:
@@ -244,7 +247,7 @@ class Dispatcher:
     def _deliver(
         self, connection: Connection, context: RequestContext, lease: Lease | None, future: asyncio.Future[Any]
     ) -> None:
-        """Queue the answer that a finished future holds."""
+        """Queue the answer of a finished future."""
         request_id = context.request_id
         try:
             reply = future.result()
@@ -277,7 +280,7 @@ class Dispatcher:
 
 def _too_large(api_key: int, size: int) -> FlussError:
     text = (
-        f"a definition of {size} bytes is too large for API {ApiKey(api_key).name}, the limit is {MAX_DEFINITION_BYTES}"
+        f"a definition of {size} bytes is too large for API {ApiKey(api_key).name}; the limit is {MAX_DEFINITION_BYTES}"
     )
     return FlussError(text, ErrorCode.CORRUPT_MESSAGE)
 
@@ -285,5 +288,5 @@ def _too_large(api_key: int, size: int) -> FlussError:
 def _unsupported_version(api_key: int, api_version: int) -> FlussError:
     api = APIS[ApiKey(api_key)]
     served = f"{api.min_version} to {api.max_version}"
-    text = f"version {api_version} of API {ApiKey(api_key).name} is not supported, only {served}"
+    text = f"version {api_version} of API {ApiKey(api_key).name} is not supported; supported are {served}"
     return FlussError(text, ErrorCode.UNSUPPORTED_VERSION)

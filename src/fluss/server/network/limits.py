@@ -1,7 +1,7 @@
-"""Every limit of the network layer in one place, with its unit in its name.
+"""All limits of the network layer, with their units in their names.
 
-The defaults follow Apache Fluss's options where it has one (`netty.server.max-request-size`,
-`netty.connection.max-idle-time`); the others keep one peer from costing the rest anything.
+The defaults follow the options of Apache Fluss where they exist (`netty.server.max-request-size`,
+`netty.connection.max-idle-time`); the others keep one peer from affecting the rest.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ MIB = 1024 * 1024
 class NetworkLimits:
     """Limits of one server process."""
 
-    # Frames. A size counts the whole frame with its length field.
+    # Frames. Sizes include the length field.
     max_request_bytes: int = 100 * MIB
-    # Requests without record bytes: parsing makes objects out of them, so their memory is a multiple of their size.
+    # Requests without record bytes: they are parsed into objects, which take a multiple of their size.
     max_control_request_bytes: int = 4 * MIB
     max_request_before_login_bytes: int = 64 * KIB
 
@@ -26,10 +26,10 @@ class NetworkLimits:
     max_connections: int = 2048
     max_login_failures_per_connection: int = 10
 
-    # What one connection may have under way before the server stops reading from it.
+    # How much one connection may have under way before the server stops reading from it.
     max_in_flight_requests_per_connection: int = 256
     max_unsent_bytes_before_pause: int = 1 * MIB
-    # Answers that were asked for before the pause may still pile up; beyond this the peer is cut off.
+    # Answers that were requested before the pause may still pile up; beyond this the peer is disconnected.
     max_unsent_bytes_per_connection: int = 256 * MIB
 
     # A turn serves at most this many requests of one connection, then others have their turn.
@@ -37,9 +37,9 @@ class NetworkLimits:
 
     # Received bytes of frames that are not served yet, and record bytes that handlers still hold, over all connections.
     max_received_bytes_in_memory: int = 512 * MIB
-    # The part of it that is shared evenly by the frames on their way, when the rest is taken.
+    # The part of it that is shared evenly by the frames being received, when the rest is taken.
     max_shared_received_bytes: int = 256 * MIB
-    # Answers with rows that handlers make or peers have not taken, over all connections.
+    # Answers with rows that handlers are making or peers have not received, over all connections.
     max_answer_bytes_in_memory: int = 512 * MIB
     # Receive buffers kept for reuse.
     max_pooled_bytes: int = 32 * MIB
@@ -54,7 +54,7 @@ class NetworkLimits:
     stop_grace_seconds: float = 5.0  # for requests under way when the server stops
 
     def sweep_seconds(self) -> float:
-        """How often connections are checked: a quarter of the shortest time, within sensible bounds."""
+        """How often connections are checked: a quarter of the shortest time limit, within bounds."""
         shortest = min(
             self.frame_stall_seconds,
             self.frame_stall_under_pressure_seconds,

@@ -1,10 +1,10 @@
-"""Failed logins slow down the address that they come from.
+"""Slows down addresses with failed logins.
 
-Each failure raises the level of its address by one, time lowers it. Up to `FREE_FAILURES` nothing happens: people err.
-Above that the attempts of the address, right or wrong and over all of its connections, are judged one after the other
-with a pause before each, which doubles with every further failure. So guessing gets a fixed number of tries per minute
-however many connections it opens. An attempt whose turn would come too late is refused unseen, with the code that tells
-clients to try again. Called in the event loop's thread with its clock.
+Each failure raises the level of its address by one; time lowers it. Up to `FREE_FAILURES` nothing happens, because
+people make mistakes. Above that, all attempts of the address, right or wrong and over all of its connections, are
+judged one after another with a pause before each, which doubles with every further failure. So an attacker gets a fixed
+number of attempts per minute however many connections it opens. An attempt that would have to wait too long is refused
+without being judged, with a code that makes clients try again. Called in the event loop's thread with its clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FREE_FAILURES = 20
 FORGIVEN_FAILURES_PER_SECOND = 0.5
 FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 5.0
-# Clients give up on their own after a while, and connections without a login are closed.
+# Clients time out, and connections without a login are closed.
 MAX_TURN_WAIT_SECONDS = 15.0
 MAX_REMEMBERED_ADDRESSES = 10_000
 
@@ -28,13 +28,13 @@ class _Address:
 
 
 class LoginAttempts:
-    """Levels of all addresses with failures; the least recent ones are forgotten first."""
+    """The levels of all addresses with failures; the least recent ones are forgotten first."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, _Address] = {}
 
     def wait_seconds(self, address: str, now: float) -> float | None:
-        """How long the next attempt waits for its turn, which it has then; None if that is too long."""
+        """Reserve a turn for the next attempt; return the seconds until then, or None if that is too long."""
         known = self._addresses.get(address)
         if known is None:
             return 0.0
@@ -49,7 +49,7 @@ class LoginAttempts:
         return turn - now
 
     def note_failure(self, address: str, now: float) -> None:
-        """An attempt was judged and refused."""
+        """Count an attempt that was judged and refused."""
         known = self._addresses.pop(address, None) or _Address(now)
         known.level = self._level(known, now) + 1
         known.seen_at = now

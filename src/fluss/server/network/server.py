@@ -1,11 +1,11 @@
-"""The network side of one server process: listeners, connections, and the sweep that ends those which are overdue.
+"""The network side of one server process: listeners, connections, and the sweep that ends overdue ones.
 
-Theory. One event loop, one thread. Sockets come bound from outside (a supervisor keeps them over restarts). The server
-owns what connections share: the receive buffer, the pool of big buffers, the account of received bytes, a coarse clock.
-The clock moves with every sweep, so noting a time costs a connection nothing; deadlines are as exact as the sweep.
+Theory. One event loop, one thread. Sockets are bound by the caller (the supervisor keeps them across restarts). The
+server owns what connections share: the receive buffer, the pool of big buffers, the account of received bytes, a coarse
+clock. The clock advances with every sweep, so reading it costs nothing; deadlines are as exact as the sweep.
 
-When the number of connections is at its limit, a new one takes the place of the oldest that never sent a request;
-if there is none, the new one is refused. So silent peers cannot lock anybody out.
+When the number of connections is at its limit, a new one replaces the oldest that never sent a request; if there is
+none, the new one is refused. So silent peers cannot lock out other clients.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.network.answers import AnswersInMemory
+from fluss.server.network.answer_memory import AnswersInMemory
 from fluss.server.network.buffers import BufferPool, ReceivedInMemory
 from fluss.server.network.connection import Connection
 from fluss.server.network.dispatch import Dispatcher
@@ -31,13 +31,13 @@ logger = logging.getLogger("fluss.server.network")
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 LISTEN_BACKLOG_CONNECTIONS = 1024
-# libuv takes one connection in each iteration of the loop. Behind dozens that send much, a new one would wait for as
-# many iterations, so the others that wait are taken with it.
+# libuv accepts one connection per iteration of the loop. With dozens of busy connections, iterations are slow and new
+# ones would wait long, so all waiting connections are accepted together.
 MAX_CONNECTIONS_AT_ONCE = 128
-# Of the process's file descriptors, this many stay free for files.
+# This many of the process's file descriptors are reserved for files.
 MOST_SWEEPS_AT_ONCE = 2
 FILE_DESCRIPTORS_FOR_FILES = 256
-# A connection without a request may be young rather than silent: it keeps its place for this long.
+# A connection without a request may be new rather than silent, so it is not replaced before this time.
 MIN_SILENCE_SECONDS = 1.0
 
 PLAINTEXT = "PLAINTEXT"
@@ -46,7 +46,7 @@ SASL = "SASL"
 
 @dataclass(frozen=True)
 class BoundListener:
-    """A bound (not necessarily listening) socket, and how it is to be served."""
+    """A bound (not necessarily listening) socket, and how to serve it."""
 
     name: str
     protocol: str  # PLAINTEXT or SASL
@@ -55,7 +55,7 @@ class BoundListener:
 
 
 class NetworkServer:
-    """Serves one service on its listeners. Create and use it in the event loop's thread."""
+    """Serves one service on its listeners. Created and used in the event loop's thread."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class NetworkServer:
     ) -> None:
         self.limits = limits or NetworkLimits()
         self.loop = asyncio.get_running_loop()
-        # Time as peers are judged by it: see `_sweep`.
+        # The clock for deadlines of peers; see `_sweep`.
         self.now = self._swept_at = self.loop.time()
         self.dispatcher = Dispatcher(service, self.loop)
         self.pool = BufferPool(self.limits.max_pooled_bytes)
@@ -94,23 +94,23 @@ class NetworkServer:
 
     @property
     def connection_count(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return len(self._connections)
 
     def credentials_of(self, listener: BoundListener) -> Credentials | None:
-        """Who can log in there; None for a listener that needs no login."""
+        """The users of a listener; None if it needs no login."""
         if listener.protocol.upper() == PLAINTEXT:
             return None
         if listener.protocol.upper() != SASL:
-            text = f"listener {listener.name}: unknown protocol {listener.protocol!r}, use PLAINTEXT or sasl"
+            text = f"listener {listener.name}: unknown protocol {listener.protocol!r}; use PLAINTEXT or sasl"
             raise FlussError(text, ErrorCode.INVALID_CONFIG_EXCEPTION)
         return self._credentials.get(listener.name, Credentials({}))
 
     async def start(self) -> None:
         """Accept connections on all listeners."""
         if sys.platform == "win32" and not isinstance(self.loop, asyncio.SelectorEventLoop):
-            # The proactor loop fills a buffer some time after asking for it, so it could not be shared.
-            raise FlussError("on Windows the server needs a selector event loop", ErrorCode.INVALID_CONFIG_EXCEPTION)
+            # The proactor loop fills a buffer some time after requesting it, so buffers could not be shared.
+            raise FlussError("on Windows the server requires a selector event loop", ErrorCode.INVALID_CONFIG_EXCEPTION)
         for listener in self._listeners:
             server = await self.loop.create_server(
                 lambda listener=listener: Connection(self, listener),  # type: ignore[misc]
@@ -121,7 +121,7 @@ class NetworkServer:
         self._sweep_timer = self.loop.call_later(self.limits.sweep_seconds(), self._sweep)
 
     async def stop(self) -> None:
-        """Accept nothing more, let requests under way finish for a moment, end all connections."""
+        """Stop accepting, let requests under way finish for a limited time, end all connections."""
         self._is_stopping = True
         for server in self._servers:
             server.close()
@@ -149,13 +149,13 @@ class NetworkServer:
                 return
 
     def note_progress(self) -> None:
-        """A request or a connection ended; a stopping server waits for that."""
+        """Wake a stopping server, which waits for requests and connections to end."""
         self._progress.set()
 
     # ---- for connections ----
 
     def add(self, connection: Connection) -> bool:
-        """A new connection; False if there is no place for it."""
+        """Add a new connection; False if there is no room for it."""
         if self._is_stopping:
             return False
         if len(self._connections) >= self._max_connections and not self._make_room():
@@ -174,7 +174,7 @@ class NetworkServer:
         for _ in range(MAX_CONNECTIONS_AT_ONCE):
             try:
                 accepted, _ = listener.socket.accept()
-            except OSError:  # nobody waits, or what the loop says about it when it accepts the next one
+            except OSError:  # no connection is waiting, or the loop reports the error at its next accept
                 return
             accepting: asyncio.Task[object] = self.loop.create_task(
                 self.loop.connect_accepted_socket(lambda: Connection(self, listener), accepted)
@@ -183,7 +183,7 @@ class NetworkServer:
             accepting.add_done_callback(self._accepting.discard)
 
     def remove(self, connection: Connection) -> None:
-        """The connection is lost."""
+        """Remove a lost connection."""
         self._connections.pop(connection, None)
         self._progress.set()
 
@@ -201,8 +201,8 @@ class NetworkServer:
     # ---- time ----
 
     def _sweep(self) -> None:
-        # A time in which this process got nothing done, on a busy machine or behind a long step, is not held against
-        # its peers: what they sent, and that they would take their answers, was not seen in it.
+        # Time in which this process did not run, on a busy machine or during a long step, does not count against its
+        # peers: it could not see what they sent, or that they were ready to receive answers.
         swept_before, self._swept_at = self._swept_at, self.loop.time()
         self.now += min(self._swept_at - swept_before, MOST_SWEEPS_AT_ONCE * self.limits.sweep_seconds())
         memory_is_short, answers_wait = self.received.has_waiting, self.answers.has_waiting
@@ -220,7 +220,7 @@ class NetworkServer:
 
 
 def _connection_limit(wanted: int) -> int:
-    """The wanted number, or fewer if the process may not open so many descriptors."""
+    """Return the wanted number, or fewer if the process may not open so many file descriptors."""
     with contextlib.suppress(ImportError):
         import resource
 

@@ -1,3 +1,3 @@
-"""Putting a server together: data directory, sockets, supervisor, roles. The top of `server`; start with `supervisor`,
-or `embedded` for a server inside a program.
+"""Assembles a server: data directory, sockets, supervisor, roles. The top layer of `server`. Start with `supervisor`,
+or with `embedded` for a server inside a program.
 """

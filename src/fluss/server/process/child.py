@@ -1,17 +1,17 @@
-"""What a forked child runs: one role on one event loop, until it is told to stop or is orphaned.
+"""The main function of a forked child: runs one role on one event loop until it is stopped or orphaned.
 
-Theory. The child comes out of ``fork`` with the supervisor's imports and sockets and nothing else: no thread, loop or
-database exists yet. It keeps its role's sockets, watches the life line, starts its role, reports ready, and then waits
-for SIGTERM. Three ways out:
+Theory. After ``fork`` the child has the supervisor's imports and sockets and nothing else: no thread, loop or database
+exists yet. It keeps its role's sockets, watches the life line, starts its role, reports ready, and then waits for
+SIGTERM. It ends in one of three ways:
 
 - SIGTERM: the role stops cleanly, exit code 0.
-- The life line (a pipe whose other end only the supervisor holds) ends: the supervisor is gone, so nobody would restart
-  or stop this process. It exits at once, from a thread of its own, however busy the loop is. Storage survives that by
-  design: it is the same as ``kill -9``.
-- The role cannot start or one of its background tasks fails: exit code 78 for an error that says what to do about it,
-  1 for anything else; the supervisor decides what follows.
+- The life line (a pipe whose other end only the supervisor holds) ends: the supervisor is gone, so no process would
+  restart or stop this one. It exits immediately, from a separate thread, however busy the loop is. Storage survives
+  that by design, as it survives ``kill -9``.
+- The role cannot start or one of its background tasks fails: exit code 78 for an error whose message has a remedy, 1
+  for anything else; the supervisor decides what follows.
 
-SIGINT is ignored: a terminal sends it to the whole group, and the supervisor turns it into an ordered stop.
+SIGINT is ignored: a terminal sends it to the whole process group, and the supervisor turns it into an orderly stop.
 """
 
 from __future__ import annotations
@@ -34,17 +34,19 @@ from fluss.server.process.roles import Role, make_role
 from fluss.server.process.sockets import ServerSockets
 from fluss.server.runtime.event_loop import new_event_loop
 from fluss.server.runtime.exit_codes import EXIT_CANNOT_START, EXIT_FAILED, EXIT_ORPHANED
-from fluss.server.runtime.heartbeat import Heart
+from fluss.server.runtime.heartbeat import HeartbeatSender
 from fluss.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-# Names of processes are cut by the kernel.
+# The kernel truncates process names.
 _PROCESS_NAME_LIMIT_BYTES = 15
 
 
-def run_role(role_name: str, config: ServerConfig, sockets: ServerSockets, heart: Heart, life_line: int) -> int:
-    """The whole life of a child process; returns its exit code."""
+def run_role(
+    role_name: str, config: ServerConfig, sockets: ServerSockets, heart: HeartbeatSender, life_line: int
+) -> int:
+    """Run a role in a child process until it ends; return the exit code."""
     faulthandler.enable()
     heart.beat_while_starting()
     _set_process_name(f"fluss-{role_name}")
@@ -64,7 +66,7 @@ def run_role(role_name: str, config: ServerConfig, sockets: ServerSockets, heart
         return EXIT_FAILED
 
 
-async def _serve(role: Role, heart: Heart) -> int:
+async def _serve(role: Role, heart: HeartbeatSender) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
@@ -72,7 +74,7 @@ async def _serve(role: Role, heart: Heart) -> int:
     await role.start()
     seconds = time.monotonic() - began_at
     logger.info("flusspy %s serves after %.1f s on %s", VERSION, seconds, role.describe())
-    # What exists now lives as long as the process: full collections need not look at it again.
+    # Existing objects live as long as the process, so full garbage collections can skip them.
     gc.collect()
     gc.freeze()
     heart.ready()
@@ -97,15 +99,15 @@ def _exit_when_orphaned(life_line: int) -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Arrow would load it at the first array that is made of Python's values, while clients wait; no role needs it."""
+    """Blocks the import of pandas: Arrow would load it with the first array of Python values, and no role needs it."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is not used by servers", name=name)
+            raise ModuleNotFoundError("servers do not use pandas", name=name)
 
 
 def _set_process_name(name: str) -> None:
-    """Shown by ``ps`` and ``top``; only Linux has the file."""
+    """Set the name that ``ps`` and ``top`` show; only Linux has the file."""
     comm = Path("/proc/self/comm")
     if comm.exists():
         comm.write_text(name[:_PROCESS_NAME_LIMIT_BYTES])

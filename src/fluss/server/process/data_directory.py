@@ -1,12 +1,12 @@
-"""The data directory as a whole: one server at a time, a format that is known, and the ports that it had last time.
+"""The data directory as a whole: its lock, its format, and the ports of the last run.
 
 The lock is an advisory ``flock`` on ``DIR/LOCK``. It belongs to the open file, which forked children share, so it is
-held until the supervisor *and* every child are gone: a server whose supervisor was killed cannot be overtaken by a new
-one while an old tablet still writes. Nothing about a dead owner has to be cleaned up; the file's text (the owner's
-process id) is only for messages. Called by the supervisor before it forks, or by the embedding program's thread.
+held until the supervisor *and* every child are gone: after a supervisor was killed, no new server can start while an
+old tablet still writes. Nothing needs to be cleaned up after a dead owner; the content of the file (the owner's process
+id) is only for messages. Called by the supervisor before it forks, or by the embedding program's thread.
 
-Rows and permissions are in here, so other users of the machine are kept out: a new directory has mode 0700 and files
-have 0600. The mode of a directory that somebody made is theirs; the server only says so if it is open.
+The directory has rows and permissions, so other users of the machine are kept out: a new directory has mode 0700, and
+files have 0600. The mode of an existing directory is not changed; the server only logs a warning if others can read it.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ logger = logging.getLogger(__name__)
 LOCK_FILE_NAME = "LOCK"
 PORTS_FILE_NAME = "ports.json"
 
-# How long to wait for the children of a supervisor that died: they notice within milliseconds.
+# How long to wait for the children of a dead supervisor; they notice within milliseconds.
 ORPHANS_WAIT_SECONDS = 10.0
 ORPHANS_POLL_SECONDS = 0.02
 
 
 class DataDirectory:
-    """An existing, locked directory. `close` gives it free; the object is of no use afterwards."""
+    """An existing, locked data directory. `close` unlocks it; the object must not be used afterwards."""
 
     def __init__(self, path: Path, *, for_repair: bool = False) -> None:
-        """Lock the directory and check that it can be served; a repair only needs a format that is known."""
+        """Create and lock the directory, and check that it can be served; a repair only checks the format."""
         self.path = path
         self._locks = _open_locked(path)
         try:
@@ -64,12 +64,12 @@ class DataDirectory:
             raise
 
     def close(self) -> None:
-        """Give up the lock in this process. Repeated calls do nothing."""
+        """Release the lock of this process. Repeated calls do nothing."""
         while self._locks:
             os.close(self._locks.pop())
 
     def _check_format(self) -> None:
-        """Before anything in it is looked at or changed. A catalog that cannot be read says so when it is opened."""
+        """Refuse a newer format, before anything is read or changed. An unreadable catalog fails when it is opened."""
         refuse_newer(
             f"data directory {self.path}",
             stored_format_version(self.path / CATALOG_FILE_NAME),
@@ -78,7 +78,7 @@ class DataDirectory:
         )
 
     def read_ports(self) -> dict[str, dict[str, int]]:
-        """Ports of the last run: role name -> listener name -> port. Damaged or missing: nothing is remembered."""
+        """Return the ports of the last run, role name -> listener name -> port; empty if missing or damaged."""
         try:
             document: Any = json.loads((self.path / PORTS_FILE_NAME).read_bytes())
             return {
@@ -89,7 +89,7 @@ class DataDirectory:
             return {}
 
     def write_ports(self, ports: dict[str, dict[str, int]]) -> None:
-        """Remember the ports. A crash leaves the old file or the new one; losing it costs nothing but new ports."""
+        """Store the ports. A crash leaves the old file or the new one; without it, the next run gets other ports."""
         if self.read_ports() == ports:
             return
         new = self.path / f"{PORTS_FILE_NAME}.new"
@@ -97,14 +97,14 @@ class DataDirectory:
             new.write_text(json.dumps(ports, indent=1, sort_keys=True) + "\n")
             new.replace(self.path / PORTS_FILE_NAME)
         except OSError as error:
-            logger.warning("the ports are not remembered for the next start: %s", error)
+            logger.warning("cannot store the ports for the next start: %s", error)
 
 
 def keep_files_private(config: ServerConfig) -> None:
-    """New files of this process, those of libraries included, are for its own user.
+    """Make new files of this process, including those of libraries, accessible to its own user only.
 
-    Not where files are for others too: a local `remote.data.dir` or warehouse outside of the data directory, which
-    clients read that may run as other users.
+    Does nothing if clients that may run as other users read some of the files: in a local `remote.data.dir` or
+    warehouse outside of the data directory.
     """
     places = [config.remote_data_dir, *config.values_with_prefix("datalake.").values()]
     local = [place.removeprefix("file:") for place in places if place.startswith(("/", "file:"))]
@@ -113,17 +113,17 @@ def keep_files_private(config: ServerConfig) -> None:
 
 
 def _open_locked(path: Path) -> list[int]:
-    """Descriptors of the lock file and of the directory, both locked: somebody may delete the file."""
+    """Return descriptors of the lock file and the directory, both locked, because the file may be deleted."""
     locks: list[int] = []
     try:
         _make_durably(path)
         if path.stat().st_mode & 0o077:
-            logger.warning("other users can look into data directory %s: chmod 700 keeps them out", path)
+            logger.warning("other users can read data directory %s; chmod 700 keeps them out", path)
         locks.append(os.open(path / LOCK_FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         raise FlussError(
-            f"data directory {path} cannot be used: {error.strerror or error}", ErrorCode.INVALID_CONFIG_EXCEPTION
+            f"cannot use data directory {path}: {error.strerror or error}", ErrorCode.INVALID_CONFIG_EXCEPTION
         ) from error
     deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
     while not all(map(_try_lock, locks)):
@@ -137,14 +137,14 @@ def _open_locked(path: Path) -> list[int]:
                 ErrorCode.INVALID_CONFIG_EXCEPTION,
             )
         time.sleep(ORPHANS_POLL_SECONDS)
-    with contextlib.suppress(OSError):  # A full disk: the lock holds without its text.
+    with contextlib.suppress(OSError):  # The disk is full: the lock works without its content.
         os.ftruncate(locks[0], 0)
         os.pwrite(locks[0], f"{os.getpid()}\n".encode(), 0)
     return locks
 
 
 def _make_durably(path: Path) -> None:
-    """With all folders above it; without syncing those, a power loss could take the directory with everything in it."""
+    """Create a directory and its parents, and sync them: a power loss could remove the directory otherwise."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in missing:
@@ -159,12 +159,12 @@ def _try_lock(descriptor: int) -> bool:
     except OSError as error:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise
-        logger.debug("directories cannot be locked here, the lock file must do: %s", error)  # NFS
+        logger.debug("cannot lock directories here, using only the lock file: %s", error)  # NFS
     return True
 
 
 def _is_alive(owner: str) -> bool:
-    """Whether the process that wrote the lock file still runs. A number taken over by another process says yes."""
+    """True if the process that wrote the lock file still runs, or another process has its id now."""
     if not owner.isdigit():
         return False
     try:

@@ -1,16 +1,16 @@
-"""The whole server inside a program: a thread with its own event loop runs the coordinator and the tablets.
+"""A server inside a program: a thread with its own event loop runs the coordinator and the tablets.
 
-Theory. `EmbeddedCluster` is started by its constructor and ended by `close`, both called by the owner, from any one
-thread at a time. Between them the private thread owns the loop and all roles; the owner only reads addresses. The data
-directory is locked like that of a standalone server, so one directory is served once, whoever serves it. An owner that
-forgets to close is helped at interpreter exit; one that is killed leaves a directory that recovers like any other.
+Theory. The constructor of `EmbeddedCluster` starts it and `close` ends it; the owner calls both, from one thread at a
+time. In between, the private thread owns the loop and all roles; the owner only reads addresses. The data directory is
+locked as by a standalone server, so only one server serves it at a time. A cluster that was not closed is closed at
+interpreter exit; after a kill, the directory recovers like any other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # noqa: F401 - its hook at exit must be registered before ours, to run after it
+import concurrent.futures.thread  # noqa: F401 - its exit hook must be registered before ours, so that it runs after ours
 import functools
 import os
 import threading
@@ -39,10 +39,10 @@ _open_clusters: weakref.WeakSet[EmbeddedCluster] = weakref.WeakSet()
 
 
 def _close_at_exit(cluster: EmbeddedCluster) -> None:
-    """Close the cluster when the interpreter ends, while executors still take work.
+    """Close the cluster when the interpreter exits, while executors still accept work.
 
-    Plain `atexit` comes too late for that: the threading module shuts executors down before. Its own hooks run in
-    the reverse order of their registration; where a Python has no such hooks, `atexit` is better than nothing.
+    `atexit` is too late for that: the threading module shuts executors down before. Its own hooks run in the reverse
+    order of their registration; on a Python without such hooks, `atexit` is the fallback.
     """
     _register_exit_hook()
     _open_clusters.add(cluster)
@@ -60,7 +60,7 @@ def _close_open_clusters() -> None:
 
 
 class EmbeddedCluster:
-    """A running server. A context manager: leaving the block stops it."""
+    """A running server. As a context manager, it stops when the block ends."""
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
@@ -86,7 +86,7 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients, of the first listener."""
+        """``host:port`` of the first listener, for clients."""
         return self.listener_address(self._config.listeners[0].name)
 
     @property
@@ -94,14 +94,16 @@ class EmbeddedCluster:
         return self._config.data_dir
 
     def listener_address(self, name: str) -> str:
-        """``host:port`` of the coordinator's listener of that name."""
+        """Return ``host:port`` of the coordinator's listener of that name."""
         addresses = self._sockets.topology.coordinator
         if name not in addresses:
-            raise FlussError(f"there is no listener {name}; there are {', '.join(addresses)}", ErrorCode.CLIENT_ERROR)
+            raise FlussError(
+                f"there is no listener {name!r}; the listeners are {', '.join(addresses)}", ErrorCode.CLIENT_ERROR
+            )
         return format_address(*addresses[name])
 
     def close(self) -> None:
-        """Stop all roles, make everything durable, give the directory free. Repeated calls do nothing."""
+        """Stop all roles, make everything durable, unlock the directory. Repeated calls do nothing."""
         if self._closed or os.getpid() != self._owner_process:
             return
         self._closed = True
@@ -144,7 +146,7 @@ class EmbeddedCluster:
         except FutureTimeoutError:
             future.cancel()
             raise FlussError(
-                f"the embedded server needed more than {deadline_seconds:.0f} s", ErrorCode.REQUEST_TIME_OUT
+                f"the embedded server did not finish within {deadline_seconds:.0f} s", ErrorCode.REQUEST_TIME_OUT
             ) from None
 
     async def _start_roles(self) -> None:
@@ -154,7 +156,7 @@ class EmbeddedCluster:
             await role.start()
 
     async def _stop_roles(self) -> None:
-        """Tablets first, the coordinator last; one that fails does not keep the others from stopping."""
+        """Stop the tablets first, the coordinator last; a failure does not keep the others from stopping."""
         errors: list[BaseException] = []
         while self._roles:
             role = self._roles.pop()
@@ -169,7 +171,7 @@ class EmbeddedCluster:
 def start_embedded(
     directory: str | os.PathLike[str], *, tablets: int, config: Mapping[str, str] | None, bind: str
 ) -> EmbeddedCluster:
-    """Behind `fluss.embedded`: options are those of a ``server.yaml``; the arguments win over them."""
+    """Implements `fluss.embedded`. Options are those of a ``server.yaml``; the arguments take precedence over them."""
     overrides = {**(config or {}), "data.dir": os.fspath(directory), "server.tablets": str(tablets)}
     if "bind.listeners" not in overrides:
         overrides["bind.listeners"] = bind

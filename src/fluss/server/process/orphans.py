@@ -1,7 +1,7 @@
-"""What starts have put aside in `DIR/orphans`: listed, and deleted when somebody says so.
+"""Lists what starts have put aside in `DIR/orphans`, and deletes it on request.
 
-Remote objects of orphans are never deleted: the directory may be a copy, and they may be in use by the original.
-The data directory is locked by the caller.
+Remote objects of orphans are never deleted: the directory may be a copy, and the original may still use them. The
+caller has locked the data directory.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fluss.server.tablet.remote import remote_log
 
 
 class Orphan(NamedTuple):
-    """The directory of a table, or what there is of one: single partitions that the catalog did not know."""
+    """The directory of a table, or single partitions of it, that the catalog did not know."""
 
     path: Path
     name: str
-    """Of its table if a record says it, else of the directory."""
+    """The name of its table if a record has it, else of the directory."""
     size_bytes: int
     remote_directories: tuple[str, ...]
-    """Where its segments and snapshots in remote storage are."""
+    """The locations of its segments and snapshots in remote storage."""
 
 
 def list_orphans(data_dir: Path) -> list[Orphan]:
-    """Everything that was put aside, by database and name."""
+    """Return everything that was put aside, sorted by database and name."""
     databases = subdirectories(data_dir / ORPHANS_DIRECTORY_NAME)
     return [_orphan(directory) for database in databases for directory in subdirectories(database)]
 
@@ -49,7 +49,7 @@ def _read_segments(bucket_directory: Path) -> str | None:
     try:
         record = remote_log.read_record(bucket_directory)
     except (ValueError, FlussError):
-        return None  # whatever it is about: nothing is deleted there
+        return None  # an unreadable record does no harm: nothing remote is deleted
     return None if record is None else record.tablet_directory
 
 
@@ -62,7 +62,7 @@ def _read_snapshots(bucket_directory: Path) -> str | None:
 
 
 def delete_orphan(orphan: Orphan, data_dir: Path) -> None:
-    """Delete a directory that was put aside, and what is empty above it."""
+    """Delete a directory that was put aside, and parents that become empty."""
     shutil.rmtree(orphan.path)
     parent = orphan.path.parent
     while parent != data_dir and not any(parent.iterdir()):

@@ -1,13 +1,12 @@
-"""Making a catalog anew when it is lost: from a safety copy, or from the records in the directories of the tables.
+"""Rebuilds a lost catalog from a safety copy and from the records in the directories of the tables.
 
-First a plan, which only reads; then, if somebody wants it, `apply_catalog`. The plan takes the newest safety copy that
-is sound, or nothing, and adds what the records of tables (`table.json`) say that the copy does not: tables that were
-made or altered after it, and the databases that the mark knows. Then the new catalog is built in a file of its own,
-which gets its name when it is whole; the old files stay beside it as `catalog.replaced-TIME...`, and no directory of a
-table is touched. Numbers that were handed out are never handed out again: all counters go above what the mark, the
-records and the directories know.
+`plan_catalog` only reads; `apply_catalog` is called if the user confirms. The plan takes the newest undamaged safety
+copy, if any, and adds what the copy lacks: tables that were created or altered after it, from their records
+(`table.json`), and databases that the mark knows. The new catalog is built in a separate file, which gets its name when
+it is complete; the old files stay beside it as `catalog.replaced-TIME...`, and no directory of a table is touched. Ids
+are never reused: all counters are raised above those in the mark, the records and the directories.
 
-The data directory is locked by the caller, nobody else has it open.
+The caller has locked the data directory; no other process has it open.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME, DatabaseFile
 from fluss.server.catalog.drop_records import TABLE_KIND
 from fluss.server.catalog.mark import CATALOG_ID_COUNTER, MARK_FILE_NAME, CatalogMark, read_mark
+from fluss.server.catalog.offline_catalog import OfflineCatalog, read_offline_catalog
 from fluss.server.catalog.row_number_records import row_number_counter
 from fluss.server.catalog.safety_copies import list_copies
 from fluss.server.catalog.staged_records import REVOKED_FLOOR_COUNTER
-from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.catalog.table_rows import put_table
 from fluss.server.coordinator.tables.table_copies import TableCopies
 from fluss.server.storage.directory.table_directories import (
@@ -43,10 +42,10 @@ from fluss.server.storage.directory.table_record import TableRecord, read_record
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.staged_files import staged_writer_ids
 
-# The mark is up to a second old, and tablets draw writer ids in blocks: no client gets near this many in a second.
+# The mark is up to a second old, and tablets reserve writer ids in blocks: far fewer than this are used in a second.
 WRITER_IDS_SKIPPED = 10_000_000
 NEW_CATALOG_NAME = "catalog.repaired.tmp"
-# Of a database whose own did not fit into the mark.
+# For a database whose descriptor did not fit into the mark.
 NO_DESCRIPTOR = dump_json(database_descriptor_to_json(DatabaseDescriptor())).decode()
 
 LOST_WITH_A_COPY = (
@@ -58,47 +57,47 @@ LOST_WITHOUT_A_COPY = (
     "permissions, run-time options and server tags",
     "cursors and leases",
     "decisions about staged rows",
-    "how far tables are in the lake (lake offsets), and registered snapshots of primary-key tables",
-    "databases without tables, but for those that are named here",
+    "lake offsets of tables, and registered snapshots of primary-key tables",
+    "databases without tables, except for those named here",
 )
 
 
 @dataclass(frozen=True)
 class CatalogPlan:
-    """What a repaired catalog would have."""
+    """The contents of the repaired catalog."""
 
     data_dir: Path
     copy: Path | None
-    """The safety copy to begin with; None: nothing but the directories of the tables."""
-    stored: StoredCatalog | None
+    """The safety copy to start from; None if only the directories of the tables are used."""
+    stored: OfflineCatalog | None
     restored: tuple[TableRecord, ...]
-    """Tables that are made, or brought to what their directory says."""
+    """Tables that are created or updated from the records in their directories."""
     unrestored: tuple[FoundDirectory, ...]
-    """Directories of tables that neither the copy nor a record knows."""
+    """Directories of tables that are neither in the copy nor have a record."""
     dropped: frozenset[int]
-    """Tables of the copy that were dropped after it: their directories say so."""
+    """Tables of the copy that were dropped after it, according to their directories."""
     without_directory: int
-    """Tables of the copy that have no directory: they come back empty."""
+    """The number of tables of the copy that have no directory: they will be empty."""
     staged_files: int
     mark: CatalogMark | None
 
     @property
     def lost(self) -> Sequence[str]:
-        """What cannot be restored."""
+        """Descriptions of what cannot be restored."""
         return LOST_WITHOUT_A_COPY if self.copy is None else LOST_WITH_A_COPY
 
     @property
     def databases(self) -> list[str]:
-        """Databases that only the mark knows."""
+        """The databases that only the mark knows."""
         if self.mark is None:
             return []
         known = {record.database_name for record in self.restored}
         return sorted(self.mark.databases.keys() - known - (self.stored.databases if self.stored else frozenset()))
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Describe the plan to the user."""
         source = (
-            f"the safety copy {self.copy}" if self.copy else "the directories of the tables, there is no safety copy"
+            f"the safety copy {self.copy}" if self.copy else "the directories of the tables (there is no safety copy)"
         )
         lines = [f"from {source}:"]
         if self.stored is not None:
@@ -112,18 +111,18 @@ class CatalogPlan:
         ]
         lines += [f"  database {name}, from {MARK_FILE_NAME}" for name in self.databases]
         if self.dropped:
-            lines.append(f"  {len(self.dropped)} tables of the copy were dropped after it: their directories say so")
+            lines.append(f"  {len(self.dropped)} tables of the copy were dropped later, according to their directories")
         if self.without_directory:
-            lines.append(f"  {self.without_directory} tables of the copy have no directory: they come back empty")
-        lines += [f"  not restored, nothing says what it is: {item.path}" for item in self.unrestored]
+            lines.append(f"  {self.without_directory} tables of the copy have no directory: they will be empty")
+        lines += [f"  not restored, unknown table: {item.path}" for item in self.unrestored]
         lines += [f"  lost: {what}" for what in self.lost]
         if self.staged_files:
-            lines.append(f"  {self.staged_files} staged files are there: rows of commits that may be decided already")
+            lines.append(f"  {self.staged_files} staged files exist: rows of commits that may already be decided")
         return lines
 
 
 def plan_catalog(data_dir: Path, *, use_copy: bool = True) -> CatalogPlan:
-    """Look at everything; changes nothing."""
+    """Inspect the data directory and return a plan; changes nothing."""
     found = [item for item in list_directories(data_dir / DATA_DIRECTORY_NAME) if item.partition_id is None]
     marked = {item.table_id for item in found if item.is_marked}
     tables = [item for item in found if item.table_id not in marked]
@@ -151,12 +150,12 @@ def plan_catalog(data_dir: Path, *, use_copy: bool = True) -> CatalogPlan:
 
 def _newest_copy(
     data_dir: Path, mark: CatalogMark | None, records: Sequence[TableRecord]
-) -> tuple[Path | None, StoredCatalog | None]:
-    """The newest copy that is sound and belongs here."""
+) -> tuple[Path | None, OfflineCatalog | None]:
+    """The newest undamaged copy of this directory's catalog."""
     ids = {record.catalog_id for record in records} | ({mark.catalog_id} if mark is not None else set())
     for path in list_copies(data_dir):
         try:
-            stored = read_stored_catalog(path)
+            stored = read_offline_catalog(path)
         except FlussError:
             continue
         if stored is not None and stored.counters.get(CATALOG_ID_COUNTER, 0) in {0, *ids}:
@@ -164,8 +163,8 @@ def _newest_copy(
     return None, None
 
 
-def _restored(records: Sequence[TableRecord], stored: StoredCatalog | None) -> list[TableRecord]:
-    """Records that say more than the copy. Of tables with one name, the one that was made last."""
+def _restored(records: Sequence[TableRecord], stored: OfflineCatalog | None) -> list[TableRecord]:
+    """The records that are newer than the copy. Of several tables with one name, the one created last."""
     by_name = {record.name: record for record in sorted(records, key=lambda record: record.table_id)}
     if stored is None:
         return list(by_name.values())
@@ -179,16 +178,18 @@ def _restored(records: Sequence[TableRecord], stored: StoredCatalog | None) -> l
 
 
 def apply_catalog(plan: CatalogPlan, *, forget_staged: bool = False) -> list[Path]:
-    """Put the new catalog in place; returns the files of the old one, under their new names."""
+    """Put the new catalog in place; return the files of the old one under their new names."""
     if plan.staged_files and not forget_staged:
         raise FlussError(
-            f"{plan.staged_files} staged files are in {plan.data_dir}: whether their commits were decided is lost with "
-            "the catalog. Find out which commits their writers believe to be done; then repeat this with "
-            "--forget-staged, which gives all of them up",
+            f"{plan.data_dir} has {plan.staged_files} staged files, and which of their commits were decided is lost "
+            "with the catalog; check which commits their writers consider done, then repeat this with --forget-staged, "
+            "which gives all of them up",
             ErrorCode.STORAGE_EXCEPTION,
         )
     if not plan.restored and not plan.databases and plan.stored is None:
-        raise FlussError(f"there is nothing in {plan.data_dir} to restore", ErrorCode.STORAGE_EXCEPTION)
+        raise FlussError(
+            f"nothing to restore in {plan.data_dir}: it has no safety copy and no tables", ErrorCode.STORAGE_EXCEPTION
+        )
     new = plan.data_dir / NEW_CATALOG_NAME
     for suffix in ("", "-wal", "-shm"):
         new.with_name(new.name + suffix).unlink(missing_ok=True)
@@ -210,16 +211,16 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
         for table_id in plan.dropped:
             connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
             store.drops.note(TABLE_KIND, table_id, file.counter("change"))
-        for record in sorted(plan.restored, key=lambda record: -record.change):  # of a database, the newest counts
+        for record in sorted(plan.restored, key=lambda record: -record.change):  # newest first: it defines its database
             clash = connection.execute(
                 "SELECT table_id FROM tables WHERE database_name = ? AND table_name = ? AND table_id != ?",
                 (record.database_name, record.table_name, record.table_id),
             ).fetchone()
-            if clash is not None:  # dropped after the copy, and made anew
+            if clash is not None:  # dropped after the copy, and created again
                 connection.execute("DELETE FROM tables WHERE table_id = ?", clash)
             put_table(file, record)
         _put_databases(file, plan)
-        # Offsets files that the copy knows as unused may have been registered since.
+        # Offsets files that are unused according to the copy may have been registered since.
         connection.execute("DELETE FROM lake_prepared")
         known = plan.mark.counters if plan.mark is not None else {}
         for name, value in known.items():
@@ -234,14 +235,14 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
             file.set_counter(REVOKED_FLOOR_COUNTER, file.counter("writer_id"))
     store.create_first_database("fluss", 0)
     found = list_directories(plan.data_dir / DATA_DIRECTORY_NAME)
-    store.never_use_ids(
+    store.reserve_ids_through(
         max((item.table_id for item in found), default=-1),
         max((item.partition_id for item in found if item.partition_id is not None), default=-1),
     )
 
 
 def _put_databases(file: DatabaseFile, plan: CatalogPlan) -> None:
-    """Databases that no table is in, and what was altered later than copy and records; call inside a transaction."""
+    """Add databases without tables, and update those altered after copy and records. Call within a transaction."""
     if plan.mark is None:
         return
     now_ms, marked = time.time_ns() // 1_000_000, plan.mark.counters["change"]
@@ -256,7 +257,7 @@ def _put_databases(file: DatabaseFile, plan: CatalogPlan) -> None:
 
 
 def _put_in_place(data_dir: Path, new: Path) -> list[Path]:
-    """The old files get other names first: a log that belongs to another catalog would be taken for the new one's."""
+    """Replace the catalog. The old files are renamed first, or SQLite would apply the old log to the new catalog."""
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     moved = []
     for suffix in ("", "-wal", "-shm"):
@@ -280,7 +281,7 @@ def _put_in_place(data_dir: Path, new: Path) -> list[Path]:
 
 
 def auto_increment_columns(data_dir: Path) -> dict[int, tuple[str, str]]:
-    """Table id -> name and auto-increment column of every table in the catalog that has one."""
+    """Return table id -> (name, auto-increment column) of all tables in the catalog that have one."""
     store = CatalogStore(data_dir / CATALOG_FILE_NAME)
     try:
         found = {}
@@ -296,7 +297,7 @@ def auto_increment_columns(data_dir: Path) -> dict[int, tuple[str, str]]:
 
 
 def set_auto_increment(data_dir: Path, highest: Mapping[int, int]) -> None:
-    """Let tables continue above these numbers. Blocks that buckets had are given up."""
+    """Make tables continue above these numbers, and discard the blocks that their buckets had reserved."""
     store = CatalogStore(data_dir / CATALOG_FILE_NAME)
     try:
         with store.file.transaction() as connection:

@@ -1,9 +1,9 @@
-"""The roles of a server, coordinator and tablet, put together from their parts.
+"""The roles of a server, coordinator and tablet, assembled from their parts.
 
-The same classes run in a child process each, or all on one loop in an embedding program. A role is made anywhere, but
-everything from `start` to `stop` happens in the thread of its event loop: that is where its catalog connection is
-opened and its sockets are served. States: new -> (start) serving -> (stop) stopped; `stop` is also right after a
-`start` that failed half way.
+The same classes run in a child process each, or all on one loop in an embedding program. A role may be created in any
+thread, but everything from `start` to `stop` happens in the thread of its event loop: there its catalog connection is
+opened and its sockets are served. States: new -> (start) serving -> (stop) stopped; `stop` may also be called after a
+`start` that failed halfway.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ logger = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
-    """The clock of all roles: milliseconds since the epoch."""
+    """Return the time in milliseconds since the epoch: the clock of all roles."""
     return time.time_ns() // 1_000_000
 
 
 class Role:
-    """What is common: a catalog, a service behind a network server, and background work."""
+    """The base class of roles: a catalog, a service behind a network server, and background work."""
 
     def __init__(
         self, name: str, config: ServerConfig, topology: Topology, listeners: tuple[BoundListener, ...]
@@ -49,7 +49,7 @@ class Role:
         self._background: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open everything and serve. Returns when the first request can be answered."""
+        """Open everything and serve; return when the first request can be answered."""
         self._store = CatalogStore(self._config.data_dir / CATALOG_FILE_NAME)
         service, background = await self._start_service(Catalog(self._store))
         self._network = NetworkServer(service, self._listeners, _network_limits(self._config), self._config.credentials)
@@ -57,21 +57,21 @@ class Role:
         self._background = asyncio.create_task(background, name=f"{self.name} background")
 
     def describe(self) -> str:
-        """For the log: where it serves, and the options that were given."""
+        """Describe for the log where the role serves, and the options that were given."""
         listeners = ", ".join(
             f"{listener.name}://{format_address(*listener.socket.getsockname()[:2])}" for listener in self._listeners
         )
         given = [f"{name}={value}" for name, value in sorted(self._config.public_values().items())]
-        return f"{listeners}; options: {', '.join(given) or 'none, all by default'}"
+        return f"{listeners}; options: {', '.join(given) or 'none, all have defaults'}"
 
     async def wait_failed(self) -> None:
-        """Returns never; raises when background work failed, since the role is then not what it should be."""
-        assert self._background is not None, "start first"
+        """Never return; raise if background work fails, because the role is then incomplete."""
+        assert self._background is not None, "the role is not started"
         await asyncio.shield(self._background)
-        raise RuntimeError(f"background work of {self.name} ended by itself")
+        raise RuntimeError(f"background work of {self.name} ended unexpectedly")
 
     async def stop(self) -> None:
-        """Stop taking requests, finish what was taken, make it durable, close."""
+        """Stop accepting requests, finish those under way, make everything durable, close."""
         if self._network is not None:
             await self._network.stop()
         if self._background is not None:
@@ -83,14 +83,14 @@ class Role:
             self._store = None
 
     async def _start_service(self, catalog: Catalog) -> tuple[Service, Coroutine[Any, Any, None]]:
-        raise AssertionError("each role has its own")
+        raise AssertionError("implemented by each role")
 
     async def _stop_service(self) -> None:
-        raise AssertionError("each role has its own")
+        raise AssertionError("implemented by each role")
 
 
 class CoordinatorRole(Role):
-    """Databases, tables, partitions and everything else that is metadata."""
+    """The role that changes metadata: databases, tables, partitions and the rest."""
 
     _service: CoordinatorService | None = None
 
@@ -105,7 +105,7 @@ class CoordinatorRole(Role):
 
 
 class TabletRole(Role):
-    """Buckets: their logs, and the requests that read and write them."""
+    """The role that stores buckets and serves the requests that read and write them."""
 
     _service: TabletService | None = None
 
@@ -134,12 +134,12 @@ def _network_limits(config: ServerConfig) -> NetworkLimits:
 
 
 def role_names(config: ServerConfig) -> list[str]:
-    """All roles of a server, the coordinator first: it makes the catalog that tablets read."""
+    """Return the roles of a server, the coordinator first: it creates the catalog that tablets read."""
     return [COORDINATOR_ROLE, *(tablet_role(server_id) for server_id in range(config.tablet_count))]
 
 
 def make_role(name: str, config: ServerConfig, sockets: ServerSockets) -> Role:
-    """The role of that name, not started."""
+    """Return the role of that name, not started."""
     if name == COORDINATOR_ROLE:
         return CoordinatorRole(name, config, sockets.topology, sockets.roles[name])
     return TabletRole(role_names(config).index(name) - 1, config, sockets)

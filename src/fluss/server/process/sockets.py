@@ -1,8 +1,8 @@
-"""All listening sockets of a server, opened before any role starts, and the topology that they make.
+"""Opens all listening sockets of a server before any role starts, and derives the topology from them.
 
-A listener with port 0 takes the port it had last time when that is still free, so clients that know the addresses
-from before a restart find the server again; otherwise any free port. Opened by the supervisor or the embedding
-program; roles only accept on them.
+A listener with port 0 takes the port of the last run if that is still free, so that clients that know the old addresses
+find the server after a restart; otherwise any free port. The supervisor or the embedding program opens the sockets;
+roles only accept on them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ COORDINATOR_ROLE = "coordinator"
 
 
 def tablet_role(server_id: int) -> str:
-    """Name of a tablet in messages, logs and ``ports.json``."""
+    """Return the name of a tablet in messages, logs and ``ports.json``."""
     return f"tablet-{server_id}"
 
 
 @dataclass(frozen=True)
 class ServerSockets:
-    """The bound listeners of every role by role name, and what clients are told about them."""
+    """The bound listeners by role name, and the topology that clients are told."""
 
     roles: Mapping[str, tuple[BoundListener, ...]]
     topology: Topology
@@ -42,20 +42,20 @@ class ServerSockets:
                 listener.socket.close()
 
     def close_all_but(self, role: str) -> None:
-        """What a forked child does first: keep the role's own doors only."""
+        """Close the sockets of all other roles; the first step of a forked child."""
         for name, listeners in self.roles.items():
             if name != role:
                 for listener in listeners:
                     listener.socket.close()
 
     def describe(self) -> str:
-        """Every listener's address for people and scripts: ``FLUSS://127.0.0.1:9123, ...``."""
+        """Return the addresses of all listeners, for users and scripts: ``FLUSS://127.0.0.1:9123, ...``."""
         addresses = self.topology.coordinator.items()
         return ", ".join(f"{name}://{format_address(host, port)}" for name, (host, port) in addresses)
 
 
 def open_sockets(config: ServerConfig, directory: DataDirectory) -> ServerSockets:
-    """Bind every listener of every role. On an error everything is closed again."""
+    """Bind the listeners of all roles. On an error, close those that were bound."""
     remembered = directory.read_ports()
     roles: dict[str, tuple[BoundListener, ...]] = {}
     opened: list[BoundListener] = []
@@ -79,7 +79,7 @@ def open_sockets(config: ServerConfig, directory: DataDirectory) -> ServerSocket
 
 
 def _wanted_ports(config: ServerConfig) -> dict[str, dict[str, int]]:
-    """Role -> listener -> port to bind, 0 for any."""
+    """Role -> listener -> port to bind; 0 for any."""
     wanted = {COORDINATOR_ROLE: {listener.name: listener.port for listener in config.listeners}}
     for server_id in range(config.tablet_count):
         first = config.tablet_first_port and config.tablet_first_port + server_id * len(config.listeners)
@@ -94,7 +94,7 @@ def _open(listener: Listener, wanted_port: int, last_port: int) -> socket.socket
         try:
             return bind(listener, last_port)
         except FlussError:
-            logger.info("port %d of the last run is taken, listener %s gets another", last_port, listener.name)
+            logger.info("port %d of the last run is in use, listener %s gets another one", last_port, listener.name)
     return bind(listener, wanted_port)
 
 
@@ -113,7 +113,7 @@ def _topology(config: ServerConfig, roles: Mapping[str, tuple[BoundListener, ...
 def _advertised(
     config: ServerConfig, bound_listeners: tuple[BoundListener, ...], is_coordinator: bool
 ) -> dict[str, Address]:
-    """An advertised port is the coordinator's: tablets keep their own ports under the advertised host."""
+    """Addresses for clients. An advertised port is the coordinator's; tablets have their own ports on that host."""
     addresses: dict[str, Address] = {}
     for bound in bound_listeners:
         listener = config.listener(bound.name)
@@ -122,7 +122,7 @@ def _advertised(
             host = local_address(listener.host)
             if is_coordinator and is_wildcard(listener.host):
                 logger.warning(
-                    "listener %s is bound to every interface, clients are told %s; advertised.listeners changes it",
+                    "listener %s is bound to all interfaces and advertised as %s; advertised.listeners changes that",
                     bound.name,
                     host,
                 )

@@ -1,16 +1,17 @@
-"""Whether the catalog and the directories of the tables belong together, before anything is served.
+"""Checks before a start that the catalog and the directories of the tables belong together.
 
-Nobody else has the data directory open: the supervisor calls this before it forks, an embedding program before its
-server's thread starts. What a catalog does not name is never deleted. The decisions:
+No other process has the data directory open: the supervisor calls this before it forks, an embedding program before the
+server's thread starts. Files that a catalog does not know are never deleted. The decisions:
 
-- No catalog, an empty or a damaged one, or one of another server, and there are tables: the server does not start.
-- A catalog that is behind `catalog.mark` or behind the record of a table (`table.json`) is old: likewise.
-- Unless the whole directory is a copy of a running server's (`mark` explains how that is seen): its catalog may have
-  been copied a moment before the rest. Tables that it has are brought to what their records say.
-- What else the catalog neither has nor knows to be dropped is put aside in `DIR/orphans`, with a warning, and its ids
-  are never handed out.
+- There are tables, but the catalog is missing, empty, damaged or another server's: the server does not start.
+- The catalog is behind `catalog.mark` or behind the record of a table (`table.json`), so it is old: the server does not
+  start.
+- The same, but the whole directory is a copy that was made while the server ran (`mark` explains how that is detected):
+  the catalog may have been copied a moment before the rest. Its tables are updated from their records.
+- Other directories that the catalog neither has nor knows to be dropped are moved to `DIR/orphans`, with a warning, and
+  their ids are never assigned again.
 
-Plain power loss leads to none of this: mark and records are written when the catalog's own commit is on disk.
+A power loss alone causes none of this: mark and records are written after the catalog's own commit is on disk.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.database_file import CATALOG_FILE_NAME, FORMAT_VERSION, LATER_TABLE_NAMES
 from fluss.server.catalog.mark import CATALOG_ID_COUNTER, CatalogMark, read_mark
+from fluss.server.catalog.offline_catalog import OfflineCatalog, read_offline_catalog
 from fluss.server.catalog.safety_copies import copy_before_upgrade
-from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
 from fluss.server.catalog.table_rows import put_table
 from fluss.server.storage.directory.table_directories import (
     DATA_DIRECTORY_NAME,
@@ -42,19 +43,19 @@ NAMED_LIMIT = 5
 
 
 def check_tables(data_dir: Path) -> None:
-    """Look at all directories of tables; FlussError 26 when the catalog cannot be theirs."""
+    """Check all directories of tables; code 26 if the catalog cannot be theirs."""
     found = [item for item in list_directories(data_dir / DATA_DIRECTORY_NAME) if not item.is_marked]
     mark = read_mark(data_dir)
     if not found and mark is None:
         return
     path = data_dir / CATALOG_FILE_NAME
     try:
-        catalog = read_stored_catalog(path)
+        catalog = read_offline_catalog(path)
     except FlussError as error:
         raise _refusal(data_dir, error.message) from None
     if catalog is None:
         what = "is empty" if path.exists() else "is missing"
-        raise _refusal(data_dir, f"the catalog {path} {what}, but there are {_count(found)}{_names(data_dir, found)}")
+        raise _refusal(data_dir, f"catalog {path} {what}, but there are {_count(found)}{_names(data_dir, found)}")
     records = {item.table_id: read_record(item.path) for item in found if item.partition_id is None}
     known_records = {table_id: record for table_id, record in records.items() if record is not None}
     _check_identity(data_dir, catalog, mark, known_records)
@@ -65,19 +66,21 @@ def check_tables(data_dir: Path) -> None:
     newer_here = [record for record in ahead if record.table_id in catalog.tables]
     unknown = unknown_directories(found, catalog, {number for record in newer_here for number in record.partitions})
     if newer_here or unknown:
-        _mend(data_dir, newer_here, found, unknown)
+        _update_and_put_aside(data_dir, newer_here, found, unknown)
 
 
-def newer_tables(catalog: StoredCatalog, records: Mapping[int, TableRecord]) -> list[TableRecord]:
-    """Records of tables that were changed after the catalog's last change, or that it cannot have made."""
+def newer_tables(catalog: OfflineCatalog, records: Mapping[int, TableRecord]) -> list[TableRecord]:
+    """Return the records of tables that changed after the catalog's last change, or that it cannot have created."""
     change, next_id = catalog.counters.get("change", 0), catalog.counters.get("table_id", 0)
     return [record for record in records.values() if record.change > change or record.table_id >= next_id]
 
 
 def unknown_directories(
-    found: Iterable[FoundDirectory], catalog: StoredCatalog, coming: Iterable[int] = ()
+    found: Iterable[FoundDirectory], catalog: OfflineCatalog, coming: Iterable[int] = ()
 ) -> list[FoundDirectory]:
-    """Directories that the catalog neither has nor knows to be dropped; partitions of an unknown table go with it.
+    """Return the directories that the catalog neither has nor knows to be dropped.
+
+    Partitions of an unknown table are not listed separately.
 
     `coming` are ids of partitions that the catalog is about to get.
     """
@@ -99,48 +102,51 @@ def unknown_directories(
 
 
 def _check_identity(
-    data_dir: Path, catalog: StoredCatalog, mark: CatalogMark | None, records: Mapping[int, TableRecord]
+    data_dir: Path, catalog: OfflineCatalog, mark: CatalogMark | None, records: Mapping[int, TableRecord]
 ) -> None:
-    """A catalog that others made knows nothing about what is here, whatever its numbers are."""
+    """Refuse another server's catalog, whatever its counters are."""
     own = catalog.counters.get(CATALOG_ID_COUNTER, 0)
     others = {record.catalog_id for record in records.values()} | ({mark.catalog_id} if mark is not None else set())
-    # One without a number was written by an earlier version, or before this directory got its number: see its age.
+    # A catalog without an id is of an earlier version, or from before this directory got its id: `_check_age` decides.
     if own and others - {own, 0}:
-        text = f"the catalog {data_dir / CATALOG_FILE_NAME} is not the one under which the tables here were written"
+        text = f"catalog {data_dir / CATALOG_FILE_NAME} belongs to other tables than those in this directory"
         raise _refusal(data_dir, text)
 
 
-def _check_age(data_dir: Path, catalog: StoredCatalog, mark: CatalogMark | None, ahead: list[TableRecord]) -> None:
+def _check_age(data_dir: Path, catalog: OfflineCatalog, mark: CatalogMark | None, ahead: list[TableRecord]) -> None:
     counters = catalog.counters
     behind = mark.ahead_of(counters) if mark is not None else []
     reasons = [f"its counter {name!r} is {counters.get(name, 0)}" for name in behind[:1]]
     if mark is not None and behind:
-        reasons[0] += f" and was {mark.counters[behind[0]]}"
+        reasons[0] += f", but it was {mark.counters[behind[0]]} before"
     if ahead:
         newest = max(ahead, key=lambda record: record.change)
         reasons.append(
             f"its last change is {counters.get('change', 0)}, but table {newest.name} was changed at {newest.change}"
-            + (f" and {len(ahead) - 1} more tables are newer" if len(ahead) > 1 else "")
+            + (f", and {len(ahead) - 1} more tables are newer" if len(ahead) > 1 else "")
         )
     if reasons:
         path = data_dir / CATALOG_FILE_NAME
-        raise _refusal(data_dir, f"the catalog {path} is older than what is here: {'; '.join(reasons)}")
+        raise _refusal(data_dir, f"catalog {path} is older than the tables in this directory: {'; '.join(reasons)}")
 
 
 def _check_nameless(
-    data_dir: Path, catalog: StoredCatalog, found: list[FoundDirectory], records: Mapping[int, TableRecord]
+    data_dir: Path, catalog: OfflineCatalog, found: list[FoundDirectory], records: Mapping[int, TableRecord]
 ) -> None:
-    """Tables of earlier versions have no record. A catalog that has none of them and cannot have made one is not it."""
+    """Refuse a catalog that has none of the tables without records, and cannot have created one of them.
+
+    Tables of earlier versions have no records.
+    """
     tables = [item for item in found if item.partition_id is None]
     strange = [
         item for item in tables if item.table_id not in records and item.table_id >= catalog.counters.get("table_id", 0)
     ]
     if strange and not any(item.table_id in catalog.tables for item in tables):
-        text = f"the catalog {data_dir / CATALOG_FILE_NAME} does not know any of the {_count(found)} here"
+        text = f"catalog {data_dir / CATALOG_FILE_NAME} has none of the {_count(found)} in this directory"
         raise _refusal(data_dir, text + _names(data_dir, found))
 
 
-def _mend(
+def _update_and_put_aside(
     data_dir: Path, newer_here: list[TableRecord], found: list[FoundDirectory], unknown: list[FoundDirectory]
 ) -> None:
     copy_before_upgrade(data_dir, LATER_TABLE_NAMES, FORMAT_VERSION)
@@ -149,8 +155,8 @@ def _mend(
         with store.file.transaction():
             for record in newer_here:
                 put_table(store.file, record)
-        # Before they are moved: a new table with such an id would share the remote objects of the old one.
-        store.never_use_ids(
+        # Before the directories are moved: a new table with such an id would share the remote objects of the old one.
+        store.reserve_ids_through(
             max(directory.table_id for directory in found),
             max((directory.partition_id for directory in found if directory.partition_id is not None), default=-1),
         )
@@ -158,8 +164,8 @@ def _mend(
         store.close()
     if newer_here:
         logger.warning(
-            "this is a copy of a server's directory that was made while tables changed: %d tables were brought to what "
-            "their directories say, %s first",
+            "this is a copy of a data directory that was made while tables changed: %d tables were updated from the "
+            "records in their directories, such as %s",
             len(newer_here),
             newer_here[0].name,
         )
@@ -167,11 +173,11 @@ def _mend(
         return
     moved = [move_to_orphans(data_dir, directory.path, FileSystem()) for directory in unknown]
     logger.warning(
-        "%s that the catalog neither has nor knows to be dropped were moved to %s%s. Nothing was deleted; "
-        "'fluss repair orphans --data %s' shows what they are",
+        "moved %s, which the catalog neither has nor knows to be dropped, to %s%s. Nothing was deleted; "
+        "'fluss repair orphans --data %s' lists them",
         _count(unknown),
         data_dir / ORPHANS_DIRECTORY_NAME,
-        _short([str(path.relative_to(data_dir / ORPHANS_DIRECTORY_NAME)) for path in moved]),
+        _abbreviated([str(path.relative_to(data_dir / ORPHANS_DIRECTORY_NAME)) for path in moved]),
         data_dir,
     )
 
@@ -183,18 +189,18 @@ def _count(found: list[FoundDirectory]) -> str:
 
 def _names(data_dir: Path, found: list[FoundDirectory]) -> str:
     names = [item.path for item in found if item.partition_id is None]
-    return _short([str(path.relative_to(data_dir / DATA_DIRECTORY_NAME)) for path in names])
+    return _abbreviated([str(path.relative_to(data_dir / DATA_DIRECTORY_NAME)) for path in names])
 
 
-def _short(names: list[str]) -> str:
+def _abbreviated(names: list[str]) -> str:
     more = f" and {len(names) - NAMED_LIMIT} more" if len(names) > NAMED_LIMIT else ""
     return f" ({', '.join(names[:NAMED_LIMIT])}{more})" if names else ""
 
 
 def _refusal(data_dir: Path, reason: str) -> FlussError:
     return FlussError(
-        f"{reason}. The server does not start, and nothing was changed. Put back the newest catalog that there is, "
-        f"catalog.sqlite together with its catalog.sqlite-wal, or let 'fluss repair catalog --data {data_dir}' show "
-        "what can be restored",
+        f"{reason}. The server does not start, and nothing was changed. Restore the newest catalog that you have "
+        f"(catalog.sqlite together with its catalog.sqlite-wal), or run 'fluss repair catalog --data {data_dir}', "
+        "which lists what can be restored",
         ErrorCode.STORAGE_EXCEPTION,
     )

@@ -1,23 +1,21 @@
-"""The supervisor: opens the doors, forks the roles, starts dead ones again, and stops all in order.
+"""The supervisor: opens the sockets, forks the roles, restarts dead ones, and stops all in order.
 
 Theory. The supervisor imports everything, so that its children share those pages, and then only waits. It never has a
-thread, an event loop or a database: ``fork`` would copy them in whatever state they are. It keeps every listening
-socket for its whole life; a child that dies takes nothing with it, clients queue in the backlog and are served by the
-successor on the same port.
+thread, an event loop or a database: ``fork`` would copy them in whatever state they are. It keeps all listening sockets
+for its whole life: when a child dies, clients wait in the backlog and are served by its successor on the same port.
 
-States of a child: starting -> ready -> dead -> (after a delay) starting. A child that dies *before* it was ready
-counts against `CRASH_LOOP_LIMIT_DEATHS`; being ready clears the count. The delay grows with early deaths, so a role
-that cannot start does not burn a processor, while a served role that is killed is back at once. In the first start of
-the server an exit code that means "cannot start" ends everything, because a person is waiting for that message.
+States of a child: starting -> ready -> dead -> (after a delay) starting. A child that dies *before* it was ready counts
+against `CRASH_LOOP_LIMIT_DEATHS`; being ready clears the count. The delay grows with early deaths, so a role that
+cannot start does not occupy a processor, while a ready role that is killed is restarted at once. During the first start
+of the server, an exit code that means "cannot start" ends everything, because a user is waiting for that message.
 
-A child beats every second (`fluss.server.runtime.heartbeat`). One that is silent for half of `hang_seconds` is told to
-write its stacks to the log, one that stays silent for all of it is killed and started again: clients wait for a role
-that comes back, they would wait for ever for one that hangs. Time in which the supervisor itself did not run does not
-count.
+A child sends a heartbeat every second (`fluss.server.runtime.heartbeat`). After half of `hang_seconds` without one, it
+is told to write its stacks to the log; after all of it, it is killed and restarted: clients wait for a role that comes
+back, but would wait forever for one that hangs. Time in which the supervisor itself did not run does not count.
 
-Invariants: the ready line is printed once, after every role serves; signals are only noted by handlers and acted upon
-in the one loop of `Supervisor.run`; each child gets its end of the life line only, so the death of the supervisor,
-however violent, ends all children.
+Invariants: the ready line is printed once, when every role serves; signal handlers only record the signal, and the loop
+of `Supervisor.run` acts on it; each child gets only its own end of the life line, so however the supervisor dies, all
+children end.
 """
 
 from __future__ import annotations
@@ -35,47 +33,47 @@ from dataclasses import dataclass
 from types import FrameType
 
 from fluss.server.runtime.exit_codes import EXIT_CANNOT_START, EXIT_FAILED
-from fluss.server.runtime.heartbeat import BEAT_SECONDS, READY, Heart
+from fluss.server.runtime.heartbeat import BEAT_SECONDS, READY, HeartbeatSender
 
 logger = logging.getLogger(__name__)
 
 CRASH_LOOP_LIMIT_DEATHS = 10
 RESTART_DELAY_FIRST_SECONDS = 0.1
 RESTART_DELAY_LONGEST_SECONDS = 2.0
-# A child that served for a shorter time than this before it died waits like one that never served.
+# A child that dies sooner than this after it was ready is treated like one that was never ready.
 HEALTHY_LIFE_SECONDS = 0.5
 STOP_DEADLINE_SECONDS = 30.0
 HANG_SECONDS = 30.0
-# Some programs signal the process and then its whole group: only a later request means that somebody is impatient.
+# Some programs signal the process and then its whole group: only a later second signal means "stop now".
 SAME_STOP_REQUEST_SECONDS = 0.5
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HANDLED_SIGNALS = (*_STOP_SIGNALS, signal.SIGCHLD)
 
-ChildMain = Callable[[str, Heart, int], int]
-"""Runs in the child: role name, its heart, descriptor of the life line. Returns the exit code."""
+ChildMain = Callable[[str, HeartbeatSender, int], int]
+"""Runs in the child, with role name, heartbeat sender and descriptor of the life line; returns the exit code."""
 
 
 @dataclass
 class _Child:
-    """One role's process, or its absence."""
+    """The process of one role, if it has one."""
 
     role: str
     process_id: int = 0
-    """0 while there is none."""
+    """0 if there is no process."""
     pipe: int = -1
-    """Where its heart is heard."""
-    heard_at: float = 0.0
+    """The pipe that its heartbeats arrive on."""
+    last_heartbeat_at: float = 0.0
     was_told_to_dump: bool = False
     started_at: float = 0.0
     is_ready: bool = False
     early_deaths: int = 0
     start_at: float = 0.0
-    """When to start it next; only meaningful without a process."""
+    """When to start it; only meaningful without a process."""
 
 
 class Supervisor:
-    """Runs roles as child processes until a signal says stop. Use from the main thread of a process without others."""
+    """Runs roles as child processes until it is signalled to stop. Used from the only thread of a process."""
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class Supervisor:
         self._ready_line = ready_line
         self._stop_deadline_seconds = stop_deadline_seconds
         self._hang_seconds = hang_seconds
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         self._announced = False
         self._stop_requests = 0
         self._stop_requested_at = 0.0
@@ -102,7 +100,7 @@ class Supervisor:
             os.set_blocking(descriptor, False)
 
     def run(self) -> int:
-        """Serve until stopped. Returns the exit code: 0 after a stop by signal, 1 when a role could not be kept up."""
+        """Serve until stopped; return exit code 0 after a stop by signal, 1 if a role could not be kept running."""
         previous = {number: signal.signal(number, self._note_signal) for number in _HANDLED_SIGNALS}
         previous_wakeup = signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -111,7 +109,7 @@ class Supervisor:
                 self._start_due()
                 self._wait(self._longest_wait())
                 self._reap()
-                self._look_for_silent()
+                self._check_heartbeats()
             self._stop_all()
         finally:
             signal.set_wakeup_fd(previous_wakeup)
@@ -135,13 +133,13 @@ class Supervisor:
                 self._fork(child)
 
     def _longest_wait(self) -> float:
-        """Until the next start is due, and not longer than it takes to notice silence."""
+        """The time until the next start is due, but no longer than the interval of checks for hung children."""
         starts = [child.start_at for child in self._children if child.process_id == 0]
         return min(BEAT_SECONDS, max(0.0, min(starts) - time.monotonic())) if starts else BEAT_SECONDS
 
     def _fork(self, child: _Child) -> None:
         pipe_read, pipe_write = os.pipe()
-        # A signal between fork and the child's own set-up would be taken for the supervisor's: hold it until then.
+        # The child would handle a signal before its own set-up as the supervisor does: block signals until then.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             process_id = os.fork()
@@ -152,27 +150,27 @@ class Supervisor:
         os.close(pipe_write)
         child.process_id = process_id
         child.pipe = pipe_read
-        child.started_at = child.heard_at = time.monotonic()
+        child.started_at = child.last_heartbeat_at = time.monotonic()
         child.is_ready = child.was_told_to_dump = False
         self._selector.register(pipe_read, selectors.EVENT_READ, child)
 
     def _become_child(self, role: str, pipe_read: int, pipe_write: int) -> None:
-        """In the child: drop what is the supervisor's and run the role. Never returns."""
+        """In the child: close what belongs to the supervisor and run the role. Never returns."""
         code = EXIT_FAILED
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            faulthandler.register(signal.SIGUSR1, all_threads=True)  # "kill -USR1": where is every thread?
+            faulthandler.register(signal.SIGUSR1, all_threads=True)  # "kill -USR1" writes the stacks of all threads.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
             self._selector.close()
             other_pipes = [child.pipe for child in self._children if child.pipe >= 0]
             for descriptor in (self._life_line_write, self._wake_read, self._wake_write, pipe_read, *other_pipes):
                 os.close(descriptor)
-            # Only the supervisor speaks on standard output, and its end there must be visible to readers.
+            # Only the supervisor writes to standard output, and readers must see when it ends.
             os.dup2(sys.__stderr__.fileno() if sys.__stderr__ else 2, 1)
-            code = self._child_main(role, Heart(pipe_write), self._life_line_read)
+            code = self._child_main(role, HeartbeatSender(pipe_write), self._life_line_read)
         except BaseException:
             logger.exception("%s failed", role)
         finally:
@@ -185,14 +183,14 @@ class Supervisor:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
             else:
-                self._hear(key.data)
+                self._read_heartbeats(key.data)
 
-    def _hear(self, child: _Child) -> None:
-        """The end of the pipe means that the process is dying, which `_reap` sees."""
+    def _read_heartbeats(self, child: _Child) -> None:
+        """Read heartbeats. At the end of the pipe the process is dying, which `_reap` notices."""
         heard = os.read(child.pipe, 4096)
         if not heard:
             self._forget_pipe(child)
-        child.heard_at = time.monotonic()
+        child.last_heartbeat_at = time.monotonic()
         child.was_told_to_dump = False
         if READY not in heard:
             return
@@ -210,27 +208,32 @@ class Supervisor:
             os.close(child.pipe)
             child.pipe = -1
 
-    def _look_for_silent(self) -> None:
+    def _check_heartbeats(self) -> None:
         now = time.monotonic()
-        away = now - self._looked_at - 2 * BEAT_SECONDS  # stopped with its children, or a machine without time for it
-        self._looked_at = now
+        away = (
+            now - self._checked_at - 2 * BEAT_SECONDS
+        )  # it was stopped together with its children, or the machine is overloaded
+        self._checked_at = now
         for child in self._children:
             if away > 0:
-                child.heard_at += away
-            silent = now - child.heard_at
+                child.last_heartbeat_at += away
+            silent = now - child.last_heartbeat_at
             if child.process_id == 0 or silent < self._hang_seconds / 2:
                 continue
             name = f"{child.role} (process {child.process_id})"
             if not child.was_told_to_dump:
                 child.was_told_to_dump = True
                 logger.error(
-                    "%s (process %d) is silent for %.0f s: its stacks follow", child.role, child.process_id, silent
+                    "%s (process %d): no heartbeat for %.0f s, its stacks follow",
+                    child.role,
+                    child.process_id,
+                    silent,
                 )
                 os.kill(child.process_id, signal.SIGUSR1)
             if silent >= self._hang_seconds:
-                logger.error("%s is silent for %.0f s and is killed; nothing acknowledged is lost", name, silent)
+                logger.error("%s: no heartbeat for %.0f s, killing it; nothing acknowledged is lost", name, silent)
                 os.kill(child.process_id, signal.SIGKILL)
-                child.heard_at = now  # it may take a moment to die
+                child.last_heartbeat_at = now  # it may take a moment to die
 
     def _reap(self) -> None:
         for child in self._children:
@@ -265,10 +268,10 @@ class Supervisor:
         else:
             delay = 0.0 if was_healthy else _restart_delay_seconds(child.early_deaths)
             child.start_at = time.monotonic() + delay
-            logger.warning("%s (process %d) %s; it is started again in %.1f s", child.role, process_id, how, delay)
+            logger.warning("%s (process %d) %s; restarting it in %.1f s", child.role, process_id, how, delay)
 
     def _stop_all(self) -> None:
-        """SIGTERM to all; after the deadline, or when asked a second time, SIGKILL."""
+        """Send SIGTERM to all children; after the deadline, or at a second signal, SIGKILL."""
         deadline = time.monotonic() + self._stop_deadline_seconds
         requests_before = self._stop_requests
         self._signal_children(signal.SIGTERM)

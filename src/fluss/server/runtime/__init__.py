@@ -1,3 +1,3 @@
-"""What every process of the server stands on: its event loop, turns of long work, log lines, heartbeats, listeners, and
-the shape of a handler (`handlers`). Imports nothing else of the server.
+"""The foundation of every server process: event loop, time slices for long work, log lines, heartbeats, listeners, and
+the interface of handlers (`handlers`). Imports nothing else of the server.
 """

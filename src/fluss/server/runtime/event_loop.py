@@ -1,4 +1,4 @@
-"""Event loops for roles: uvloop where it is installed, plain asyncio elsewhere. Both must work."""
+"""Event loops for roles: uvloop if it is installed, plain asyncio otherwise. Both must work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A fresh loop whose stray errors go to the log, one line each."""
+    """Return a new loop that logs unhandled errors, one line each."""
     loop = _make_loop()
     loop.set_exception_handler(_log_stray_error)
     return loop

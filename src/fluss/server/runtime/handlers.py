@@ -1,4 +1,4 @@
-"""What a server role must offer to the network layer, and what it gets from it.
+"""The interface between server roles and the network layer.
 
 A role (coordinator, tablet) is a `Service`: a map from API key to handler. The network layer owns connections, frames,
 login and limits; a handler sees a parsed request and returns the answer. API_VERSIONS and AUTHENTICATE are answered by
@@ -7,12 +7,12 @@ the network layer itself.
 Rules for handlers, which all run in the event loop's thread:
 
 - Requests of one connection reach their handlers in arrival order. A handler that returns an answer is done. A handler
-  that returns an awaitable has run its part before the first `await` in that order already; the rest runs later, and
+  that returns an awaitable has already run its part before the first `await` in that order; the rest runs later, and
   its answer may overtake or be overtaken by others.
-- The `message` belongs to the handler. `ProduceRequest.records` are writable slices of a pooled buffer: they are valid
-  until the handler's side calls `release()`, which it must do exactly once, also when it fails.
-- An answer is a message, or a list of byte pieces which together are the encoded body. Pieces are sent without a copy:
-  they must not change until the connection has written them.
+- The `message` belongs to the handler. `ProduceRequest.records` are writable slices of a pooled buffer: they are
+  valid until the handler calls `release()`, which it must do exactly once, even if it fails.
+- An answer is a message, or a list of byte pieces that together are the encoded body. Pieces are sent without a copy,
+  so they must not change until the connection has written them.
 - `FlussError` becomes an error frame with its code. Anything else becomes code -1 and one (rate limited) log line.
 """
 
@@ -33,19 +33,19 @@ LARGE_STEP_BYTES = 64 * 1024
 
 
 class AnswerAccount(Protocol):
-    """Where collected bytes are counted."""
+    """The account of bytes that the requests of a connection collect."""
 
     def collected(self, owner: int, size: int) -> None:
-        """So many more of a request."""
+        """Add bytes that a request has collected."""
 
     async def room(self, owner: int) -> None:
-        """Return when it may collect more."""
+        """Wait until the request may collect more."""
 
 
 class RequestContext:
-    """Who asks for what, through which listener. One per request, read-only for handlers.
+    """The sender, listener and API of one request; read-only for handlers.
 
-    `connection` is the same object for all requests of a connection, and can be referred to weakly.
+    `connection` is the same object for all requests of a connection, and supports weak references.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class RequestContext:
         self._uncounted_bytes = 0
 
     def collect(self, size: int) -> None:
-        """Say that the answer has grown by so many bytes; handlers whose answers may be large do, step by step."""
+        """Report that the answer has grown; handlers of possibly large answers call this at every step."""
         self._uncounted_bytes += size
         if self._uncounted_bytes >= LARGE_STEP_BYTES and self._answers is not None:
             size, self._uncounted_bytes = self._uncounted_bytes, 0
@@ -98,13 +98,13 @@ class RequestContext:
             self._answers.collected(id(self), size)
 
     async def room(self) -> None:
-        """Between two steps of a large answer: others first, if there is no memory for all."""
+        """Wait between two steps of a large answer while there is not enough memory for all answers."""
         if self.answer_bytes and self._answers is not None:
             await self._answers.room(id(self))
 
 
 class ProduceRequest:
-    """A write request whose record bytes stayed in the receive buffer.
+    """A write request whose record bytes are still in the receive buffer.
 
     `message` has one `buckets_req` entry per element of `records`, in the same order, with empty `records` fields.
     """
@@ -118,9 +118,9 @@ class ProduceRequest:
 
 
 class Service(Protocol):
-    """One server role."""
+    """A server role, as the network layer sees it."""
 
     server_type: int
 
     def apis(self) -> Mapping[int, Handler]:
-        """The handlers by API key; also what API_VERSIONS lists."""
+        """Return the handlers by API key; API_VERSIONS lists these keys."""

@@ -1,8 +1,8 @@
-"""How a child tells the supervisor that it lives: a pipe with one byte when it serves, and one every second.
+"""Heartbeats of a child to the supervisor: one byte through a pipe when it is ready, and one every second.
 
-While a role starts (recovery may take minutes without a pause for anything else) a thread beats; it shows that the
-process runs. From then on the event loop beats: a loop that hangs, a process that is stopped, and a deadlock with
-Python's lock held are silent alike. What follows from silence is decided by the supervisor alone.
+While a role starts (recovery may block for minutes), a thread sends the heartbeats, which show that the process runs.
+From then on the event loop sends them: a hung loop, a stopped process and a deadlock that holds Python's lock all send
+none. The supervisor alone decides what to do then.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import asyncio
 import os
 import threading
 
-from fluss.server.runtime.log_output import tell_repetitions
+from fluss.server.runtime.log_output import write_due_counts
 
 BEAT_SECONDS = 1.0
 READY, BEAT = b"r", b"b"
 
 
-class Heart:
-    """A child's end of the pipe."""
+class HeartbeatSender:
+    """Sends heartbeats through a child's end of the pipe."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -26,19 +26,19 @@ class Heart:
         self._serves = threading.Event()
 
     def beat_while_starting(self) -> None:
-        """Beat from a thread until `ready`."""
+        """Send heartbeats from a thread until `ready`."""
         threading.Thread(target=self._beat_until_ready, name="heart", daemon=True).start()
 
     def ready(self) -> None:
-        """The role serves."""
+        """Report that the role serves."""
         self._serves.set()
         os.write(self._pipe, READY)
 
     async def beat(self) -> None:
-        """Beat from the event loop until cancelled."""
+        """Send heartbeats from the event loop until cancelled."""
         while True:
             self.beat_once()
-            tell_repetitions()
+            write_due_counts()
             await asyncio.sleep(BEAT_SECONDS)
 
     def _beat_until_ready(self) -> None:
@@ -46,8 +46,8 @@ class Heart:
             self.beat_once()
 
     def beat_once(self) -> None:
-        """One sign of life."""
+        """Send one heartbeat."""
         try:
             os.write(self._pipe, BEAT)
         except BlockingIOError:
-            return  # the supervisor has not looked for hours, as after SIGSTOP; it finds enough beats when it does
+            return  # the supervisor has not read for hours, as after SIGSTOP; the pipe is full of heartbeats for it

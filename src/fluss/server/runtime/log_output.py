@@ -1,9 +1,9 @@
-"""Log lines of the server's processes: to standard error or to rotated files, bounded in both cases.
+"""Logging of the server's processes: to standard error or to rotated files, bounded in both cases.
 
-Whatever goes wrong a million times must not fill a disk, and what goes wrong for two thousand tables is one event:
-lines with the same text but other values are counted beyond the first few (`Repetitions`), each process has a budget
-of lines (`LineBudget`), and files are rotated by size. So code that refuses or fails simply logs, each time. The
-supervisor sets logging up before it forks; a child calls `name_process` so that its lines carry the role's name and,
+An error that happens a million times must not fill a disk, and one that affects two thousand tables is one event:
+beyond the first few, lines with the same text but other values are only counted (`Repetitions`), each process has a
+budget of lines (`LineBudget`), and files are rotated by size. So code that refuses or fails simply logs, every time.
+The supervisor sets up logging before it forks; a child calls `name_process` so that its lines have the role's name and,
 with a directory, go to the role's own file. No lock is shared between processes.
 """
 
@@ -24,7 +24,7 @@ REPETITIONS_SHOWN = 5
 REPETITION_WINDOW_SECONDS = 60.0
 EXAMPLES_KEPT = 20
 EXAMPLE_LIMIT_CHARACTERS = 100
-# All loggers of the server at which something can fail again and again; `test_log_output` finds those that are missing.
+# All loggers of the server that can log repeated failures; `test_log_output` finds missing ones.
 BUSY_LOGGERS = (
     "fluss.server.catalog.database_file",
     "fluss.server.catalog.safety_copies",
@@ -70,8 +70,8 @@ BUSY_LOGGERS = (
     "fluss.server.tablet.staging.service",
     "fluss.server.tablet.buckets.write_requests",
 )
-# What is damaged, cut, put aside or cannot be opened: each file has its line. Only the very same line is counted. What
-# these loggers say of something that befalls all buckets at once, such as a full disk, has the attribute `is_counted`.
+# Evidence of damage: each file that is damaged, cut off, put aside or cannot be opened gets its line; only identical
+# lines are counted. Lines about something that affects all buckets at once, such as a full disk, have `is_counted`.
 EVIDENCE_LOGGERS = frozenset(
     {
         "fluss.server.process.start_check",
@@ -93,7 +93,7 @@ LOG_FILES_KEPT = 4
 
 
 class _Kind:
-    """Lines that differ in their values only, since the beginning of a window."""
+    """The lines of one window that differ only in their values."""
 
     __slots__ = ("examples", "last", "left_out", "since", "written")
 
@@ -106,12 +106,12 @@ class _Kind:
 
 
 class Repetitions(logging.Filter):
-    """Lets `REPETITIONS_SHOWN` lines of a kind pass per window; behind it comes one line with the count of the others.
+    """Passes `REPETITIONS_SHOWN` lines of a kind per window; after the window, one line has the count of the others.
 
-    A kind is a logger, a level and a text without its values; texts are literals in our code, so kinds are bounded. Of
-    evidence (`EVIDENCE_LOGGERS`) the values belong to the kind, for `EVIDENCE_LIMIT_LINES` in a window. The counts are
-    told by `tell`, which each line calls, and the heart of each role every second, and by `tell_all` at the end. Any
-    thread may log. A forked child leaves the counts of its parent to it.
+    A kind is a logger, a level and a format string; format strings are literals in our code, so kinds are bounded. For
+    evidence (`EVIDENCE_LOGGERS`), the values are part of the kind, up to `EVIDENCE_LIMIT_LINES` in a window. Counts are
+    written by `write_due_counts`, called with every log line and by the heartbeat of each role, and by
+    `write_all_counts` at the end. Any thread may log. A forked child ignores the counts of its parent.
     """
 
     def __init__(self, target: logging.Handler | logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -125,7 +125,7 @@ class Repetitions(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "is_count", False):
             return True
-        self.tell()
+        self.write_due_counts()
         with self._lock:
             is_evidence = (
                 record.name in EVIDENCE_LOGGERS
@@ -146,20 +146,20 @@ class Repetitions(logging.Filter):
                 kind.examples[str(record.args[0])[:EXAMPLE_LIMIT_CHARACTERS]] = None
             return False
 
-    def tell(self) -> None:
-        """Write the counts of windows that are over, and forget them."""
+    def write_due_counts(self) -> None:
+        """Write and clear the counts of windows that are over."""
         now = self._clock()
         ended = []
         with self._lock:
             while self._kinds:
-                key = next(iter(self._kinds))  # they are in the order of their beginnings
+                key = next(iter(self._kinds))  # windows are in the order in which they began
                 if now - self._kinds[key].since < REPETITION_WINDOW_SECONDS:
                     break
                 ended.append(self._kinds.pop(key))
         self._write(ended, REPETITION_WINDOW_SECONDS)
 
-    def tell_all(self) -> None:
-        """Write all counts, because nobody will later."""
+    def write_all_counts(self) -> None:
+        """Write all counts, because the process ends."""
         with self._lock:
             ended, self._kinds = list(self._kinds.values()), {}
         if self._process_id == os.getpid():
@@ -184,9 +184,9 @@ def _count_line(kind: _Kind, last: logging.LogRecord, seconds: float) -> logging
 
 
 def count_repetitions() -> Callable[[], None]:
-    """For a server inside of another program, whose handlers are not ours: at the loggers that peers can make busy.
+    """Count repetitions in an embedded server, whose log handlers are not ours, at the loggers that peers can flood.
 
-    Returns what ends it when the server closes, so that a later server's lines are not counted with this one's.
+    Return a function that ends it when the server closes, so that the lines of a later server are counted separately.
     """
     filters = [(logger, Repetitions(logger)) for logger in map(logging.getLogger, BUSY_LOGGERS)]
     for logger, repetitions in filters:
@@ -194,24 +194,24 @@ def count_repetitions() -> Callable[[], None]:
 
     def end() -> None:
         for logger, repetitions in filters:
-            repetitions.tell_all()
+            repetitions.write_all_counts()
             logger.removeFilter(repetitions)
 
     return end
 
 
-def tell_repetitions() -> None:
-    """Write the counts that are due, in a process that has nothing else to say."""
+def write_due_counts() -> None:
+    """Write the counts that are due, in a process that logs nothing else."""
     for handler in logging.getLogger().handlers:
         for found in handler.filters:
             if isinstance(found, Repetitions):
-                found.tell()
+                found.write_due_counts()
 
 
 class LineBudget(logging.Filter):
-    """Lets `LINES_BURST` lines pass and then `LINES_PER_SECOND`; says how many it held back. Any thread may log.
+    """Passes `LINES_BURST` lines and then `LINES_PER_SECOND`; reports how many it held back. Any thread may log.
 
-    Evidence has a limit of its own, see `Repetitions`.
+    Evidence has its own limit, see `Repetitions`.
     """
 
     def __init__(self) -> None:
@@ -249,21 +249,21 @@ class _BoundedFormatter(logging.Formatter):
 
 class _ConsoleHandler(logging.StreamHandler):  # type: ignore[type-arg]  # no brackets before Python 3.11
     def close(self) -> None:
-        _tell_all(self)
+        _write_all_counts(self)
         super().close()
 
 
 class _FileHandler(logging.handlers.RotatingFileHandler):
     def close(self) -> None:
-        _tell_all(self)
+        _write_all_counts(self)
         super().close()
 
 
-def _tell_all(handler: logging.Handler) -> None:
-    """The process ends: counts that are still open would be lost."""
+def _write_all_counts(handler: logging.Handler) -> None:
+    """Write the counts of open windows, which would be lost when the process ends."""
     for found in handler.filters:
         if isinstance(found, Repetitions):
-            found.tell_all()
+            found.write_all_counts()
 
 
 def set_up_logging(process_name: str, level: str, log_dir: Path | None) -> None:
@@ -289,13 +289,13 @@ def set_up_logging(process_name: str, level: str, log_dir: Path | None) -> None:
 
 
 def write_stacks_on_signal(process_name: str, log_dir: Path | None) -> None:
-    """`kill -USR1`: where is every thread? To standard error, or to ``log_dir/<process name>.stacks.log``."""
+    """Make `kill -USR1` write all stacks to standard error, or to ``log_dir/<process name>.stacks.log``."""
     if log_dir is None:
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         return
     path = log_dir / f"{process_name}.stacks.log"
     is_long = path.exists() and path.stat().st_size > LOG_FILE_LIMIT_BYTES
-    # The handler of the signal writes to the bare descriptor, so it stays open as long as the process lives.
+    # The signal handler writes to the bare file descriptor, so it stays open as long as the process runs.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     descriptor = os.open(path, flags | os.O_TRUNC if is_long else flags, 0o666)
     faulthandler.register(signal.SIGUSR1, file=descriptor, all_threads=True)

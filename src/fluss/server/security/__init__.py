@@ -1,1 +1,1 @@
-"""Who may come in (SASL) and what they may do (ACLs)."""
+"""Authentication (SASL) and permissions (ACLs)."""

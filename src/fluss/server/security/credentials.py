@@ -1,4 +1,4 @@
-"""User names and passwords of the SASL listeners, read from the options. Pure; no error text contains a password."""
+"""Parses the user names and passwords of the SASL listeners. Pure functions; no error contains a password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JAAS_OPTION = "security.sasl.plain.jaas.config"
 CREDENTIALS_OPTION = "security.sasl.plain.credentials"
 MECHANISMS_OPTION = "security.sasl.enabled.mechanisms"
 
-# One option of a login module: name = "text with \\ escapes", or a bare word.
+# One option of a login module: name = "string with \\ escapes", or a bare word.
 _JAAS_OPTION = re.compile(r"""\s*([A-Za-z0-9_.-]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
 _JAAS_HEAD = re.compile(r"\s*[\w.$]+\s+(required|requisite|sufficient|optional)(?=[\s;])", re.IGNORECASE)
 
@@ -23,10 +23,10 @@ def _invalid(message: str) -> FlussError:
 
 
 def parse_jaas(text: str, option: str) -> dict[str, str]:
-    """Users of ``<module> required user_<name>="<password>" ...;``."""
+    """Return the users of ``<module> required user_<name>="<password>" ...;``."""
     head = _JAAS_HEAD.match(text)
     if head is None:
-        raise _invalid(f"{option}: expected '<login module> required user_<name>=\"<password>\" ...;'")
+        raise _invalid(f"{option} must be '<login module> required user_<name>=\"<password>\" ...;'")
     users: dict[str, str] = {}
     position = head.end()
     while match := _JAAS_OPTION.match(text, position):
@@ -44,18 +44,18 @@ def parse_jaas(text: str, option: str) -> dict[str, str]:
 
 
 def parse_credentials(text: str, option: str) -> dict[str, str]:
-    """Users of ``name:password,name2:password2``."""
+    """Return the users of ``name:password,name2:password2``."""
     users: dict[str, str] = {}
     for place, item in enumerate(filter(None, (part.strip() for part in text.split(","))), start=1):
         name, colon, password = item.partition(":")
         if not colon or not re.fullmatch(r"\w+", name) or not password or re.search(r'[:";\\\x00-\x1f]', password):
-            raise _invalid(f"{option}: entry {place} is not name:password")
+            raise _invalid(f"{option}: entry {place} must be name:password")
         users[name] = password
     return users
 
 
 def read_mechanisms(values: Mapping[str, str], listeners: Sequence[Listener]) -> tuple[str, ...]:
-    """The enabled mechanisms in upper case; mandatory as soon as a listener wants SASL."""
+    """Return the enabled mechanisms in upper case; required if any listener uses SASL."""
     names = tuple(item.strip().upper() for item in values.get(MECHANISMS_OPTION, "").split(",") if item.strip())
     for name in names:
         if name != PLAIN_MECHANISM:
@@ -67,7 +67,7 @@ def read_mechanisms(values: Mapping[str, str], listeners: Sequence[Listener]) ->
 
 
 def read_credentials(values: Mapping[str, str], listeners: Sequence[Listener]) -> dict[str, Credentials]:
-    """Credentials of every SASL listener by its name; one without users is an error."""
+    """Return the credentials of the SASL listeners by name; a listener without users is an error."""
     shared: dict[str, str] = {}
     if JAAS_OPTION in values:
         shared.update(parse_jaas(values[JAAS_OPTION], JAAS_OPTION))

@@ -1,12 +1,12 @@
-"""Which permission every API key needs: one table, without which no key can be served.
+"""The permission that each API key requires: a key that is not in this table cannot be served.
 
-The network layer refuses to start a service with a key that is not in `PERMISSIONS`, and `security.guard` puts the
-check of a rule with `Refusal.ERROR` in front of its handler. Where a request is about several tables, or its errors
-belong into the parts of an answer, the handler asks the authorizer itself; it never says which operation is needed: the
-authorizer looks that up here by the key of the request.
+The network layer refuses to start a service with a key that is not in `PERMISSIONS`, and `apis.permission_checks` puts
+the check of a rule with `Refusal.ERROR` in front of its handler. Where a request names several tables, or its errors
+belong to parts of the answer, the handler calls the authorizer itself. It does not pass the operation: the authorizer
+looks it up here by the API key of the request.
 
-The permissions are those of Apache Fluss. It asks for none in the calls of tiering services; here they need WRITE,
-because a registered snapshot lets the server delete the rows up to its offsets.
+The permissions are those of Apache Fluss, except that it requires none for the calls of tiering services; here they
+need WRITE, because a registered snapshot lets the server delete the rows up to its offsets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluss.protocol.api_keys import ApiKey
 
 
 class On(Enum):
-    """What the permission is about. The first ones say where the request names it."""
+    """The resource that the permission is about; for the first ones, the request field that names it is given."""
 
     CLUSTER = "cluster"
     DATABASE = "database"  # `database_name`
@@ -33,7 +33,7 @@ class On(Enum):
 
 
 class Refusal(Enum):
-    """What somebody without the permission gets."""
+    """The answer to a caller without the permission."""
 
     ERROR = "error 48"  # checked before the handler is called
     ERROR_BY_HANDLER = "error 48, all or nothing"
@@ -43,7 +43,7 @@ class Refusal(Enum):
 
 
 class Rule(NamedTuple):
-    """The permission that one API key needs."""
+    """The permission that one API key requires."""
 
     operation: Operation | None
     on: On
@@ -77,7 +77,7 @@ PERMISSIONS: dict[ApiKey, Rule] = {
     ApiKey.DROP_DATABASE: Rule(Operation.DROP, On.DATABASE, Refusal.ERROR),
     ApiKey.LIST_DATABASES: Rule(Operation.DESCRIBE, On.EACH_DATABASE, Refusal.LEFT_OUT),
     ApiKey.DATABASE_EXISTS: Rule(
-        Operation.DESCRIBE, On.DATABASE, Refusal.LEFT_OUT, "the answer is no; everybody sees the default one"
+        Operation.DESCRIBE, On.DATABASE, Refusal.LEFT_OUT, "the answer is no; all users see the default database"
     ),
     ApiKey.GET_DATABASE_INFO: Rule(Operation.DESCRIBE, On.DATABASE, Refusal.ERROR),
     # Tables
@@ -86,9 +86,7 @@ PERMISSIONS: dict[ApiKey, Rule] = {
     ApiKey.DROP_TABLE: Rule(Operation.DROP, On.TABLE, Refusal.ERROR),
     ApiKey.LIST_TABLES: Rule(Operation.DESCRIBE, On.EACH_TABLE, Refusal.LEFT_OUT),
     ApiKey.TABLE_EXISTS: Rule(Operation.DESCRIBE, On.TABLE, Refusal.LEFT_OUT, "the answer is no"),
-    ApiKey.GET_METADATA: Rule(
-        Operation.DESCRIBE, On.EACH_TABLE, Refusal.LEFT_OUT, "the servers are shown to everybody"
-    ),
+    ApiKey.GET_METADATA: Rule(Operation.DESCRIBE, On.EACH_TABLE, Refusal.LEFT_OUT, "all users see the servers"),
     ApiKey.GET_TABLE_INFO: _DESCRIBE_TABLE,
     ApiKey.GET_TABLE_SCHEMA: _DESCRIBE_TABLE,
     ApiKey.CREATE_PARTITION: _WRITE_TABLE,
@@ -99,7 +97,7 @@ PERMISSIONS: dict[ApiKey, Rule] = {
     ApiKey.PUT_KV: _WRITE_PART,
     ApiKey.INIT_WRITER: Rule(Operation.WRITE, On.ANY_TABLE, Refusal.ERROR_BY_HANDLER, "of those in the request"),
     ApiKey.FETCH_LOG: _READ_PART,
-    ApiKey.LOOKUP: _READ_PART._replace(note="and WRITE when it inserts what it does not find"),
+    ApiKey.LOOKUP: _READ_PART._replace(note="and WRITE if it inserts missing rows"),
     ApiKey.PREFIX_LOOKUP: _READ_PART,
     ApiKey.LIMIT_SCAN: _READ_PART,
     ApiKey.SCAN_KV: _READ_PART,
@@ -132,7 +130,7 @@ PERMISSIONS: dict[ApiKey, Rule] = {
     # The lake
     ApiKey.GET_LAKE_SNAPSHOT: _DESCRIBE_TABLE,
     ApiKey.LAKE_TIERING_HEARTBEAT: Rule(
-        Operation.WRITE, On.EACH_TABLE, Refusal.PART, "only tables that the caller may write are handed out"
+        Operation.WRITE, On.EACH_TABLE, Refusal.PART, "the caller is given only tables that it may write"
     ),
     ApiKey.PREPARE_LAKE_TABLE_SNAPSHOT: Rule(Operation.WRITE, On.EACH_TABLE, Refusal.PART),
     ApiKey.COMMIT_LAKE_TABLE_SNAPSHOT: Rule(Operation.WRITE, On.EACH_TABLE, Refusal.PART),
@@ -152,10 +150,10 @@ PERMISSIONS: dict[ApiKey, Rule] = {
 
 
 def rule_of(api_key: int) -> Rule:
-    """The rule of a key; ValueError for one that nobody has decided on."""
+    """Return the rule of a key; ValueError if it has none."""
     rule = PERMISSIONS.get(ApiKey(api_key))
     if rule is None:
         raise ValueError(
-            f"API key {ApiKey(api_key).name} has no permission: declare one in fluss.server.security.permissions"
+            f"API key {ApiKey(api_key).name} has no permission rule; declare one in fluss.server.security.permissions"
         )
     return rule

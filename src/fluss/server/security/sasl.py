@@ -1,7 +1,7 @@
-"""SASL/PLAIN: how a token is judged, and the login state of one connection.
+"""SASL/PLAIN: checking of tokens, and the login state of one connection.
 
-Where the users come from is the matter of `credentials.py`. Passwords never leave this module: only their digests are
-kept, and they are in no error text, no `repr` and no log line.
+The users are parsed in `credentials.py`. Passwords never leave this module: only their digests are kept, and no error,
+`repr` or log line contains them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_TOKEN_BYTES = 4096
 
 
 class Credentials:
-    """User names and passwords of one listener. Only digests of the passwords are kept."""
+    """The user names of one listener, with digests of their passwords."""
 
     __slots__ = ("_digests",)
 
@@ -33,7 +33,7 @@ class Credentials:
         return tuple(self._digests)
 
     def matches(self, name: str, password: bytes) -> bool:
-        """Whether the password is the user's. Takes the same time for unknown users and wrong passwords."""
+        """True if the password is the user's. Takes the same time for unknown users and wrong passwords."""
         expected = self._digests.get(name)
         same = hmac.compare_digest(_digest(password), expected if expected is not None else _NOBODY)
         return same and expected is not None
@@ -47,7 +47,7 @@ _NOBODY = bytes(32)
 
 
 def authenticate_plain(token: bytes, credentials: Credentials) -> str:
-    """The user name that the token proves, or `FlussError` 46. The text never tells which part was wrong."""
+    """Return the user name of a valid token, or raise code 46; the message never reveals which part was wrong."""
     parts = token.split(b"\x00") if len(token) <= MAX_TOKEN_BYTES else []
     if len(parts) != 3 or not parts[1] or not parts[2]:
         raise _refused("the PLAIN token is malformed")
@@ -67,7 +67,7 @@ def _refused(detail: str) -> FlussError:
 
 
 class Login:
-    """Login state of one connection: open to everything, or waiting for AUTHENTICATE.
+    """The login state of one connection: ready, or waiting for AUTHENTICATE.
 
     A PLAINTEXT listener (credentials None) starts ready. On a SASL listener the state goes from waiting to ready once,
     and stays for the life of the connection.
@@ -82,14 +82,14 @@ class Login:
         self.failures = 0
 
     def authenticate(self, mechanism: str, token: bytes) -> bool:
-        """Judge one AUTHENTICATE. True: this one logged in (answer with an empty challenge); False: nothing to do."""
+        """Handle an AUTHENTICATE. True if it logged in (answer with an empty challenge), False if nothing changed."""
         if self._credentials is None:
             if mechanism.upper() == "PLAINTEXT":
                 return False
             self.failures += 1
             raise _refused("this listener is PLAINTEXT: connect without SASL, or to another listener")
         if self.is_ready:
-            return False  # a client that got a challenge answers it once more; its token is not evaluated
+            return False  # a client that got a challenge answers it with a second token, which is not evaluated
         try:
             self._log_in(self._credentials, mechanism, token)
         except FlussError:

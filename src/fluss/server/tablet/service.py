@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.apis.guard import guarded
+from fluss.server.apis.permission_checks import with_permission_checks
 from fluss.server.apis.read_apis import SharedApis
 from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog
@@ -188,7 +188,7 @@ class TabletService:
             ApiKey.INIT_WRITER: WritersApi(registry, access, self._catalog.store).init_writer,
             **staging.handlers(access, shared.environment.authorizer, checks),
         }
-        return {**shared.apis(), **guarded(shared.environment, handlers)}
+        return {**shared.apis(), **with_permission_checks(shared.environment, handlers)}
 
     async def run_background(self) -> None:
         """Open buckets, follow the catalog, tier, retire and take snapshots; ends only by cancellation."""

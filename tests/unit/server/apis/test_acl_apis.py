@@ -11,7 +11,7 @@ import pytest
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.catalog.records import Acl
-from fluss.server.runtime import turns
+from fluss.server.runtime import time_slices
 from tests.support.harness.coordinator import CoordinatorHarness
 from tools.servers.messages import path, table_document
 
@@ -58,7 +58,7 @@ def listed(harness: CoordinatorHarness, wanted: pb.PbAclFilter | None = None, **
 
 @pytest.mark.parametrize("key", [ApiKey.CREATE_ACLS, ApiKey.DROP_ACLS])
 def test_others_come_in_between(guarded: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every entry is a turn of its own.
+    monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)  # Every entry has its own time slice.
     request: Any = pb.CreateAclsRequest(acl=[acl(resource_name=f"db.t{number}") for number in range(20)])
     if key is ApiKey.DROP_ACLS:
         request = pb.DropAclsRequest(acl_filter=[acl_filter()] * 20)
@@ -126,7 +126,7 @@ def test_bad_acls(guarded: CoordinatorHarness, bad: dict[str, Any]) -> None:
     assert listed(guarded) == []
 
 
-def test_whoever_has_all_may_give_and_take(guarded: CoordinatorHarness) -> None:
+def test_callers_with_all_may_grant_and_revoke(guarded: CoordinatorHarness) -> None:
     def is_refused(*acls: pb.PbAclInfo) -> None:
         guarded.refuses(48, ApiKey.CREATE_ACLS, pb.CreateAclsRequest(acl=acls), **ALICE)
 
@@ -151,13 +151,13 @@ def test_whoever_has_all_may_give_and_take(guarded: CoordinatorHarness) -> None:
     assert "bob:db.t:3" not in listed(guarded)
 
 
-def test_one_sees_acls_of_what_one_sees(guarded: CoordinatorHarness) -> None:
+def test_acls_are_visible_with_their_resource(guarded: CoordinatorHarness) -> None:
     create(guarded, acl(), acl(resource_name="db.u", principal_name="bob"), acl(principal_name="bob"), **ROOT)
     assert listed(guarded, **ALICE) == ["alice:db.t:3", "bob:db.t:3"]
 
 
 def test_permissions_end_with_their_table(tmp_path: Path) -> None:
-    """Otherwise who could read the old table could read the next one of that name, whoever made it."""
+    """Otherwise a user who could read the old table could read a new one of that name, even another user's."""
     harness = CoordinatorHarness(tmp_path, authorizer_enabled=True)
     inside: dict[str, Any] = {"is_internal": True}
     alice: dict[str, Any] = {"principal_name": "alice"}
@@ -193,12 +193,12 @@ def test_permissions_end_with_their_table(tmp_path: Path) -> None:
     harness.close()
 
 
-def test_filters_that_match_the_same_again_and_again(guarded: CoordinatorHarness) -> None:
-    """16,000 of them were an answer of gigabytes, for which the coordinator stood still until it was killed."""
+def test_filters_that_match_the_same_permissions_repeatedly(guarded: CoordinatorHarness) -> None:
+    """16,000 of them made an answer of gigabytes, and the coordinator hung until it was killed."""
     create(guarded, *[acl(resource_name=f"db.t{number}") for number in range(100)], **ROOT)
     before = listed(guarded)
     many = pb.DropAclsRequest(acl_filter=[acl_filter()] * 1_000)
-    assert "again and again" in guarded.refuses(3, ApiKey.DROP_ACLS, many, **ROOT)
+    assert "split them over several requests" in guarded.refuses(3, ApiKey.DROP_ACLS, many, **ROOT)
     guarded.refuses(48, ApiKey.DROP_ACLS, many, **ALICE)
     assert listed(guarded) == before
     few = pb.DropAclsRequest(acl_filter=[acl_filter()] * 3)
@@ -208,7 +208,7 @@ def test_filters_that_match_the_same_again_and_again(guarded: CoordinatorHarness
     assert listed(guarded) == []
 
 
-def test_texts_of_a_permission_have_an_end(guarded: CoordinatorHarness) -> None:
+def test_strings_of_a_permission_are_limited(guarded: CoordinatorHarness) -> None:
     for field in ("resource_name", "principal_name", "principal_type", "host"):
         request = pb.CreateAclsRequest(acl=[acl(**{field: "db." + "x" * 1_000})])
-        assert "1003 characters" in guarded.refuses(-1, ApiKey.CREATE_ACLS, request, **ROOT)
+        assert "at most 1000 characters, got 1003" in guarded.refuses(-1, ApiKey.CREATE_ACLS, request, **ROOT)

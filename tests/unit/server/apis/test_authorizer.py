@@ -1,4 +1,4 @@
-"""Who may do what, through every call."""
+"""Authorization of every request."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_permissions_that_do_not(guarded: CoordinatorHarness, permission: dict[s
     guarded.refuses(48, ApiKey.GET_TABLE_INFO, info(), **ALICE)
 
 
-def test_who_needs_no_permission(guarded: CoordinatorHarness) -> None:
+def test_exempt_principals(guarded: CoordinatorHarness) -> None:
     guarded.call(ApiKey.GET_TABLE_INFO, info(), principal_name="root")
     guarded.call(ApiKey.GET_TABLE_INFO, info(), principal_name="alice", is_internal=True)
     guarded.refuses(48, ApiKey.GET_TABLE_INFO, info(), principal_name="root", principal_type="Group")
@@ -206,7 +206,7 @@ def test_lists_and_existence_are_filtered(guarded: CoordinatorHarness) -> None:
     assert seen() == (["db"], ["p", "t"], True, True)
 
 
-def test_metadata_leaves_out_what_may_not_be_seen(guarded: CoordinatorHarness) -> None:
+def test_metadata_leaves_out_invisible_tables(guarded: CoordinatorHarness) -> None:
     guarded.call(ApiKey.CREATE_PARTITION, in_db(create_partition("p", r="1")), principal_name="root")
     request = pb.MetadataRequest(table_path=[path("t", "db"), path("p", "db")], partitions_id=[0])
 
@@ -241,8 +241,8 @@ def test_changes_are_seen_at_once(guarded: CoordinatorHarness) -> None:
     guarded.refuses(48, ApiKey.GET_TABLE_INFO, info(), tablet=True, **ALICE)
 
 
-def test_tables_are_handed_out_to_those_who_may_write_them(make_lake: CoordinatorHarness) -> None:
-    """A tiering service can make the server delete rows, so what it may do is what writers may."""
+def test_tables_are_handed_out_only_to_callers_who_may_write_them(make_lake: CoordinatorHarness) -> None:
+    """A tiering service can make the server delete rows, so it needs the permissions of a writer."""
     harness = make_lake
     request = pb.LakeTieringHeartbeatRequest(request_table=True)
     harness.now_ms += 3_600_000
@@ -261,7 +261,7 @@ def test_tables_are_handed_out_to_those_who_may_write_them(make_lake: Coordinato
 
 @pytest.fixture
 def make_lake(tmp_path: Path) -> Iterator[CoordinatorHarness]:
-    """Two tables with a lake, which are due."""
+    """Create two tables with a lake that are due."""
     harness = CoordinatorHarness(tmp_path, authorizer_enabled=True)
     document = table_document(properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1 min"})
     for name in ("first", "second"):
@@ -293,10 +293,10 @@ def test_only_readers_get_the_keys_of_the_object_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", [None, DESCRIBE])
-def test_a_refusal_names_a_table_only_to_those_who_may_see_it(
+def test_a_refusal_names_a_table_only_to_callers_who_may_see_it(
     guarded: CoordinatorHarness, operation: int | None
 ) -> None:
-    """A request by id would tell the name of the table."""
+    """A request by id would reveal the name of the table."""
     if operation is not None:
         allow(guarded, operation, TABLE, "db.t")
     request = pb.RegisterProducerOffsetsRequest(producer_id="x", table_offsets=[pb.PbProducerTableOffsets(table_id=0)])
@@ -307,7 +307,7 @@ def test_a_refusal_names_a_table_only_to_those_who_may_see_it(
     assert "secret" not in guarded.refuses(48, ApiKey.DROP_ACLS, drop, **ALICE)
 
 
-def test_what_is_not_there_looks_like_what_may_not_be_seen(guarded: CoordinatorHarness) -> None:
+def test_missing_and_invisible_resources_look_the_same(guarded: CoordinatorHarness) -> None:
     hidden = guarded.call(ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name="db"), **ALICE)
     assert hidden == guarded.call(ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name="nowhere"), **ALICE)
     for request in (

@@ -12,7 +12,7 @@ from fluss.server.catalog import CatalogStore
 
 @pytest.fixture
 def open_store(tmp_path: Path) -> Iterator[Callable[[], CatalogStore]]:
-    """Opens the same catalog file as often as asked, each time with its own connection."""
+    """Open the same catalog file any number of times, each with its own connection."""
     opened: list[CatalogStore] = []
 
     def open_one() -> CatalogStore:

@@ -1,4 +1,4 @@
-"""The view: incremental refresh gives the same as reading everything anew."""
+"""The in-memory view: an incremental refresh gives the same result as reading everything again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.storage.catalog_files import path_of, plain_table
 
 
 def contents(catalog: Catalog) -> dict[str, object]:
-    """Everything a view shows, in comparable form."""
+    """Return everything a view shows, in a comparable form."""
     return {
         "databases": dict(catalog.databases),
         "tables": {entry.table_id: entry for entry in catalog.tables()},
@@ -42,7 +42,7 @@ def test_refresh_tells_whether_something_changed(store: CatalogStore, open_store
     assert mine.refresh()
     assert other.refresh()
     assert not other.refresh()
-    # A commit that shows nothing to readers is no change.
+    # A commit without effect on readers is no change.
     store.allocate_writer_ids(5)
     assert not mine.refresh()
     assert not other.refresh()

@@ -20,7 +20,7 @@ ROUNDS = 12
 STEPS_PER_ROUND_LIMIT = 60
 REPOSITORY = Path(__file__).parents[4]
 
-# What the acknowledged steps say should be there: table -> (id, schema id, property, partition name -> id).
+# What the acknowledged steps have created: table -> (id, schema id, property, partition name -> id).
 Model = dict[str, dict[str, Any]]
 
 
@@ -64,7 +64,7 @@ def _model_of(catalog: Catalog) -> Model:
 
 
 def _check_last_step(found: Model, model: Model, step: Step) -> None:
-    """The step that was under way at the kill must be there wholly or not at all."""
+    """Check that the step under way at the kill was done completely or not at all."""
     kind, name = step[:2]
     made_id = -1
     if name in found:
@@ -99,7 +99,7 @@ def test_killed_in_the_middle_of_changes(tmp_path: Path) -> None:
                 _apply(model, pending, rest[0])
                 pending, done = None, done + 1
                 if done == wanted:
-                    process.kill()  # what it did meanwhile is still in the pipe, and read on
+                    process.kill()  # what it did meanwhile is still in the pipe, and is read later
         catalog = check_consistent(file)
         found = _model_of(catalog)
         if pending is not None:
@@ -123,7 +123,7 @@ def test_a_reader_sees_every_acknowledged_change_at_once(tmp_path: Path) -> None
             assert pending is not None
             _apply(model, pending, rest[0])
             done += 1
-            # The writer has gone on, so the view may be newer, but the ids it gave out are there or were dropped.
+            # The writer has continued, so the view may be newer, but the ids it reported exist or were dropped.
             catalog.refresh()
             entry = catalog.table(path_of(pending[1]))
             if pending[0] == "create" and entry is not None:

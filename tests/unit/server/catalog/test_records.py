@@ -49,7 +49,7 @@ def test_unchanged_sections_are_not_read_again(store: CatalogStore) -> None:
 
 def test_the_number_of_acls_is_bounded(store: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "ACL_LIMIT_ROWS", 2)
-    with pytest.raises(FlussError, match="the limit is 2"):
+    with pytest.raises(FlussError, match="exceed the limit of 2"):
         store.acls.add(ACL._replace(principal_name=str(number)) for number in range(3))
     assert store.acls.all() == []
 
@@ -68,11 +68,11 @@ def test_records_expire(store: CatalogStore) -> None:
     assert offsets.all(0) == {}
 
 
-def test_expired_records_make_room(store: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_records_make_room_for_new_ones(store: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "EXPIRING_RECORDS_LIMIT_ROWS", 1)
     leases = store.kv_snapshot_leases
     leases.put("a", "[]", 10, 0)
-    with pytest.raises(FlussError, match="already holds 1 entries"):
+    with pytest.raises(FlussError, match="is full: its limit is 1 entries"):
         leases.put("b", "[]", 20, 5)
     leases.put("b", "[]", 20, 10)
     assert leases.all(10) == {"b": "[]"}
@@ -88,8 +88,8 @@ def test_a_catalog_from_before_snapshots_gets_their_table(tmp_path: Path) -> Non
     store.close()
 
 
-def test_every_commit_is_counted_outside_of_what_it_changes(store: CatalogStore) -> None:
-    """The mark has this counter: a catalog that lost a cursor, a lease or a lake snapshot is seen to be an old one."""
+def test_every_commit_is_counted(store: CatalogStore) -> None:
+    """The mark has this counter, so a catalog that lost a cursor, a lease or a lake snapshot is recognised as old."""
 
     def commits() -> int:
         return store.file.counter(COMMITS_COUNTER)
@@ -113,5 +113,5 @@ def test_every_commit_is_counted_outside_of_what_it_changes(store: CatalogStore)
 def test_a_damaged_value_is_an_error_that_names_the_file(store: CatalogStore) -> None:
     store.producer_offsets.put("p", "[1]", 100, 0)
     store.file.connection.execute("UPDATE producer_offsets SET offsets = CAST(x'5bff5d' AS TEXT)")
-    with pytest.raises(FlussError, match=f"reading the catalog {store.file.path} failed: .*UTF-8.*; check the disk"):
+    with pytest.raises(FlussError, match=f"cannot read the catalog {store.file.path}: .*UTF-8.*; check the disk"):
         store.producer_offsets.get("p", 0)

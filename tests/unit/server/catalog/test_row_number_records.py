@@ -1,4 +1,4 @@
-"""Numbers of auto-increment columns: never given twice, and given back when they were not used."""
+"""Numbers of auto-increment columns: never assigned twice, and given back if unused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def test_a_bucket_uses_up_its_block_in_reservations(store: CatalogStore) -> None
     assert numbers.reserve(first, 4, 10) == (21, 25)
 
 
-def test_what_was_given_back_comes_next(store: CatalogStore, open_store: Callable[[], CatalogStore]) -> None:
+def test_numbers_that_were_given_back_are_used_next(
+    store: CatalogStore, open_store: Callable[[], CatalogStore]
+) -> None:
     table = store.create_table(path_of("t"), plain_table(), 1)
     first, second = TableBucket(table, None, 0), TableBucket(table, None, 1)
     assert store.row_numbers.reserve(first, 4, 10) == (1, 5)
@@ -27,11 +29,11 @@ def test_what_was_given_back_comes_next(store: CatalogStore, open_store: Callabl
     other = open_store().row_numbers
     assert other.reserve(first, 4, 10) == (2, 6)
     assert other.reserve(second, 4, 10) == (14, 18)
-    store.row_numbers.give_back({first: (2, 5)})  # somebody has reserved more since: too late
+    store.row_numbers.give_back({first: (2, 5)})  # too late: more numbers were reserved since
     assert other.reserve(first, 4, 10) == (6, 10)
 
 
-def test_the_numbers_of_a_dropped_table_or_partition_go_with_it(store: CatalogStore) -> None:
+def test_the_numbers_of_a_dropped_table_or_partition_are_removed(store: CatalogStore) -> None:
     table = store.create_table(path_of("t"), plain_table(partitioned=True), 1)
     old, kept = store.create_partitions(path_of("t"), table, ["old", "kept"])
     for partition in (old, kept):

@@ -1,4 +1,4 @@
-"""Copies of the catalog: made of a catalog in use, when something changed, and never too many."""
+"""Copies of the catalog: made while it is in use, when something has changed, and bounded in number."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from fluss.server.catalog import Catalog, CatalogStore
 from fluss.server.catalog.database_file import FORMAT_VERSION, LATER_TABLE_NAMES
+from fluss.server.catalog.offline_catalog import read_offline_catalog
 from fluss.server.catalog.safety_copies import (
     COPIES_LIMIT,
     COPY_INTERVAL_SECONDS,
@@ -20,7 +21,6 @@ from fluss.server.catalog.safety_copies import (
     list_copies,
     make_copy,
 )
-from fluss.server.catalog.stored import read_stored_catalog
 from tests.support.storage.catalog_files import check_consistent, path_of, plain_table
 
 
@@ -36,7 +36,7 @@ def test_a_copy_has_everything_up_to_its_moment(tmp_path: Path, store: CatalogSt
     copy = make_copy(tmp_path)
     store.create_table(path_of("b"), plain_table(), 1)
     assert not list(tmp_path.glob("*.tmp*"))
-    catalog = read_stored_catalog(copy)
+    catalog = read_offline_catalog(copy)
     assert catalog is not None
     assert set(catalog.tables) == {0}
     moved = tmp_path / "moved.sqlite"
@@ -47,19 +47,19 @@ def test_a_copy_has_everything_up_to_its_moment(tmp_path: Path, store: CatalogSt
 def test_copies_are_made_when_something_changed_and_time_has_passed(tmp_path: Path, store: CatalogStore) -> None:
     async def body() -> None:
         copies, now = SafetyCopies(tmp_path, store.file), time.time()
-        await copies.look(now)
+        await copies.copy_if_due(now)
         assert list_copies(tmp_path) == []  # there is nothing to lose yet
         store.create_table(path_of("a"), plain_table(), 1)
-        await copies.look(now)
+        await copies.copy_if_due(now)
         assert len(list_copies(tmp_path)) == 1
         store.create_table(path_of("b"), plain_table(), 1)
-        await copies.look(now + 1)
+        await copies.copy_if_due(now + 1)
         assert len(list_copies(tmp_path)) == 1  # too soon
-        await copies.look(now + COPY_INTERVAL_SECONDS + 10)
+        await copies.copy_if_due(now + COPY_INTERVAL_SECONDS + 10)
         assert len(list_copies(tmp_path)) == 2
         _make_older(list_copies(tmp_path)[0])
-        await copies.look(now)
-        assert len(list_copies(tmp_path)) == 2  # nothing was changed since
+        await copies.copy_if_due(now)
+        assert len(list_copies(tmp_path)) == 2  # nothing has changed since
 
     asyncio.run(body())
 
@@ -68,14 +68,14 @@ def _make_older(path: Path) -> None:
     os.utime(path, (time.time() - 2 * COPY_INTERVAL_SECONDS,) * 2)
 
 
-def test_only_the_newest_stay(tmp_path: Path, store: CatalogStore) -> None:
+def test_only_the_newest_copies_are_kept(tmp_path: Path, store: CatalogStore) -> None:
     upgrade = make_copy(tmp_path, before_upgrade=True)
     made = [make_copy(tmp_path) for _ in range(COPIES_LIMIT + 2)]
     assert list_copies(tmp_path) == [*made[::-1][:COPIES_LIMIT], upgrade]
 
 
-def test_a_copy_of_a_clock_that_was_ahead_is_not_the_newest_for_years(tmp_path: Path, store: CatalogStore) -> None:
-    """It was what a repair took, and a copy was made every second while anything was changed."""
+def test_a_copy_made_while_the_clock_was_ahead_does_not_stay_the_newest(tmp_path: Path, store: CatalogStore) -> None:
+    """A repair used that copy, and every second of changes made another copy."""
 
     async def body() -> None:
         ahead = make_copy(tmp_path).rename(tmp_path / "catalog.copy-20990101T000000.000000Z.sqlite")
@@ -83,9 +83,9 @@ def test_a_copy_of_a_clock_that_was_ahead_is_not_the_newest_for_years(tmp_path: 
         copies, now = SafetyCopies(tmp_path, store.file), time.time()
         for number in range(5):
             store.create_table(path_of(f"t{number}"), plain_table(), 1)
-            await copies.look(now + number)
+            await copies.copy_if_due(now + number)
         assert len(list_copies(tmp_path)) == 2
-        stored = read_stored_catalog(list_copies(tmp_path)[0])
+        stored = read_offline_catalog(list_copies(tmp_path)[0])
         assert stored is not None
         assert set(stored.tables) == {0}
         for _ in range(COPIES_LIMIT):
@@ -98,12 +98,12 @@ def test_a_copy_of_a_clock_that_was_ahead_is_not_the_newest_for_years(tmp_path: 
 def test_a_copy_before_an_upgrade(tmp_path: Path, store: CatalogStore) -> None:
     store.create_table(path_of("a"), plain_table(), 1)
     copy_before_upgrade(tmp_path, LATER_TABLE_NAMES, FORMAT_VERSION)
-    assert list_copies(tmp_path) == []  # it is up to date
+    assert list_copies(tmp_path) == []  # it has the current format
     store.file.connection.execute("DROP TABLE drops")
     store.close()
     copy_before_upgrade(tmp_path, LATER_TABLE_NAMES, FORMAT_VERSION)
     (copy,) = list_copies(tmp_path)
-    stored = read_stored_catalog(copy)
+    stored = read_offline_catalog(copy)
     assert stored is not None
     assert set(stored.tables) == {0}
     store = CatalogStore(tmp_path / "catalog.sqlite")
@@ -112,7 +112,7 @@ def test_a_copy_before_an_upgrade(tmp_path: Path, store: CatalogStore) -> None:
     assert list_copies(tmp_path) == [copy]
 
 
-def test_without_room_there_is_no_copy_and_one_line(
+def test_without_space_no_copy_is_made_and_one_line_is_logged(
     tmp_path: Path, store: CatalogStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.create_table(path_of("a"), plain_table(), 1)
@@ -121,8 +121,8 @@ def test_without_room_there_is_no_copy_and_one_line(
     async def body() -> None:
         copies = SafetyCopies(tmp_path, store.file)
         with caplog.at_level(logging.WARNING):
-            await copies.look(time.time())
-            await copies.look(time.time())
+            await copies.copy_if_due(time.time())
+            await copies.copy_if_due(time.time())
 
     asyncio.run(body())
     assert list_copies(tmp_path) == []

@@ -77,7 +77,9 @@ def test_revoked_attempts_are_bounded_and_old_ones_stay_revoked(
     assert decide(store, table, 1, writer_id=51).accepted
 
 
-def test_transactions_are_bounded_and_the_silent_ones_go(store: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_are_bounded_and_the_least_recent_are_evicted(
+    store: CatalogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(staged_records, "TRANSACTIONS_PER_TABLE_LIMIT_ROWS", 10)
     table = make_table(store)
     for number in range(10):
@@ -88,7 +90,7 @@ def test_transactions_are_bounded_and_the_silent_ones_go(store: CatalogStore, mo
     assert known == [0, 1, 2, 3, 4, 5, 6, 7, 9]
 
 
-def test_everything_goes_with_its_table_or_partition(store: CatalogStore) -> None:
+def test_everything_is_removed_with_its_table_or_partition(store: CatalogStore) -> None:
     table, other = make_table(store), make_table(store, "other")
     partitions = store.create_partitions(TablePath("fluss", "t"), table, ["a", "b"])
     for number, partition in enumerate(partitions):

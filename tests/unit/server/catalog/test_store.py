@@ -153,7 +153,7 @@ def test_a_full_disk_changes_nothing_and_says_so(store: CatalogStore) -> None:
         for number in range(1000):
             store.create_table(path_of(f"t{number}"), plain_table(), 1)
 
-    with pytest.raises(FlussError, match="no room left") as caught:
+    with pytest.raises(FlussError, match="no space left") as caught:
         fill()
     assert caught.value.error_code == ErrorCode.DISK_WRITE_LOCKED
     store.file.connection.execute("PRAGMA max_page_count = 1000000")
@@ -161,9 +161,7 @@ def test_a_full_disk_changes_nothing_and_says_so(store: CatalogStore) -> None:
     check_consistent(store.file.path)
 
 
-def test_a_locked_file_is_waited_for_and_then_reported(
-    store: CatalogStore, open_store: Callable[[], CatalogStore]
-) -> None:
+def test_a_locked_file_is_reported_after_a_wait(store: CatalogStore, open_store: Callable[[], CatalogStore]) -> None:
     other = open_store()
     other.file.connection.execute("PRAGMA busy_timeout = 10")
     with store.file.transaction():
@@ -175,7 +173,7 @@ def test_a_failed_read_is_reported(store: CatalogStore) -> None:
     catalog = Catalog(store)
     store.file.connection.execute("DROP TABLE partitions")
     store.create_database("db", DatabaseDescriptor(), 1)
-    with pytest.raises(FlussError, match="reading the catalog") as caught:
+    with pytest.raises(FlussError, match="cannot read the catalog") as caught:
         catalog.refresh()
     assert caught.value.error_code == ErrorCode.STORAGE_EXCEPTION
     assert not store.file.connection.in_transaction

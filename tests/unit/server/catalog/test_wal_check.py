@@ -1,4 +1,4 @@
-"""Damage in the middle of a write-ahead log is found wherever it is, and a torn end is not taken for it."""
+"""Damage in the middle of a write-ahead log is found wherever it is, and not confused with a torn end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def damage_of(tmp_path: Path, content: bytes) -> int | None:
     return None if found is None else HEADER if found.frame is None else found.frame
 
 
-def test_a_sound_log(tmp_path: Path, log: bytes) -> None:
+def test_an_undamaged_log(tmp_path: Path, log: bytes) -> None:
     assert len(commit_frames(log)) == COMMITS
     assert damage_of(tmp_path, log) is None
     assert find_damage(tmp_path / "missing") is None
@@ -67,7 +67,7 @@ def test_one_bit_anywhere_in_a_frame(tmp_path: Path, log: bytes, place: int) -> 
 
 
 def test_a_torn_end(tmp_path: Path, log: bytes) -> None:
-    """Any part of the last transaction may be missing, in any order: that is what a power loss does."""
+    """A power loss may remove any parts of the last transaction, in any order."""
     *_, before, last = commit_frames(log)
     for frame in range(before + 1, last + 1):
         start = 32 + frame * FRAME_BYTES
@@ -80,7 +80,7 @@ def test_a_torn_end(tmp_path: Path, log: bytes) -> None:
 
 @pytest.mark.parametrize("place", range(0, 32, 3), ids=str)
 def test_one_bit_anywhere_in_the_header(tmp_path: Path, log: bytes, place: int) -> None:
-    """SQLite takes a log with such a header for one that was never used, and drops it."""
+    """SQLite ignores and deletes a log with such a header, as if it had never been used."""
     content = bytearray(log)
     content[place] ^= 4
     assert damage_of(tmp_path, bytes(content)) == HEADER
@@ -88,20 +88,20 @@ def test_one_bit_anywhere_in_the_header(tmp_path: Path, log: bytes, place: int) 
 
 
 def test_zeros(tmp_path: Path, log: bytes) -> None:
-    """Where power fails before the first header is on disk, there are zeros. Changes come behind a header only."""
+    """A power loss before the first header is on disk leaves zeros. Changes are only written after a header."""
     assert damage_of(tmp_path, bytes(32)) is None
     assert damage_of(tmp_path, bytes(len(log))) is None
     assert damage_of(tmp_path, bytes(4096) + log[4096:]) == HEADER
 
 
-def test_what_two_torn_transactions_left(tmp_path: Path) -> None:
+def test_leftovers_of_two_torn_transactions(tmp_path: Path) -> None:
     """Both were begun at the same frame with the same salts, and the first frame of neither arrived."""
     with opened(tmp_path / "first", b"", b"") as (connection, files):
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT)")
         main, sound = files()
     content = sound
-    for rows in (12, 6):  # the shorter one lies over the beginning of the longer one
+    for rows in (12, 6):  # the shorter one overwrites the beginning of the longer one
         with opened(tmp_path / str(rows), main, content) as (connection, files):
             connection.execute("BEGIN IMMEDIATE")
             connection.executemany("INSERT INTO t (text) VALUES (?)", [(f"{rows}" * 1500,)] * rows)
@@ -115,7 +115,7 @@ def test_what_two_torn_transactions_left(tmp_path: Path) -> None:
 
 @contextmanager
 def opened(folder: Path, main: bytes, log: bytes) -> Iterator[tuple[sqlite3.Connection, Callable[[], list[bytes]]]]:
-    """A database of these two files, and what they are now."""
+    """Open a database with these two files; return it and the current files."""
     folder.mkdir()
     path = folder / "a.sqlite"
     paths = (path, path.with_name("a.sqlite-wal"))

@@ -1,4 +1,4 @@
-"""Reading configurations: names, values, files, and the errors that people will meet."""
+"""Parsing configurations: names, values, files, and errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_server_yaml_of_an_apache_fluss_tablet_is_understood(
     assert config.super_users == {("User", "admin")}
     assert config.data_dir == Path("/tmp/data")
     assert config.remote_data_dir == "/tmp/remote"
-    # All options that mean nothing here share one line.
+    # All options without effect share one line.
     assert [record.getMessage() for record in caplog.records] == [
         "options without effect on one machine: tablet-server.id, zookeeper.address"
     ]
@@ -70,7 +70,7 @@ def test_a_server_yaml_of_an_apache_fluss_coordinator_has_no_data_directory_and_
     assert load(tmp_path, text, data__dir="/tmp/elsewhere").data_dir == Path("/tmp/elsewhere")
 
 
-def test_the_default_directory_is_here_and_an_earlier_default_is_named(
+def test_the_default_directory_is_the_current_one_and_an_earlier_default_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     here, temporary = tmp_path / "here", tmp_path / "temporary"
@@ -80,11 +80,11 @@ def test_the_default_directory_is_here_and_an_earlier_default_is_named(
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     assert ServerConfig.load(None, {}).data_dir == here / "fluss-data"
     assert [record.message for record in caplog.records] == [
-        f"no data directory given: {here / 'fluss-data'} is used; --data DIR names another one"
+        f"no data directory given, using {here / 'fluss-data'}; --data DIR chooses another one"
     ]
     (temporary / "fluss-data" / "catalog.sqlite").touch()
     ServerConfig.load(None, {})
-    assert f"start with --data {temporary / 'fluss-data'}, or move it here" in caplog.records[-1].message
+    assert f"start with --data {temporary / 'fluss-data'} or move it here" in caplog.records[-1].message
     (here / "fluss-data").mkdir()
     caplog.clear()
     ServerConfig.load(None, {})
@@ -132,21 +132,21 @@ def test_nested_maps_and_lists_are_the_same_as_dotted_names_and_commas(tmp_path:
             "remote.log.task-interval-duration: 10",
             "option remote.log.task-interval-duration: duration '10' has no unit",
         ),
-        ("log.flush: never", "option log.flush: 'never' is not one of always, interval, os"),
-        ("server.tablets: 0", "option server.tablets: '0' is less than 1"),
-        ("server.tablets: 1000", "option server.tablets: 1000 is more than 256"),
+        ("log.flush: never", "option log.flush: must be one of always, interval, os, got 'never'"),
+        ("server.tablets: 0", "option server.tablets: must be at least 1, got '0'"),
+        ("server.tablets: 1000", "option server.tablets: must be at most 256, got 1000"),
         ("default.bucket.number: many", "option default.bucket.number: 'many' is not a whole number"),
         ("authorizer.enabled: maybe", "option authorizer.enabled: 'maybe' is not a boolean"),
-        ("authorizer.type: mine", "option authorizer.type: 'mine' is not one of default"),
-        ("bind.listeners: 127.0.0.1:9123", "bind.listeners: '127.0.0.1:9123' is not NAME://host:port"),
-        ("bind.listeners: FLUSS://a:1, FLUSS://b:2", "bind.listeners: listener FLUSS is given twice"),
-        ("bind.listeners: FLUSS://a:1, X://b:1", "bind.listeners: port 1 is used by more than one listener"),
-        ("bind.listeners: FLUSS://a:70000", "bind.listeners: port 70000 is larger than 65535"),
-        ("bind.listeners: CLIENT://a:1", "internal.listener.name: FLUSS is not among bind.listeners (CLIENT)"),
-        ("advertised.listeners: CLIENT://a:1", "advertised.listeners: CLIENT not among bind.listeners (FLUSS)"),
-        ("internal.listener.name: X", "internal.listener.name needs bind.listeners"),
-        ("security.protocol.map: FLUSS", "security.protocol.map: 'FLUSS' is not LISTENER:protocol"),
-        ("security.protocol.map: FLUSS:tls", "security.protocol.map: protocol 'tls' of listener FLUSS is unknown"),
+        ("authorizer.type: mine", "option authorizer.type: must be one of default, got 'mine'"),
+        ("bind.listeners: 127.0.0.1:9123", "bind.listeners must be NAME://host:port"),
+        ("bind.listeners: FLUSS://a:1, FLUSS://b:2", "bind.listeners has listener FLUSS twice"),
+        ("bind.listeners: FLUSS://a:1, X://b:1", "bind.listeners uses port 1 for more than one listener"),
+        ("bind.listeners: FLUSS://a:70000", "bind.listeners: port must be at most 65535, got 70000"),
+        ("bind.listeners: CLIENT://a:1", "internal.listener.name must be one of bind.listeners (CLIENT), got 'FLUSS'"),
+        ("advertised.listeners: CLIENT://a:1", "advertised.listeners may name only bind.listeners (FLUSS), got CLIENT"),
+        ("internal.listener.name: X", "internal.listener.name requires bind.listeners"),
+        ("security.protocol.map: FLUSS", "security.protocol.map must be LISTENER:protocol"),
+        ("security.protocol.map: FLUSS:tls", "security.protocol.map: unknown protocol 'tls' of listener FLUSS"),
         (
             "security.protocol.map: FLUSS:sasl",
             "security.sasl.enabled.mechanisms is not set, but listener FLUSS is sasl",
@@ -160,13 +160,13 @@ def test_nested_maps_and_lists_are_the_same_as_dotted_names_and_commas(tmp_path:
             "security.protocol.map: A:sasl",
             "Add a listener for clients, for example bind.listeners: 'A://127.0.0.1:9123, CLIENT://0.0.0.0:9223'",
         ),
-        ("data.dir: a\nlog.flush: os\ndata.dir: b", "gives option 'data.dir' twice, in lines 1 and 3: keep one"),
-        ("log:\n  flush: os\nlog.flush: always", "gives option 'log.flush' twice, in lines 2 and 3"),
-        ("remote.data.dir: s4://bucket/x", "remote.data.dir: 's4://bucket/x' has the scheme 's4'"),
-        ("super.users: admin", "super.users: 'admin' is not TYPE:name"),
-        ("coordinator.port: abc", "coordinator.port: '127.0.0.1:abc' is not HOST:PORT"),
-        ("- a\n- b", "must hold lines of 'option: value'"),
-        ("a: [", "is not valid YAML, line 2"),
+        ("data.dir: a\nlog.flush: os\ndata.dir: b", "sets option 'data.dir' twice, in lines 1 and 3; keep one"),
+        ("log:\n  flush: os\nlog.flush: always", "sets option 'log.flush' twice, in lines 2 and 3"),
+        ("remote.data.dir: s4://bucket/x", "remote.data.dir: unknown scheme 's4' in 's4://bucket/x'"),
+        ("super.users: admin", "super.users must be a list of TYPE:name, such as 'User:admin', got 'admin'"),
+        ("coordinator.port: abc", "coordinator.port must be HOST:PORT, such as '127.0.0.1:9123'"),
+        ("- a\n- b", "must consist of lines like 'option: value'"),
+        ("a: [", "is not valid YAML in line 2"),
     ],
 )
 def test_errors_name_the_option_and_what_it_takes(tmp_path: Path, line: str, expected: str) -> None:
@@ -174,7 +174,7 @@ def test_errors_name_the_option_and_what_it_takes(tmp_path: Path, line: str, exp
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FlussError, match=r"configuration file .*nowhere\.yaml cannot be read: No such file"):
+    with pytest.raises(FlussError, match=r"cannot read configuration file .*nowhere\.yaml: No such file"):
         ServerConfig.load(tmp_path / "nowhere.yaml", {})
 
 
@@ -190,17 +190,17 @@ class TestBindFlag:
         )
         assert [str(listener) for listener in config.listeners] == ["A://127.0.0.1:5000"]
 
-    def test_cannot_guess_among_several_listeners(self, tmp_path: Path) -> None:
+    def test_is_ambiguous_with_several_listeners(self, tmp_path: Path) -> None:
         text = "bind.listeners: FLUSS://x:1, CLIENT://x:2\n"
         message = error_of(tmp_path, text, bind__listeners="127.0.0.1:5000")
-        assert "the configuration has the listeners FLUSS, CLIENT; say which" in message
+        assert "the configuration has the listeners FLUSS, CLIENT; name them" in message
 
-    def test_with_names_replaces_all(self, tmp_path: Path) -> None:
+    def test_names_replace_all_listeners(self, tmp_path: Path) -> None:
         text = "bind.listeners: FLUSS://x:1, CLIENT://x:2\n"
         config = load(tmp_path, text, bind__listeners="FLUSS://[::1]:0")
         assert [str(listener) for listener in config.listeners] == ["FLUSS://[::1]:0"]
 
-    def test_wins_over_the_older_options(self, tmp_path: Path) -> None:
+    def test_takes_precedence_over_the_older_options(self, tmp_path: Path) -> None:
         text = "coordinator.host: example.org\ncoordinator.port: 4\n"
         assert [str(listener) for listener in load(tmp_path, text).listeners] == ["FLUSS://example.org:4"]
         config = load(tmp_path, text, bind__listeners="127.0.0.1:0")
@@ -241,7 +241,7 @@ def test_passwords_are_neither_in_the_repr_nor_in_the_public_values(tmp_path: Pa
     assert config.values_with_prefix("s3.") == {"s3.secret-key": "hush-hush"}
 
 
-def test_secrets_are_recognised_by_name_and_nothing_ordinary_is() -> None:
+def test_only_secrets_are_recognised_by_name() -> None:
     assert {name for name in OPTIONS if is_secret(name)} == {
         "security.sasl.plain.jaas.config",
         "security.sasl.plain.credentials",

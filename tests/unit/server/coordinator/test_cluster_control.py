@@ -70,7 +70,7 @@ def test_describe(make_coordinator: Make) -> None:
     assert found["security.sasl.plain.credentials"][0] == found["s3.secret-key"][0] == "******"
 
 
-def test_changes_win_and_survive(make_coordinator: Make) -> None:
+def test_changes_take_precedence_and_survive(make_coordinator: Make) -> None:
     coordinator = make_coordinator(values={"datalake.format": "iceberg"}, datalake_format="iceberg")
     changes = [config_change("datalake.format", "PAIMON"), config_change("datalake.paimon.s3.secret-key", "x")]
     coordinator.call(ApiKey.ALTER_CLUSTER_CONFIGS, alter(*changes))

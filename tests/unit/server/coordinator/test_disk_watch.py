@@ -1,4 +1,4 @@
-"""A disk that fills up is said once per level."""
+"""A disk that fills up is logged once per level."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fluss.server.coordinator.disk_watch import DiskWatch
 
 
-def test_each_level_is_said_once_and_again_after_there_was_room(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_level_is_logged_once_and_again_after_there_was_space(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     watch = DiskWatch(Path("/data"))
     for percent in (50, 79.9, 80, 81, 92, 92, 89, 92, 96, 95.5, 60, 85):
@@ -24,10 +24,10 @@ def test_each_level_is_said_once_and_again_after_there_was_room(caplog: pytest.L
         ("INFO", f"{full} 60 %"),
         ("WARNING", f"{full} 85 %"),
     ]
-    assert "123 MB are left: make room" in caplog.messages[0]
+    assert "123 MB are left: free some space" in caplog.messages[0]
 
 
 def test_a_real_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    DiskWatch(tmp_path).look()
-    DiskWatch(tmp_path / "missing").look()
-    assert "missing cannot be looked at" in caplog.messages[-1]
+    DiskWatch(tmp_path).check()
+    DiskWatch(tmp_path / "missing").check()
+    assert "missing: " in caplog.messages[-1]

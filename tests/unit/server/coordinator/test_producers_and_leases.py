@@ -218,7 +218,7 @@ def test_token_for_object_stores(make_coordinator: Make) -> None:
 
 
 def test_leases_belong_to_their_user(tables: CoordinatorHarness) -> None:
-    """One user cannot end the lease of another by guessing its id, nor take the id for himself."""
+    """A user cannot end the lease of another by guessing its id, or take over the id."""
     offer(tables, 0, 1)
     assert not tables.call(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE, acquire("job", 1, b0=1), principal_name="ann").ByteSize()
     offer(tables, 0, 2, 3, 4)
@@ -249,11 +249,11 @@ def test_producer_offsets_have_a_limit(coordinator: CoordinatorHarness, monkeypa
     text = coordinator.refuses(
         26, ApiKey.REGISTER_PRODUCER_OFFSETS, register("one-more", *[offsets(0, (None, 0, 5))] * 9)
     )
-    assert "100 is the limit" in text
+    assert "of at most 100" in text
 
 
-def test_who_may_write_nothing_registers_nothing(make_coordinator: Make) -> None:
-    """Without tables there is no table to ask about, and the catalog could be filled by anybody."""
+def test_callers_without_write_permission_register_nothing(make_coordinator: Make) -> None:
+    """A request without tables has no table to check, so any user could fill the catalog."""
     coordinator = make_coordinator(authorizer_enabled=True)
     coordinator.refuses(48, ApiKey.REGISTER_PRODUCER_OFFSETS, register("p"), principal_name="nobody")
     coordinator.call(ApiKey.REGISTER_PRODUCER_OFFSETS, register("p"), is_internal=True)

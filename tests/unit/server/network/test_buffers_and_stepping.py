@@ -1,4 +1,4 @@
-"""Buffers, leases, the quiet log and the stepping of coroutines, each alone."""
+"""Unit tests of buffers, leases and eager tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fluss.server.network import stepping
+from fluss.server.network import eager_tasks
 from fluss.server.network.buffers import (
     MAX_POOLED_BUFFER_BYTES,
     MIN_STEP_BYTES,
@@ -42,14 +42,14 @@ def test_very_big_buffers_are_not_pooled() -> None:
     assert pool.pooled_bytes == 0
 
 
-def test_only_the_oldest_frame_goes_on_when_memory_is_full() -> None:
+def test_only_the_oldest_frame_continues_when_memory_is_full() -> None:
     received = BytesInMemory(100)
     woken: list[int] = []
     received.begin(1)
     received.begin(2)
     received.charge(100)
-    assert received.may_go_on(1)
-    assert not received.may_go_on(2)
+    assert received.may_continue(1)
+    assert not received.may_continue(2)
     received.wait(2, lambda: woken.append(2))
     received.wait(3, lambda: woken.append(3))
     received.end(1)
@@ -59,27 +59,27 @@ def test_only_the_oldest_frame_goes_on_when_memory_is_full() -> None:
     assert not received.has_waiting
 
 
-def test_frames_that_came_first_leave_shares_to_those_that_come_later() -> None:
+def test_early_frames_leave_shares_to_later_ones() -> None:
     received = ReceivedInMemory(100, 40)
     woken: list[int] = []
     received.begin_frame(1, 50)
     received.charge_frame(1, 30)
     received.begin_frame(2, 50)
     received.charge_frame(2, 30)
-    assert not received.may_go_on(2), "60 are taken, and 2 has its share: a quarter of 40"
+    assert not received.may_continue(2), "60 are taken, and 2 has its share: a quarter of 40"
     received.begin_frame(3, 50)
     assert received.share_bytes == 6
-    assert received.may_go_on(3), "it has nothing yet"
+    assert received.may_continue(3), "it has nothing yet"
     received.charge_frame(3, 6)
-    assert not received.may_go_on(3)
+    assert not received.may_continue(3)
     received.wait(3, lambda: woken.append(3))
-    assert received.may_go_on(4), "a small frame of another"
-    assert received.may_go_on(1), "the oldest ends, so that there is always one that does"
+    assert received.may_continue(4), "a small frame of another"
+    assert received.may_continue(1), "the oldest ends, so that there is always one that does"
     received.refund(30)
     received.end(2)
     assert woken == [3], "there is room again"
     received.charge(100)
-    assert not received.may_go_on(4), "the limit holds for all but the oldest"
+    assert not received.may_continue(4), "the limit holds for all but the oldest"
 
 
 def test_frames_above_their_share_leave_room_for_ordinary_ones() -> None:
@@ -88,13 +88,13 @@ def test_frames_above_their_share_leave_room_for_ordinary_ones() -> None:
     received.charge_frame(0, 500)
     for owner in range(1, 40):
         received.begin_frame(owner, 500)
-        while received.may_go_on(owner):
+        while received.may_continue(owner):
             received.charge_frame(owner, 1)
     assert received.bytes == 800, "half of what is shared is free, though each had its share when it came"
     received.begin_frame(40, 1)
-    assert received.may_go_on(40)
+    assert received.may_continue(40)
     received.charge(200)
-    assert not received.may_go_on(40)
+    assert not received.may_continue(40)
 
 
 def test_frames_receive_a_bounded_number_of_bytes_in_a_turn_of_the_loop() -> None:
@@ -153,7 +153,7 @@ def test_a_lease_may_be_released_by_another_thread() -> None:
     assert asyncio.run(asyncio.wait_for(run(), patience(60))) == 0
 
 
-def test_stepping_runs_the_first_part_at_once() -> None:
+def test_eager_tasks_run_the_first_part_at_once() -> None:
     seen: list[str] = []
 
     async def quick() -> int:
@@ -178,10 +178,10 @@ def test_stepping_runs_the_first_part_at_once() -> None:
         loop = asyncio.get_running_loop()
         gate: asyncio.Future[int] = loop.create_future()
         broken: asyncio.Future[int] = loop.create_future()
-        slow_future = stepping.start(slow(gate), loop)
-        broken_future = stepping.start(slow(broken), loop)
-        quick_future = stepping.start(quick(), loop)
-        failing_future = stepping.start(failing(), loop)
+        slow_future = eager_tasks.start_eagerly(slow(gate), loop)
+        broken_future = eager_tasks.start_eagerly(slow(broken), loop)
+        quick_future = eager_tasks.start_eagerly(quick(), loop)
+        failing_future = eager_tasks.start_eagerly(failing(), loop)
         assert seen == ["slow begins", "slow begins", "quick"]
         assert quick_future.done()
         assert quick_future.result() == 1
@@ -191,7 +191,7 @@ def test_stepping_runs_the_first_part_at_once() -> None:
         broken.set_exception(RuntimeError("broken"))
         assert await slow_future == 5
         assert await broken_future == -1
-        cancelled = stepping.start(slow(loop.create_future()), loop)
+        cancelled = eager_tasks.start_eagerly(slow(loop.create_future()), loop)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled

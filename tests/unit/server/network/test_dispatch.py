@@ -49,7 +49,7 @@ def test_sync_and_async_handlers_answer(client: WireClient) -> None:
     assert client.call(ApiKey.TABLE_EXISTS, pb.TableExistsRequest(table_path=TABLE)).exists
 
 
-def test_a_handler_knows_who_asks(network: RunningNetwork, client: WireClient) -> None:
+def test_a_handler_knows_the_caller(network: RunningNetwork, client: WireClient) -> None:
     client.metadata()
     context = network.service.contexts[-1]
     assert (context.api_key, context.api_version, context.request_id) == (1012, 0, 0)
@@ -108,14 +108,14 @@ def test_errors_of_handlers(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 7, 2**31 - 1, 100 * 1024 * 1024])
-def test_impossible_lengths_cost_the_connection(network: RunningNetwork, client: WireClient, length: int) -> None:
+def test_impossible_lengths_end_the_connection(network: RunningNetwork, client: WireClient, length: int) -> None:
     client.send_bytes(length.to_bytes(4, "big", signed=True) + b"\x03\xf4\x00\x00\x00\x00\x00\x01")
     assert client.is_closed_by_server()
     with network.client() as other:
         other.metadata()
 
 
-def test_a_control_request_above_its_limit_is_answered_and_ended(client: WireClient) -> None:
+def test_a_control_request_above_its_limit_is_answered_and_ends_the_connection(client: WireClient) -> None:
     size = 5 * 1024 * 1024
     client.send_bytes((size).to_bytes(4, "big") + request_frame(ApiKey.GET_METADATA, 0, 9, b"")[4:])
     request_id, kind, _ = client.receive_frame()
@@ -193,7 +193,7 @@ def test_frames_in_single_bytes(client: WireClient) -> None:
     assert client.receive_frame()[:2] == (3, 0)
 
 
-def test_a_big_frame_cut_anywhere_with_a_small_one_behind_it(client: WireClient) -> None:
+def test_a_big_frame_split_anywhere_with_a_small_one_after_it(client: WireClient) -> None:
     request = pb.ProduceLogRequest(acks=1, table_id=1, timeout_ms=1)
     request.buckets_req.add(bucket_id=0, records=b"z" * 200_000)
     stream = request_frame(ApiKey.PRODUCE_LOG, 0, 1, request.SerializeToString())

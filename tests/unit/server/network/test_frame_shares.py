@@ -1,4 +1,4 @@
-"""Frames that never end leave memory to those of others."""
+"""Frames that never end leave memory to frames of other peers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.server.network.test_limits import produce_frame
 from tools.waiting import wait_until
 
 
-def test_frames_that_never_end_do_not_keep_others_from_writing() -> None:
+def test_frames_that_never_end_do_not_block_other_writers() -> None:
     # None of them is dropped here for stalling: those that come later have their share at once.
     limits = NetworkLimits(
         max_received_bytes_in_memory=4_000_000,
@@ -32,8 +32,8 @@ def test_frames_that_never_end_do_not_keep_others_from_writing() -> None:
             client.close()
 
 
-def test_nor_when_they_begin_one_after_the_other_and_send_all_that_the_server_takes() -> None:
-    """What is a share when a frame begins is more than its share later, and the oldest may always go on."""
+def test_endless_frames_that_begin_one_after_another_do_not_block_other_writers() -> None:
+    """Shares shrink after a frame has begun, and the oldest frame may always continue."""
     frames, frame_bytes = 40, 12_000_000
     limits = NetworkLimits(
         max_received_bytes_in_memory=64_000_000,
@@ -60,8 +60,8 @@ def test_nor_when_they_begin_one_after_the_other_and_send_all_that_the_server_ta
 
 
 @pytest.mark.parametrize("use_uvloop", [True, False])
-def test_nor_by_what_comes_with_the_heads_of_many_frames(use_uvloop: bool) -> None:
-    """It is received before it is known to belong to a large frame, so it was not held to the share of the frame."""
+def test_bytes_after_the_heads_of_many_frames_do_not_block_other_writers(use_uvloop: bool) -> None:
+    """They are received before they are known to belong to a large frame, so the frame's share did not limit them."""
     limits = NetworkLimits(
         max_received_bytes_in_memory=16_000_000,
         max_shared_received_bytes=14_000_000,

@@ -1,4 +1,4 @@
-"""Every limit of the network layer: what a peer gets that reaches it, and that others notice nothing."""
+"""Every limit of the network layer: what happens to a peer that reaches it, and that others are not affected."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_connections_beyond_the_limit_are_refused_while_all_are_in_use() -> None
         assert_others_are_served(network)
 
 
-def test_a_silent_connection_makes_room_for_one_that_talks() -> None:
+def test_a_silent_connection_is_replaced_by_a_new_one() -> None:
     with running_network(NetworkLimits(max_connections=2)) as network, network.client() as talking:
         talking.metadata()
         with network.client() as silent:
@@ -104,7 +104,7 @@ def test_too_many_failed_logins_end_the_connection() -> None:
 
 
 @pytest.mark.parametrize("use_uvloop", [True, False])
-def test_requests_under_way_are_limited_and_go_on_later(use_uvloop: bool) -> None:
+def test_requests_under_way_are_limited_and_continue_later(use_uvloop: bool) -> None:
     limits = NetworkLimits(max_in_flight_requests_per_connection=4)
     with running_network(limits, use_uvloop=use_uvloop) as network, network.client() as client:
         client.send_bytes(DATABASE_EXISTS * 10 + METADATA)
@@ -126,7 +126,7 @@ def test_a_turn_ends_after_some_requests_and_others_come_in_between() -> None:
 
 
 @pytest.mark.parametrize("use_uvloop", [True, False])
-def test_a_peer_that_takes_no_answers_is_not_read_from_and_then_cut_off(use_uvloop: bool) -> None:
+def test_a_peer_that_reads_no_answers_is_held_and_then_disconnected(use_uvloop: bool) -> None:
     limits = NetworkLimits(max_unsent_bytes_before_pause=100_000, write_stall_seconds=2.0)
     with running_network(limits, use_uvloop=use_uvloop) as network:
         network.service.fetch_payload = [memoryview(bytes(4_000_000))]
@@ -163,7 +163,7 @@ def test_answers_that_pile_up_end_the_connection(caplog: pytest.LogCaptureFixtur
 
         network.in_loop(answer_all)
         wait_until(lambda: network.server.connection_count == 0, "no connection is left")
-        assert "takes no answers" in caplog.text
+        assert "does not read its answers" in caplog.text
 
 
 def test_received_bytes_are_limited_over_all_connections() -> None:
@@ -181,7 +181,7 @@ def test_received_bytes_are_limited_over_all_connections() -> None:
             wait_until(lambda: network.in_loop(lambda: network.server.received.has_waiting), "a connection waits")
             assert_others_are_served(network)
             assert network.server.received.bytes < 1_300_000 + 2 * RECEIVE_BUFFER_BYTES
-            oldest.send_bytes(frame[100_000:])  # the oldest unfinished frame goes on whatever happens
+            oldest.send_bytes(frame[100_000:])  # the oldest unfinished frame always continues
             assert oldest.receive_frame()[:2] == (7, 0)
             network.in_loop(network.service.kept[0].release)
             assert waiting.receive_frame()[:2] == (7, 0)
@@ -189,7 +189,7 @@ def test_received_bytes_are_limited_over_all_connections() -> None:
         wait_until(lambda: network.server.received.bytes == 0, "all bytes are given back")
 
 
-def test_frames_cannot_wait_for_each_other_for_ever() -> None:
+def test_frames_cannot_wait_for_each_other_forever() -> None:
     limits = NetworkLimits(max_received_bytes_in_memory=500_000)
     with running_network(limits) as network:
         clients = [network.client() for _ in range(4)]
@@ -210,12 +210,12 @@ def test_a_frame_of_several_turns_is_served(use_uvloop: bool) -> None:
 
 
 def test_connections_that_wait_are_accepted_together() -> None:
-    """One in each iteration of the loop was the rule; with large frames on their way the last waited for a second."""
+    """One was accepted per iteration of the loop; with large frames being received, the last waited for a second."""
     connections, connected = 60, threading.Event()
     seen = [0]
 
     async def look() -> None:
-        connected.wait(DEADLINE_SECONDS)  # the loop stands still until all of them wait
+        connected.wait(DEADLINE_SECONDS)  # the loop is blocked until all of them wait
         while seen[-1] < connections:
             await asyncio.sleep(0)
             seen.append(network.server.connection_count)
@@ -240,7 +240,7 @@ def test_a_stalled_frame_that_holds_memory_is_dropped_when_others_wait() -> None
 
 
 @pytest.mark.parametrize("start", [1, 6, 13, 200_000])
-def test_a_frame_that_does_not_go_on_ends_the_connection(start: int) -> None:
+def test_a_stalled_frame_ends_the_connection(start: int) -> None:
     limits = NetworkLimits(frame_stall_seconds=0.2)
     with running_network(limits) as network, network.client() as client:
         client.send_bytes(produce_frame(300_000)[:start])
@@ -248,7 +248,7 @@ def test_a_frame_that_does_not_go_on_ends_the_connection(start: int) -> None:
         assert network.in_loop(lambda: network.server.received.bytes) == 0
 
 
-def test_time_in_which_the_server_itself_hung_is_not_held_against_its_peers() -> None:
+def test_time_in_which_the_server_itself_hung_does_not_count_against_its_peers() -> None:
     with running_network() as network, network.client() as client:
         frame = produce_frame(300_000)
         client.send_bytes(frame[:200_000])
@@ -263,7 +263,7 @@ def test_time_in_which_the_server_itself_hung_is_not_held_against_its_peers() ->
         assert client.receive_frame()[:2] == (7, 0)
 
 
-def test_a_frame_that_drips_ends_the_connection() -> None:
+def test_a_very_slow_frame_ends_the_connection() -> None:
     limits = NetworkLimits(frame_stall_seconds=0.3)
     with running_network(limits) as network, network.client(timeout_seconds=0.02) as client:
         frame = request_frame(ApiKey.GET_METADATA, 0, 1, bytes(1000))

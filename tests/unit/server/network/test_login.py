@@ -1,4 +1,4 @@
-"""SASL/PLAIN over the wire, and that passwords do not show."""
+"""SASL/PLAIN over the wire, and that passwords are not shown."""
 
 from __future__ import annotations
 

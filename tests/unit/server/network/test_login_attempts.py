@@ -40,14 +40,14 @@ def test_pauses_double_and_other_addresses_have_none() -> None:
 
 
 def test_attempts_over_many_connections_take_turns() -> None:
-    """However many are open, an address gets one try per pause; what would wait too long is refused unseen."""
+    """An address gets one attempt per pause over all connections; later ones are refused without being judged."""
     attempts = failed(LoginAttempts(), 10 * FREE_FAILURES)
     waits = [attempts.wait_seconds("a", 0.0) for _ in range(5)]
     assert waits == [LAST_PAUSE_SECONDS * number for number in (1, 2, 3)] + [None, None]
     assert LAST_PAUSE_SECONDS * 3 == MAX_TURN_WAIT_SECONDS
 
 
-def test_time_forgives() -> None:
+def test_failures_are_forgotten_over_time() -> None:
     attempts = failed(LoginAttempts(), FREE_FAILURES + 5)
     assert attempts.wait_seconds("a", 0.0)
     assert attempts.wait_seconds("a", 60.0) == 0
@@ -60,7 +60,7 @@ def test_the_number_of_addresses_is_bounded() -> None:
     assert len(attempts._addresses) == MAX_REMEMBERED_ADDRESSES
 
 
-def test_a_server_slows_down_who_guesses() -> None:
+def test_a_server_slows_down_password_guessing() -> None:
     with running_network() as network:
         attempts = network.server.dispatcher.login_attempts
         with network.sasl_client() as client:

@@ -45,7 +45,7 @@ def test_ports_are_free_ones_and_the_same_after_a_restart_even_with_more_tablets
     assert len(set(ports)) == 8
 
 
-def test_a_remembered_port_that_is_taken_is_given_up(tmp_path: Path) -> None:
+def test_a_remembered_port_that_is_in_use_is_given_up(tmp_path: Path) -> None:
     with opened(make_config(tmp_path)) as sockets:
         port = sockets.topology.tablets[0]["FLUSS"][1]
     with socket.create_server(("127.0.0.1", port)), opened(make_config(tmp_path)) as sockets:
@@ -53,13 +53,13 @@ def test_a_remembered_port_that_is_taken_is_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"coordinator": 3}', '{"coordinator": {"FLUSS": "x"}}', "\x00"])
-def test_a_damaged_ports_file_is_as_good_as_none(tmp_path: Path, content: str) -> None:
+def test_a_damaged_ports_file_is_ignored(tmp_path: Path, content: str) -> None:
     (tmp_path / "ports.json").write_text(content)
     with opened(make_config(tmp_path)) as sockets:
         assert sockets.topology.coordinator["FLUSS"][1] > 0
 
 
-def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path) -> None:
+def test_a_requested_port_that_is_in_use_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config = make_config(tmp_path, bind__listeners=f"FLUSS://127.0.0.1:{port}")
@@ -112,7 +112,7 @@ def test_a_wildcard_listener_tells_clients_a_real_address(tmp_path: Path) -> Non
         assert sockets.topology.coordinator["FLUSS"][0] not in ("0.0.0.0", "")
 
 
-def test_the_directory_is_locked_while_it_is_open_and_says_by_whom(tmp_path: Path) -> None:
+def test_the_directory_is_locked_while_it_is_open_and_names_the_owner(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path / "new" / "directory")
     with pytest.raises(FlussError, match=f"is in use by another server \\(process {os.getpid()}\\)"):
         DataDirectory(tmp_path / "new" / "directory")
@@ -121,12 +121,12 @@ def test_the_directory_is_locked_while_it_is_open_and_says_by_whom(tmp_path: Pat
     DataDirectory(tmp_path / "new" / "directory").close()
 
 
-def test_the_lock_file_of_a_dead_server_means_nothing(tmp_path: Path) -> None:
+def test_the_lock_file_of_a_dead_server_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "LOCK").write_text("1\n")
     DataDirectory(tmp_path).close()
 
 
-def test_a_file_in_the_place_of_the_directory_is_an_error(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(FlussError, match="cannot be used: File exists"):
+    with pytest.raises(FlussError, match=r"cannot use data directory .*: File exists"):
         DataDirectory(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""Lines of the server's log: the same one for many tables is a few lines and a count."""
+"""Lines of the server's log: repetitions for many tables become a few lines and a count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fluss.server.runtime.log_output import (
 
 
 class Lines(logging.Handler):
-    """Keeps what was written."""
+    """Collects the written lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,8 +53,8 @@ def test_two_thousand_failures_are_a_few_lines_and_one_with_the_count(lines: Lin
     logger.warning("something else")
     assert len(lines.texts) == REPETITIONS_SHOWN + 1
     lines.now += REPETITION_WINDOW_SECONDS
-    lines.repetitions.tell()
-    lines.repetitions.tell()
+    lines.repetitions.write_due_counts()
+    lines.repetitions.write_due_counts()
     assert len(lines.texts) == REPETITIONS_SHOWN + 2
     assert lines.texts[-1].startswith(
         f"{2000 - REPETITIONS_SHOWN} more lines like this one in 60 s: table t1999 failed"
@@ -64,7 +64,7 @@ def test_two_thousand_failures_are_a_few_lines_and_one_with_the_count(lines: Lin
     assert lines.texts[-1] == "table again failed: no room"
 
 
-def test_the_next_line_of_any_kind_brings_the_count_along(lines: Lines) -> None:
+def test_the_next_line_of_any_kind_also_writes_the_count(lines: Lines) -> None:
     logger = logging.getLogger("test.repetitions")
     for number in range(REPETITIONS_SHOWN + 1):
         logger.error("bucket %d failed", number)
@@ -93,7 +93,7 @@ def test_counting_ends_with_the_server_that_began_it(caplog: pytest.LogCaptureFi
 EVIDENCE = "fluss.server.storage.log.recovery"
 
 
-def test_every_file_that_is_cut_or_damaged_has_its_line(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_that_is_cut_off_or_damaged_has_its_line(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 3 * LINES_BURST
     monkeypatch.setattr(log_output, "EVIDENCE_LIMIT_LINES", limit)
     logger = logging.getLogger(EVIDENCE)
@@ -113,7 +113,7 @@ def test_every_file_that_is_cut_or_damaged_has_its_line(lines: Lines, monkeypatc
         logger.removeHandler(lines)
 
 
-def test_what_befalls_all_buckets_at_once_is_counted_also_there(lines: Lines) -> None:
+def test_events_of_all_buckets_at_once_are_counted_even_as_evidence(lines: Lines) -> None:
     logger = logging.getLogger(EVIDENCE)
     logger.addHandler(lines)
     try:
@@ -124,7 +124,7 @@ def test_what_befalls_all_buckets_at_once_is_counted_also_there(lines: Lines) ->
         logger.removeHandler(lines)
 
 
-def test_counts_are_told_when_the_process_ends(tmp_path: Path) -> None:
+def test_counts_are_written_when_the_process_ends(tmp_path: Path) -> None:
     root, logger = logging.getLogger(), logging.getLogger("test.repetitions")
     before, level = list(root.handlers), root.level
     root.handlers = []
@@ -140,7 +140,7 @@ def test_counts_are_told_when_the_process_ends(tmp_path: Path) -> None:
     assert "7 more lines like this one in 0 s: table 11 failed [among them: 5, 6, 7, 8, 9, 10, 11]" in text
 
 
-def test_every_module_that_can_complain_is_counted_in_embedded_servers() -> None:
+def test_every_module_that_logs_failures_is_counted_in_embedded_servers() -> None:
     server = Path(fluss.__file__).parent / "server"
     missing = []
     for folder in ("catalog", "coordinator", "network", "storage", "tablet"):

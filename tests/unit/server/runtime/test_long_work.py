@@ -1,4 +1,4 @@
-"""Work in steps: one turn each time the event loop comes round, and everybody has one."""
+"""Long work in steps: one time slice per iteration of the event loop, shared in order."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluss.server.runtime.long_work import TURN_SECONDS, LongWork
+from fluss.server.runtime.long_work import TIME_SLICE_SECONDS, LongWork
 from tests.support.harness.event_loop import in_event_loop
 
 
 class Steps:
-    """Work that takes half a turn for each step, by a clock of its own."""
+    """Work whose steps take half a time slice each, by its own clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -20,13 +20,13 @@ class Steps:
 
     def of(self, name: str, count: int) -> Iterator[None]:
         for _ in range(count):
-            self.now += TURN_SECONDS / 2
+            self.now += TIME_SLICE_SECONDS / 2
             self.done.append(name)
             yield
 
 
 async def rounds_until(steps: Steps, count: int) -> list[int]:
-    """How many steps were done after each round of the event loop."""
+    """Return how many steps were done after each iteration of the event loop."""
     seen = []
     while len(steps.done) < count:
         await asyncio.sleep(0)
@@ -35,7 +35,7 @@ async def rounds_until(steps: Steps, count: int) -> list[int]:
 
 
 @in_event_loop
-async def test_a_round_of_the_loop_has_one_turn_whoever_waits() -> None:
+async def test_an_iteration_of_the_loop_has_one_time_slice_for_all_work() -> None:
     steps = Steps()
     work = LongWork(lambda: steps.now)
     work.start(steps.of("a", 5))
@@ -46,7 +46,7 @@ async def test_a_round_of_the_loop_has_one_turn_whoever_waits() -> None:
 
 
 @in_event_loop
-async def test_work_that_is_done_within_its_turn_does_not_take_the_next_one_along() -> None:
+async def test_finished_work_does_not_use_the_time_slice_of_the_next() -> None:
     steps = Steps()
     work = LongWork(lambda: steps.now)
     for name in "abc":
@@ -55,7 +55,7 @@ async def test_work_that_is_done_within_its_turn_does_not_take_the_next_one_alon
 
 
 @in_event_loop
-async def test_work_that_fails_leaves_the_others_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_work_does_not_affect_other_work(caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> Iterator[None]:
         yield
         raise ValueError("a defect")

@@ -13,7 +13,7 @@ CLIENT = Listener("CLIENT", "127.0.0.1", 0, "SASL")
 PLAIN = Listener("FLUSS", "127.0.0.1", 0)
 
 
-def test_a_listeners_own_users_win_and_the_newer_list_is_merged_over_the_older() -> None:
+def test_a_listeners_own_users_take_precedence_and_the_newer_list_is_merged_over_the_older() -> None:
     values = {
         "security.sasl.plain.jaas.config": f'{MODULE} required user_a="1" user_b="2";',
         "security.sasl.plain.credentials": "b:3,c:4",
@@ -60,7 +60,7 @@ def test_jaas_with_several_users_escapes_and_other_options() -> None:
         f'{MODULE} maybe user_a="hunter2";',
     ],
 )
-def test_jaas_that_cannot_be_read_is_refused_without_showing_it(text: str) -> None:
+def test_invalid_jaas_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(FlussError) as caught:
         parse_jaas(text, "the.option")
     assert "the.option" in caught.value.message
@@ -72,7 +72,7 @@ def test_credentials_list() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a:", ":hunter2", "a b:hunter2", "a:hun:ter2", "x:y,a:hunter2;"])
-def test_credentials_list_that_cannot_be_read_names_the_entry_only(text: str) -> None:
-    with pytest.raises(FlussError, match=r"the\.option: entry \d is not name:password") as caught:
+def test_an_invalid_credentials_list_names_only_the_entry(text: str) -> None:
+    with pytest.raises(FlussError, match=r"the\.option: entry \d must be name:password") as caught:
         parse_credentials(text, "the.option")
     assert "hunter2" not in caught.value.message

@@ -44,7 +44,7 @@ def test_credentials_do_not_show_passwords() -> None:
     assert not any(b"secret" in value for value in CREDENTIALS._digests.values())
 
 
-def test_an_unknown_user_with_the_digest_of_nobody_is_refused() -> None:
+def test_an_unknown_user_with_the_placeholder_digest_is_refused() -> None:
     assert not CREDENTIALS.matches("nobody", b"")
     assert not Credentials({}).matches("admin", b"admin-secret")
 
@@ -61,6 +61,6 @@ def test_a_login_happens_once() -> None:
     assert login.principal_name == "admin"
 
 
-def test_without_credentials_everybody_is_anonymous() -> None:
+def test_without_credentials_all_users_are_anonymous() -> None:
     login = Login(None, "ANONYMOUS")
     assert (login.is_ready, login.principal_name) == (True, "ANONYMOUS")

@@ -1,1 +1,1 @@
-"""The lake as the coordinator sees it: lake tables that follow Fluss tables, who tiers what, how far it got."""
+"""The coordinator's part of the lake: lake tables that follow Fluss tables, assignment of tiering, lake snapshots."""

@@ -1,8 +1,8 @@
-"""Lake tables that follow Fluss tables: made before them, changed before them, never dropped.
+"""Lake tables that follow Fluss tables: created before them, changed before them, never dropped.
 
-The lake goes first and Fluss second, both idempotent: a crash in between leaves a lake table, or a column of it, that
-Fluss does not know of, and the same request again finds and takes it. Requests about one table wait for each other,
-since their two halves must not interleave; requests about other tables do not.
+The lake is changed first and Fluss second, both idempotently: a crash in between leaves a lake table, or a column of
+it, that Fluss does not know, and a repeated request finds and uses it. Requests about one table wait for each other,
+because their two halves must not interleave; requests about different tables do not.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from fluss.model.schema import Column
 from fluss.server.apis.environment import Environment
 from fluss.server.catalog.lake_records import LakeSnapshotEntry
 from fluss.server.config.lake_settings import lake_settings
-from fluss.server.coordinator.lake.work import LakeWork
+from fluss.server.coordinator.lake.lake_threads import LakeThreads
 
 
 class LakeTables:
-    """Makes and changes the lake tables of one coordinator. Called on the event loop; the work is done in threads."""
+    """Creates and changes the lake tables of one coordinator. Called on the event loop; threads do the work."""
 
-    def __init__(self, environment: Environment, work: LakeWork) -> None:
+    def __init__(self, environment: Environment, work: LakeThreads) -> None:
         self._environment = environment
         self._work = work
         self._locks: weakref.WeakValueDictionary[TablePath, asyncio.Lock] = weakref.WeakValueDictionary()
         self._opened: tuple[tuple[str, Mapping[str, str]], LakeFormat] | None = None
 
     def lock(self, path: TablePath) -> asyncio.Lock:
-        """Held by whoever changes the lake table of `path` and then the Fluss table."""
+        """Return the lock to hold while changing the lake table of `path` and then the Fluss table."""
         lock = self._locks.get(path)
         if lock is None:
             lock = self._locks[path] = asyncio.Lock()
         return lock
 
     async def create(self, path: TablePath, descriptor: TableDescriptor) -> None:
-        """Make the lake table of a new Fluss table. Code 54 if there is one that does not fit or has rows."""
+        """Create the lake table of a new Fluss table. Code 54 if one exists that does not match or has rows."""
         lake_format, options = self._lake(descriptor)
         spec = LakeTableSpec(path, descriptor)
         await self._work.run(
@@ -56,10 +56,10 @@ class LakeTables:
         )
 
     async def enable(self, path: TablePath, table_id: int, descriptor: TableDescriptor) -> None:
-        """Make the lake table of a Fluss table that exists. Rows in it must have come from this very table.
+        """Create the lake table of an existing Fluss table. Rows that it already has must have come from this table.
 
-        What is known about its snapshots begins anew with the newest one in the lake: it may have gone on, or back,
-        while the table had no lake. What was known before tells where the lake ends if others have rewritten it.
+        The registered snapshots are replaced by the newest one in the lake, which may have advanced or been rolled back
+        while the lake was disabled. They still tell where the lake ends if another program has rewritten the table.
         """
         lake_format, options = self._lake(descriptor)
         spec = LakeTableSpec(path, descriptor)
@@ -74,9 +74,9 @@ class LakeTables:
         def enable() -> LakeCommit | None:
             lake = self._open(lake_format, options)
             last = _last_commit(lake, path, table_id, registered)
-            if last is not None:  # its own from before; what users want of it may have changed meanwhile
+            if last is not None:  # its own from before; the desired properties may have changed meanwhile
                 lake.change_properties(spec, spec)
-            # Columns that the table got while it had no lake are added.
+            # Add the columns that the table got while its lake was disabled.
             lake.create_table(spec, must_be_empty=last is None, may_lack_columns=True)
             return last
 
@@ -91,7 +91,7 @@ class LakeTables:
         self._environment.catalog.store.lake.reset(table_id, newest)
 
     async def add_columns(self, path: TablePath, descriptor: TableDescriptor, columns: Sequence[Column]) -> None:
-        """Add columns to the lake table of a Fluss table that will get them next."""
+        """Add columns to a lake table, before the Fluss table gets them."""
         lake_format, options = self._lake(descriptor)
         await self._work.run(
             f"adding columns to the lake table {path}",
@@ -99,7 +99,7 @@ class LakeTables:
         )
 
     async def change_properties(self, path: TablePath, before: TableDescriptor, after: TableDescriptor) -> None:
-        """Change the `iceberg.*` properties of the lake table of a Fluss table that will have them next."""
+        """Change the `iceberg.*` properties of a lake table, before those of the Fluss table are changed."""
         lake_format, options = self._lake(after)
         specs = (LakeTableSpec(path, before), LakeTableSpec(path, after))
         await self._work.run(
@@ -109,17 +109,17 @@ class LakeTables:
 
     def _lake(self, descriptor: TableDescriptor) -> tuple[str, Mapping[str, str]]:
         lake_format = property_value(descriptor.properties, DATALAKE_FORMAT)
-        assert lake_format is not None, "a table with a lake has a format: the rules have seen to it"
+        assert lake_format is not None, "table_rules ensures that a table with a lake has a format"
         settings = lake_settings(self._environment.config, self._environment.catalog.cluster_config)
         return lake_format, settings.catalog_options(lake_format)
 
     def _open(self, lake_format: str, options: Mapping[str, str]) -> LakeFormat:
-        """The lake, opened again when its options have changed. In a worker thread."""
+        """Return the lake, reopened if its options have changed. Called in a worker thread."""
         wanted = (lake_format, options)
         opened = self._opened
         if opened is not None and opened[0] == wanted:
             return opened[1]
-        # Another thread may still use the one that was open: it is left to the garbage collector.
+        # Another thread may still use the old lake, so the garbage collector closes it.
         lake = open_lake(lake_format, options, self._environment.config.data_dir)
         self._opened = (wanted, lake)
         return lake
@@ -128,12 +128,12 @@ class LakeTables:
 def _last_commit(
     lake: LakeFormat, path: TablePath, table_id: int, registered: RegisteredSnapshot | None
 ) -> LakeCommit | None:
-    """The newest snapshot of this very table, None if there is none, or no lake table."""
+    """The newest snapshot of this table in the lake; None if it has none, or there is no lake table."""
     try:
         return lake.load(path, registered).last_commit(table_id)
     except FlussError as error:
         if error.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST and registered is not None:
-            return _last_commit(lake, path, table_id, None)  # it was taken back: what it has now counts
+            return _last_commit(lake, path, table_id, None)  # it was rolled back: the current snapshot counts
         if error.error_code != ErrorCode.TABLE_NOT_EXIST:
             raise
         return None

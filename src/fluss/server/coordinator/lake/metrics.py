@@ -1,4 +1,4 @@
-"""What operators watch of tiering, under the names of Apache Fluss."""
+"""Metrics of tiering, named as in Apache Fluss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluss.server.coordinator.lake.tiering_states import TieringState, TieringSt
 
 @dataclass(frozen=True)
 class TieringMetrics:
-    """`tables`: metric by name for each table; times in milliseconds. A metric that is not known is absent."""
+    """`tables` has the metrics of each table by name; times in milliseconds. Unknown metrics are absent."""
 
     lakeTableCount: int  # noqa: N815 - names of the metrics
     pendingTablesCount: int  # noqa: N815
@@ -20,7 +20,7 @@ class TieringMetrics:
 
 
 def tiering_metrics(states: TieringStates, records: LakeRecords, now_ms: int) -> TieringMetrics:
-    """The metrics of this moment."""
+    """Return the current metrics."""
     tables: dict[TablePath, dict[str, int]] = {}
     for table in states.tables.values():
         is_pending = table.state is TieringState.PENDING

@@ -1,10 +1,10 @@
 """The offsets files of lake snapshots, in remote storage: `lake/<database>/<table>-<id>/metadata/<uuid>.offsets`.
 
-A tiering service names them in the snapshots that it commits to the lake, so they are where Apache Fluss has them. The
-catalog holds the same documents; nothing that readers or tablets need is read from here. Files of rounds that were
-prepared and never registered stay for `UNUSED_FILE_AGE_MS`: a service that died may have committed to the lake, and
-then the next one registers that snapshot with this very file. They are known by name: the store is never searched for
-files that the catalog does not have, since the catalog may be older than they are.
+A tiering service names them in the snapshots that it commits to the lake, so they have the same locations as in Apache
+Fluss. The catalog has the same documents; readers and tablets do not use the files. Files of rounds that were prepared
+and never registered are kept for `UNUSED_FILE_AGE_MS`: a service that died may have committed to the lake, and then the
+next one registers that snapshot with this file. Files to remove are known by name: the store is never searched for
+files that are missing from the catalog, because the catalog may be older than they are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.interface.offsets import load_offsets
 from fluss.server.catalog import TableEntry
-from fluss.server.coordinator.lake.work import LakeWork
+from fluss.server.coordinator.lake.lake_threads import LakeThreads
 from fluss.server.storage.remote_store import RemoteStore
 
 logger = logging.getLogger(__name__)
@@ -29,63 +29,63 @@ UNUSED_FILE_AGE_MS = 7 * 24 * 3600 * 1000
 
 
 class OffsetsFiles:
-    """Writes, reads and removes offsets files. Called on the event loop; the work is done in threads."""
+    """Writes, reads and removes offsets files. Called on the event loop; threads do the work."""
 
-    def __init__(self, store: RemoteStore, work: LakeWork) -> None:
+    def __init__(self, store: RemoteStore, work: LakeThreads) -> None:
         self._store = store
         self._work = work
 
     def directory(self, entry: TableEntry) -> str:
-        """Where the files of a table are."""
+        """Return the directory of the files of a table."""
         path = entry.path
         return f"{self._store.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}/metadata"
 
     def new_name(self, entry: TableEntry) -> str:
-        """The address of a file that is not there yet."""
+        """Return the address of a new file."""
         return f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
 
     async def check_store(self) -> None:
-        """Say at once what would otherwise be noticed when the first segment is to be copied, hours later."""
+        """Log a warning now if remote storage is unusable; the first upload, hours later, would fail otherwise."""
         try:
             await self._work.run(f"opening remote.data.dir {self._store.root}", self._store.check_reachable)
         except (OSError, FlussError) as error:
             logger.warning(
-                "remote.data.dir %s cannot be used: %s. Rows stay on the local disk until it can; check its "
+                "cannot use remote.data.dir %s: %s. Rows stay on the local disk until this works; check its "
                 "address and keys (s3.endpoint, s3.access-key, ...)",
                 self._store.root,
                 error,
             )
 
     async def run(self, doing: str, work: Callable[[], T]) -> T:
-        """Other work with files, away from the event loop."""
+        """Run other work with files in a thread."""
         return await self._work.run(doing, work)
 
     async def write(self, name: str, document: str) -> None:
-        """Write a new file; it is on disk when this returns."""
+        """Write a new file; it is durable when this returns."""
         await self._work.run(f"writing the offsets file {name}", lambda: self._store.write(name, document.encode()))
 
     async def read(self, entry: TableEntry, path: str) -> str:
-        """The document of a file. Only of this table: registered files are deleted some day."""
+        """Return the document of a file. It must belong to this table, because registered files get deleted."""
         directory = self.directory(entry)
         if not path.startswith(f"{directory}/") or ".." in path:
-            raise _unusable(f"{path!r} is not an offsets file of table {entry.path}; those are in {directory}")
+            raise _unusable(f"{path!r} is not an offsets file of table {entry.path}, whose files are in {directory}")
         try:
             content = await self._work.run(f"reading the offsets file {path}", lambda: self._store.read(path))
             table_id, _ = load_offsets(content)
         except FileNotFoundError:
-            raise _unusable(f"there is no offsets file {path}") from None
+            raise _unusable(f"offsets file {path} does not exist") from None
         except OSError as error:
-            raise FlussError(f"offsets file {path} cannot be read: {error}", ErrorCode.STORAGE_EXCEPTION) from error
+            raise FlussError(f"cannot read offsets file {path}: {error}", ErrorCode.STORAGE_EXCEPTION) from error
         except FlussError as error:
             if error.error_code != ErrorCode.CORRUPT_MESSAGE:
                 raise
             raise _unusable(f"offsets file {path}: {error.message}") from None
         if table_id != entry.table_id:
-            raise _unusable(f"offsets file {path} is about table id {table_id}, not {entry.table_id}")
+            raise _unusable(f"offsets file {path} is for table id {table_id}, not {entry.table_id}")
         return content.decode()
 
     async def remove_unused(self, entry: TableEntry, unused: Collection[str]) -> bool:
-        """Remove files of forgotten snapshots, and old ones that never were registered; False if some stay."""
+        """Remove files of removed snapshots, and old unregistered ones; False if some could not be removed."""
         directory = self.directory(entry)
 
         def remove() -> None:
@@ -96,7 +96,7 @@ class OffsetsFiles:
         return await self._remove(entry, remove)
 
     async def remove_all(self, entry: TableEntry) -> None:
-        """The table was dropped."""
+        """Remove all files of a dropped table."""
         directory = self.directory(entry).rpartition("/")[0]
 
         def remove() -> None:
@@ -109,10 +109,10 @@ class OffsetsFiles:
         try:
             await self._work.run(f"removing offsets files of table {entry.path}", remove)
         except (FlussError, OSError) as error:
-            logger.warning("unused offsets files of table %s stay: %s", entry.path, error)
+            logger.warning("cannot remove unused offsets files of table %s: %s", entry.path, error)
             return False
         return True
 
 
 def _unusable(reason: str) -> FlussError:
-    return FlussError(f"{reason}: prepare one", ErrorCode.UNKNOWN_SERVER_ERROR)
+    return FlussError(f"{reason}; prepare the snapshot again", ErrorCode.UNKNOWN_SERVER_ERROR)

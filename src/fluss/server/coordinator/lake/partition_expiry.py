@@ -1,9 +1,9 @@
-"""Expired partitions of tables with a lake: first the lake gets all of their rows, then they go.
+"""Expired partitions of tables with a lake: they are dropped when the lake has all of their rows.
 
-Theory. An expired partition is closed: no more rows, its ends are final (`catalog.closing_records`), its table is due
-at once. Every pass of the auto-partitioner asks again which of the expired ones may go: those that the lake has to
-their ends, and those that have waited `lake.expired-partition.max-wait`, because a disk must not fill up for want of a
-tiering service. A partition that has not expired after all (its retention was raised) is opened again.
+Theory. An expired partition is closed: it takes no more rows, its ends are final (`catalog.closing_records`), and its
+table is due for tiering at once. Every pass of the auto-partitioner asks again which expired partitions may be dropped:
+those that the lake has up to their ends, and those that have waited `lake.expired-partition.max-wait`, because the disk
+must not fill up if no tiering service runs. A partition whose retention was raised meanwhile is reopened.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class LakePartitionExpiry:
         self._make_due = make_due
 
     def waiting_tables(self) -> list[TableEntry]:
-        """Tables with partitions that wait for the lake."""
+        """Return the tables with partitions that wait for the lake."""
         catalog = self._environment.catalog
         catalog.refresh()
         entries = (catalog.table_by_id(table_id) for table_id in set(catalog.store.closing.all().values()))
         return [entry for entry in entries if entry is not None]
 
     def droppable(self, entry: TableEntry, expired: Iterable[str]) -> list[str]:
-        """Which of the expired partitions may go now; the others are closed and their table is made due."""
+        """Return the expired partitions that may be dropped; close the others, and make their table due."""
         partitions = [entry.partitions[name] for name in expired]
         closing = self._environment.catalog.store.closing
         since = closing.of_table(entry.table_id)
@@ -49,7 +49,7 @@ class LakePartitionExpiry:
             self._environment.catalog.refresh()
             since |= dict.fromkeys((partition.partition_id for partition in new), now_ms)
             names = ", ".join(partition.name for partition in new)
-            logger.info("partitions %s of table %s expired; they go when the lake has them", names, entry.path)
+            logger.info("partitions %s of table %s expired; they are dropped when the lake has them", names, entry.path)
         droppable = [
             partition.name
             for partition in partitions
@@ -64,7 +64,7 @@ class LakePartitionExpiry:
         if wanted:
             self._environment.catalog.store.closing.reopen(wanted)
             self._environment.catalog.refresh()
-            logger.info("%d expired partitions of table %s take rows again", len(wanted), entry.path)
+            logger.info("reopened %d expired partitions of table %s", len(wanted), entry.path)
 
     def _is_tiered(self, entry: TableEntry, partition: PartitionEntry) -> bool:
         store = self._environment.catalog.store
@@ -80,8 +80,8 @@ class LakePartitionExpiry:
         if waited_ms < limit_ms:
             return False
         logger.warning(
-            "expired partition %s of table %s is dropped although not all of its rows are in the lake: it waited %d ms "
-            "(lake.expired-partition.max-wait); does a tiering service run?",
+            "dropping expired partition %s of table %s although not all of its rows are in the lake: it waited %d ms "
+            "(lake.expired-partition.max-wait); check that a tiering service runs",
             partition.name,
             entry.path,
             waited_ms,

@@ -1,13 +1,13 @@
-"""PREPARE_LAKE_TABLE_SNAPSHOT and COMMIT_LAKE_TABLE_SNAPSHOT: a tiering service registers what it put into the lake.
+"""PREPARE_LAKE_TABLE_SNAPSHOT and COMMIT_LAKE_TABLE_SNAPSHOT: tiering services register their lake snapshots.
 
-Prepare writes the offsets of a round to a file, whose address the service puts into the lake snapshot; commit registers
+PREPARE writes the offsets of a round to a file, whose address the service stores in the lake snapshot; COMMIT registers
 the snapshot with that file.
 
-There is no fencing by epochs here, as in Apache Fluss: the lake's own commit decides who was first. But a snapshot that
-is behind the newest one is refused, because readers would lose rows whose log is gone already.
+As in Apache Fluss, these requests are not fenced by epochs: the lake's own commit decides which service was first. But
+a snapshot that is behind the newest one is refused, because readers would lose rows that are no longer in the log.
 
-What a service says decides which rows tablets may delete, so it is compared with what is known here: the caller may
-write the table, the table has a lake, its buckets exist, and no offset is behind the end of its log.
+The registered offsets decide which rows tablets may delete, so they are validated: the caller may write the table, the
+table has a lake, its buckets exist, and no offset is beyond the end of its log.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fluss.server.catalog.lake_records import LakeSnapshotEntry, merged_document
 from fluss.server.catalog.store import table_missing
 from fluss.server.coordinator.lake.offsets_files import UNUSED_FILE_AGE_MS, OffsetsFiles
 from fluss.server.runtime.handlers import RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.storage.log.written_end import written_end
 
 logger = logging.getLogger(__name__)
 
 
 class LakeSnapshotApis:
-    """Registered lake snapshots of one coordinator. Called on the event loop."""
+    """Handlers for lake snapshots. Called on the event loop."""
 
     def __init__(self, environment: Environment, files: OffsetsFiles, registered: Callable[[TableEntry], None]) -> None:
         self._environment = environment
@@ -47,11 +47,11 @@ class LakeSnapshotApis:
     async def prepare(
         self, context: RequestContext, request: pb.PrepareLakeTableSnapshotRequest
     ) -> pb.PrepareLakeTableSnapshotResponse:
-        """One file per table; a table that fails does not keep others from theirs."""
+        """Write one file per table; an error is reported for its table only."""
         response = pb.PrepareLakeTableSnapshotResponse()
-        turns = Turns()
+        time_slices = TimeSlices()
         for table in request.bucket_offsets:
-            await turns.others_first()
+            await time_slices.yield_if_over()
             result = response.prepare_lake_table_resp.add(table_id=table.table_id)
             ignore = request.ignore_previous_table_offsets
             await _into(result, self._prepare_table(context, table, ignore), "lake_table_offsets_path")
@@ -72,7 +72,7 @@ class LakeSnapshotApis:
         return await self._write(entry, merged_document(entry.table_id, known, given))
 
     async def _write(self, entry: TableEntry, document: str) -> str:
-        """A new offsets file, noted before it is there so that it is found if it is never registered."""
+        """Write a new offsets file. It is recorded before, so that it is removed if it is never registered."""
         name = self._files.new_name(entry)
         self._records.note_prepared(entry.table_id, name, self._environment.clock())
         await self._files.write(name, document)
@@ -83,16 +83,16 @@ class LakeSnapshotApis:
     async def commit(
         self, context: RequestContext, request: pb.CommitLakeTableSnapshotRequest
     ) -> pb.CommitLakeTableSnapshotResponse:
-        """Snapshots with their files; `tables_req` alone is the form of before 0.9, which brings its own offsets."""
+        """Register snapshots with their files; clients older than 0.9 send only `tables_req`, with their offsets."""
         response = pb.CommitLakeTableSnapshotResponse()
         details = {self._table_id(context, table): table for table in request.tables_req}
-        turns = Turns()
+        time_slices = TimeSlices()
         for metadata in request.lake_table_snapshot_metadata:
-            await turns.others_first()
+            await time_slices.yield_if_over()
             result = response.table_resp.add(table_id=metadata.table_id)
             await _into(result, self._commit_table(context, metadata, details.pop(metadata.table_id, None)))
         for table_id, legacy in details.items():
-            await turns.others_first()
+            await time_slices.yield_if_over()
             result = response.table_resp.add(table_id=table_id)
             await _into(result, self._commit_legacy(context, table_id, legacy))
         return response
@@ -102,7 +102,7 @@ class LakeSnapshotApis:
             return table.table_id
         self._environment.catalog.refresh()
         path = table_path(table.table_path)
-        self._environment.authorizer.check_table(context, path)  # The answer tells the table's id.
+        self._environment.authorizer.check_table(context, path)  # The answer contains the table's id.
         return self._environment.table(path).table_id
 
     async def _commit_table(
@@ -154,7 +154,7 @@ class LakeSnapshotApis:
             raise table_missing(entry.path)
         if details is not None:
             self._records.note_times(entry.table_id, _times(entry.table_id, details))
-        logger.info("lake snapshot %d of table %s is registered", snapshot.snapshot_id, entry.path)
+        logger.info("registered lake snapshot %d of table %s", snapshot.snapshot_id, entry.path)
         self._registered(entry)
         registered = {path for each in self._records.snapshots(entry.table_id) for path in each.paths}
         before_ms = self._environment.clock() - UNUSED_FILE_AGE_MS
@@ -172,7 +172,7 @@ class LakeSnapshotApis:
         return entry
 
     async def _check_ends(self, entry: TableEntry, offsets: Mapping[TableBucket, int]) -> None:
-        """No offset is behind the end of its log: rows that come later would count as rows of the lake."""
+        """Refuse offsets beyond the end of a log: rows that are written later would count as tiered."""
         known = self._records.offsets(entry.table_id)
         directories = {
             bucket: str(self._environment.config.data_dir / self._environment.catalog.directory(bucket))
@@ -188,13 +188,13 @@ class LakeSnapshotApis:
         for bucket, end in ends.items():
             if offsets[bucket] > end:
                 raise FlussError(
-                    f"offset {offsets[bucket]} of bucket {bucket.bucket_id} is behind the end of its log, {end}: the "
-                    f"lake cannot have rows of table {entry.path} that were never written. Read the offsets again",
+                    f"offset {offsets[bucket]} of bucket {bucket.bucket_id} is beyond the end of its log, {end}: the "
+                    f"lake cannot have rows of table {entry.path} that were never written; read the offsets again",
                     ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
                 )
 
     def _exists(self, entry: TableEntry, bucket: TableBucket) -> bool:
-        """Offsets of partitions that were dropped may be in the file of a round that began before."""
+        """True if the bucket exists; a round that began earlier may have offsets of partitions dropped since."""
         if bucket.bucket_id >= entry.bucket_count or (bucket.partition_id is None) == entry.is_partitioned:
             raise _no_bucket(entry, bucket)
         partition_id = bucket.partition_id
@@ -202,7 +202,7 @@ class LakeSnapshotApis:
 
 
 async def _into(result: Any, work: Awaitable[str | None], field: str | None = None) -> None:
-    """The outcome of the work on one table as the entry of it in the answer."""
+    """Await the work on one table and put its result or error into the table's entry in the answer."""
     try:
         value = await work
     except FlussError as error:
@@ -215,10 +215,10 @@ async def _into(result: Any, work: Awaitable[str | None], field: str | None = No
 
 
 def _check_lake(entry: TableEntry) -> None:
-    """Without a lake nobody tiers the table, and its log must not depend on what somebody says about one."""
+    """Refuse snapshots of a table without a lake: its log must not be removed because of them."""
     if not entry.property(DATALAKE_ENABLED):
         raise FlussError(
-            f"table {entry.path} has no lake: set {DATALAKE_ENABLED} to true before it is tiered",
+            f"table {entry.path} has no lake; set {DATALAKE_ENABLED} to true before tiering it",
             ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
         )
 

@@ -1,8 +1,8 @@
-"""LAKE_TIERING_HEARTBEAT: tiering services report what they do and get the next table.
+"""LAKE_TIERING_HEARTBEAT: tiering services report their progress and get the next table.
 
-The tables with a lake are those of the catalog: every call first takes in what has changed there. Epochs and times of
-tables are in the catalog too, so that a restart forgets neither; a service of before a restart is refused by the
-coordinator's own epoch (code 23), and even one that guessed it could not name an epoch of its old round again.
+The tables with a lake are read from the catalog: every call first loads its changes. Epochs and times of tables are
+also in the catalog, so that they survive a restart. A service from before a restart is refused because of the
+coordinator's own epoch (code 23); even if it guessed that, the epoch of its old round would no longer be valid.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fluss.server.apis.environment import Environment
 from fluss.server.coordinator.lake.metrics import TieringMetrics, tiering_metrics
 from fluss.server.coordinator.lake.tiering_states import TieringStates
 from fluss.server.runtime.handlers import RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 
 
 class LakeTiering:
-    """The tiering of one coordinator. Called on the event loop."""
+    """Assigns tables to tiering services. Called on the event loop."""
 
     def __init__(self, environment: Environment, coordinator_epoch: int) -> None:
         self._environment = environment
@@ -30,13 +30,13 @@ class LakeTiering:
         self._coordinator_epoch = coordinator_epoch
         self._seen_change: int | None = None
         self.states = TieringStates(
-            environment.clock, environment.config.lake_tiering_timeout_ms, self._records.hand_out
+            environment.clock, environment.config.lake_tiering_timeout_ms, self._records.record_epoch
         )
 
-    def look(self) -> None:
-        """Follow the catalog and the clock."""
+    def update(self) -> None:
+        """Update the states from the catalog and the clock."""
         self._follow_catalog()
-        self.states.look()
+        self.states.update()
 
     def make_due(self, table_id: int) -> None:
         """Tier a table before its time."""
@@ -44,22 +44,22 @@ class LakeTiering:
         self.states.make_due(table_id)
 
     def metrics(self) -> TieringMetrics:
-        """What operators watch."""
-        self.look()
+        """Return the metrics of tiering."""
+        self.update()
         return tiering_metrics(self.states, self._records, self._environment.clock())
 
     async def heartbeat(
         self, context: RequestContext, request: pb.LakeTieringHeartbeatRequest
     ) -> pb.LakeTieringHeartbeatResponse:
-        """Failed tables first, then those at work, then finished ones, and at last the next table; in turns."""
-        self.look()
+        """Handle failed tables, then renewed and finished ones, and finally assign the next table; in time slices."""
+        self.update()
         response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=self._coordinator_epoch)
-        turns = Turns()
-        await self._each(turns, context, request.failed_tables, response.failed_table_resp, self._fail)
-        await self._each(turns, context, request.tiering_tables, response.tiering_table_resp, self._renew)
+        time_slices = TimeSlices()
+        await self._each(time_slices, context, request.failed_tables, response.failed_table_resp, self._fail)
+        await self._each(time_slices, context, request.tiering_tables, response.tiering_table_resp, self._renew)
         forced = frozenset(request.force_finished_tables)
         await self._each(
-            turns,
+            time_slices,
             context,
             request.finished_tables,
             response.finished_table_resp,
@@ -77,21 +77,21 @@ class LakeTiering:
 
     async def _each(
         self,
-        turns: Turns,
+        time_slices: TimeSlices,
         context: RequestContext,
         tables: Iterable[pb.PbHeartbeatReqForTable],
         answers: Any,
         step: Callable[[pb.PbHeartbeatReqForTable], None],
     ) -> None:
         for table in tables:
-            await turns.others_first()
+            await time_slices.yield_if_over()
             answer = answers.add(table_id=table.table_id)
             try:
                 self._environment.authorizer.check_known_table_id(context, table.table_id)
                 if table.coordinator_epoch != self._coordinator_epoch:
                     raise FlussError(
-                        f"the coordinator has started again: its epoch is {self._coordinator_epoch}, "
-                        f"not {table.coordinator_epoch}; give the round up",
+                        f"the coordinator was restarted: its epoch is {self._coordinator_epoch}, "
+                        f"not {table.coordinator_epoch}; give up the round",
                         ErrorCode.INVALID_COORDINATOR_EXCEPTION,
                     )
                 step(table)
@@ -109,7 +109,7 @@ class LakeTiering:
         file_size = stats.file_size if stats.HasField("file_size") else None
         record_count = stats.record_count if stats.HasField("record_count") else None
         if self.states.finish(table.table_id, table.tiering_epoch, forced, file_size, record_count):
-            self._records.finished(table.table_id, self._environment.clock(), file_size, record_count)
+            self._records.record_round(table.table_id, self._environment.clock(), file_size, record_count)
 
     def _follow_catalog(self) -> None:
         catalog = self._environment.catalog

@@ -1,4 +1,4 @@
-"""Who tiers which table when: the states of tables with a lake. No I/O, no clock of its own.
+"""The states of tables with a lake: which table is tiered when, and by which service. No I/O, no clock of its own.
 
 ```
             track                        due (freshness is over)            take
@@ -10,10 +10,10 @@
    forget: from anywhere to (none)
 ```
 
-A table enters PENDING with a new epoch and waits in line; TIERING ends when its service says so or is silent for too
-long. Whoever names an older epoch is refused with code 50 and has no say any more. Epochs of a table only grow: they go
-on from the one that was remembered when the table is tracked, and `take` hands out an epoch only after `remember` has
-made it durable. There are no timers: what time changes is looked at by `look`, which everyone calls first.
+A table enters PENDING with a new epoch and waits in line; TIERING ends when its service reports so or sends no
+heartbeat for too long. A service with an older epoch is refused with code 50. Epochs of a table only grow: they
+continue from the stored one when the table is tracked, and `take` hands out an epoch only after `remember` has made it
+durable. There are no timers: `update` makes the changes that depend on time, and every caller calls it first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TABLES_NAMED = 5
 
 
 class TieringState(Enum):
-    """Where a table is between two rounds."""
+    """The state of a table with a lake."""
 
     SCHEDULED = "scheduled"
     PENDING = "pending"
@@ -41,7 +41,7 @@ class TieringState(Enum):
 
 @dataclass
 class TieredTable:
-    """One table with a lake. Times are milliseconds; `since_ms` is when it came into its state."""
+    """One table with a lake. Times are in milliseconds; `since_ms` is when it entered its state."""
 
     table_id: int
     path: TablePath
@@ -66,33 +66,33 @@ class TieringStates:
         self._timeout_ms = timeout_ms
         self._remember = remember
         self._tables: dict[int, TieredTable] = {}
-        self._line: dict[int, None] = {}  # keys in order of arrival
+        self._line: dict[int, None] = {}  # the line: keys in order of arrival
 
     @property
     def tables(self) -> dict[int, TieredTable]:
-        """All tables by id; not to be changed by callers."""
+        """All tables by id; read-only for callers."""
         return self._tables
 
     def count(self, state: TieringState) -> int:
-        """How many tables are in a state."""
+        """Return how many tables are in a state."""
         return sum(table.state is state for table in self._tables.values())
 
-    # Which tables there are
+    # Tracking tables
 
     def track(self, table_id: int, path: TablePath, freshness_ms: int, epoch: int, last_tiered_ms: int) -> TieredTable:
-        """A table has got a lake, or the coordinator has started. `epoch` is the last one that was handed out."""
+        """Add a table that has got a lake, or each of them at the start. `epoch` is the last one handed out."""
         assert table_id not in self._tables
         table = TieredTable(table_id, path, freshness_ms, epoch, last_tiered_ms, TieringState.SCHEDULED, self._clock())
         self._tables[table_id] = table
         return table
 
     def forget(self, table_id: int) -> None:
-        """The table is gone, or its lake is."""
+        """Remove a table that was dropped or whose lake was disabled."""
         self._tables.pop(table_id, None)
         self._line.pop(table_id, None)
 
     def make_due(self, table_id: int) -> None:
-        """Tier the table as soon as somebody is free; if it is being tiered, once more behind that."""
+        """Make the table due now; if it is being tiered, make it due again right after."""
         table = self._tables.get(table_id)
         if table is None:
             return
@@ -101,10 +101,10 @@ class TieringStates:
         elif table.state is TieringState.SCHEDULED:
             self._enter_line(table)
 
-    # What time does
+    # Changes by time
 
-    def look(self) -> None:
-        """Move tables whose time has come: due ones into the line, those of silent services back into it."""
+    def update(self) -> None:
+        """Put tables that are due, or whose service sends no heartbeat, into the line."""
         now_ms = self._clock()
         silent: list[TieredTable] = []
         for table in self._tables.values():
@@ -116,17 +116,17 @@ class TieringStates:
                 self._enter_line(table)
         if silent:
             logger.warning(
-                "services that tier %d tables (%s%s) were silent for %d ms or more; the tables are handed out again",
+                "no heartbeat from the services of %d tables (%s%s) for %d ms or more; reassigning the tables",
                 len(silent),
                 ", ".join(str(table.path) for table in silent[:TABLES_NAMED]),
                 ", ..." if len(silent) > TABLES_NAMED else "",
                 self._timeout_ms,
             )
 
-    # What tiering services say
+    # Requests of tiering services
 
     def take(self, may_have: Callable[[TablePath], bool]) -> TieredTable | None:
-        """Hand out the table that waits longest of those that the caller may have."""
+        """Hand out the table that has waited longest of those that the caller may tier."""
         table_id = next((waiting for waiting in self._line if may_have(self._tables[waiting].path)), None)
         if table_id is None:
             return None
@@ -139,11 +139,11 @@ class TieringStates:
         return table
 
     def renew(self, table_id: int, epoch: int) -> None:
-        """A service is still at it."""
+        """Note a heartbeat of the service that tiers the table."""
         table = self._checked(table_id, epoch)
         if table.state is not TieringState.TIERING:
             raise FlussError(
-                f"table {table.path} is {table.state.value}, it is not being tiered: nothing to renew",
+                f"table {table.path} is {table.state.value} and not being tiered, so there is nothing to renew",
                 ErrorCode.UNKNOWN_SERVER_ERROR,
             )
         table.heartbeat_ms = self._clock()
@@ -151,7 +151,7 @@ class TieringStates:
     def finish(
         self, table_id: int, epoch: int, forced: bool, file_size: int | None = None, record_count: int | None = None
     ) -> bool:
-        """A round is over; `forced`: it was cut off, so the next one follows at once. False if that was known."""
+        """End a round. `forced`: it was cut short, so the next one follows at once. False if it had already ended."""
         table = self._checked(table_id, epoch)
         if table.state is not TieringState.TIERING:
             logger.info("table %s was reported as finished while it is %s", table.path, table.state.value)
@@ -168,7 +168,7 @@ class TieringStates:
         return True
 
     def fail(self, table_id: int, epoch: int) -> None:
-        """A round has failed: the table goes to the end of the line."""
+        """End a failed round: the table goes to the end of the line."""
         table = self._checked(table_id, epoch)
         if table.state is not TieringState.TIERING:
             logger.info("table %s was reported as failed while it is %s", table.path, table.state.value)
@@ -180,12 +180,12 @@ class TieringStates:
         table = self._tables.get(table_id)
         if table is None:
             raise FlussError(
-                f"table id {table_id} has no lake here: it was dropped, or its lake was disabled",
+                f"table id {table_id} has no lake; it was dropped, or its lake was disabled",
                 ErrorCode.TABLE_NOT_EXIST,
             )
         if epoch != table.epoch:
             raise FlussError(
-                f"table {table.path} was handed out again: its epoch is {table.epoch}, not {epoch}; give the round up",
+                f"table {table.path} was handed out again: its epoch is {table.epoch}, not {epoch}; give up the round",
                 ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION,
             )
         return table

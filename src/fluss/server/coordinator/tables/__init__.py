@@ -1,1 +1,1 @@
-"""Databases, tables and partitions made, changed and dropped, by requests and by the clock; which are allowed."""
+"""Creates, changes and drops databases, tables and partitions, on request and by time; and the rules for them."""

@@ -1,4 +1,4 @@
-"""ALTER_TABLE: properties, or new columns at the end. What concerns the lake is done there first."""
+"""ALTER_TABLE: changes properties, or adds columns at the end. The lake table is changed first."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from fluss.server.coordinator.tables.table_rules import TableLimits, check_reser
 from fluss.server.runtime.handlers import RequestContext
 
 POSITION_LAST = 0
-# How often a change that begins in the lake is tried while others change the table.
+# How often a change that begins in the lake is attempted while other requests change the table.
 LAKE_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class _Change:
-    """What a request makes of a table. `lake_step` must be done in the lake before the table itself is changed."""
+    """A planned change of a table. `lake_step` is to be done in the lake before the table itself is changed."""
 
     entry: TableEntry
     descriptor: TableDescriptor
@@ -43,7 +43,7 @@ class _Change:
 
 
 class AlterTableApi:
-    """One change of a table per request: its properties or its columns."""
+    """The handler for ALTER_TABLE. A request changes either properties or columns."""
 
     def __init__(self, environment: Environment, auto_partitioner: AutoPartitioner, lake: LakeTables) -> None:
         self._environment = environment
@@ -59,7 +59,7 @@ class AlterTableApi:
         return self._applied(change)
 
     async def _alter_lake_first(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
-        """While the lake works others may change the table, and then the request is looked at anew."""
+        """Do the lake step, then change the table; plan again if another request changed the table meanwhile."""
         path = table_path(request.table_path)
         async with self._lake.lock(path):
             for _ in range(LAKE_ATTEMPTS):
@@ -71,17 +71,19 @@ class AlterTableApi:
                 self._environment.catalog.refresh()
                 if self._environment.catalog.table(path) == change.entry:
                     return self._applied(change)
-        raise _invalid_alter(f"table '{path}' was changed by others all the time; repeat the call")
+        raise _invalid_alter(
+            f"table '{path}' was changed by others in all of {LAKE_ATTEMPTS} attempts; repeat the call"
+        )
 
     def _planned(self, request: pb.AlterTableRequest) -> _Change | None:
-        """The checked change, None if there is nothing to do."""
+        """Return the checked change, or None if there is nothing to do."""
         environment = self._environment
         environment.catalog.refresh()
         path = table_path(request.table_path)
         check_path(path)
         refused = [*request.drop_columns, *request.rename_columns, *request.modify_columns]
         if request.config_changes and (request.add_columns or refused):
-            raise _invalid_alter(f"table '{path}': change properties and columns in two requests")
+            raise _invalid_alter(f"table '{path}': properties and columns cannot be changed in one request; send two")
         entry = environment.catalog.table(path)
         if entry is None:
             if request.ignore_if_not_exists:
@@ -129,7 +131,7 @@ class AlterTableApi:
         enables = typed(properties, keys.DATALAKE_ENABLED) and not typed(descriptor.properties, keys.DATALAKE_ENABLED)
         if enables:
             if defaults.lake.table_format is None:
-                raise _invalid_alter("the lake cannot be enabled: the cluster has none ('datalake.enabled' is false)")
+                raise _invalid_alter("cannot enable the lake: the cluster has none ('datalake.enabled' is false)")
             properties.setdefault(keys.DATALAKE_FORMAT, defaults.lake.table_format)
         altered = replace(
             descriptor,
@@ -144,7 +146,7 @@ class AlterTableApi:
     def _lake_step(
         self, entry: TableEntry, altered: TableDescriptor, enables: bool
     ) -> Callable[[], Awaitable[None]] | None:
-        """What changed properties mean for the lake. Disabling it must work without one, so that does nothing."""
+        """The lake step of changed properties. Disabling the lake has none, because it must work without a lake."""
         if enables:
             return partial(self._lake.enable, entry.path, entry.table_id, altered)
         lake_format = typed(altered.properties, keys.DATALAKE_FORMAT)
@@ -162,7 +164,7 @@ class AlterTableApi:
         descriptor = entry.descriptor
         has_lake = typed(descriptor.properties, keys.DATALAKE_ENABLED)
         if has_lake and not self._defaults().lake.enabled:
-            raise _invalid_alter("its lake is enabled but the cluster has no lake, so no column can be added")
+            raise _invalid_alter("cannot add a column: its lake is enabled, but the cluster has no lake")
         schema = descriptor.schema
         for message in added:
             schema = _with_column(schema, descriptor, message)
@@ -173,7 +175,7 @@ class AlterTableApi:
 
 @contextmanager
 def _naming(path: TablePath) -> Iterator[None]:
-    """Errors say which table they are about."""
+    """Prefix errors with the name of the table."""
     try:
         yield
     except FlussError as error:
@@ -188,23 +190,23 @@ def _check_alterable(descriptor: TableDescriptor, changed: list[str]) -> None:
             f"alterable are {', '.join(sorted(keys.ALTERABLE_TABLE_PROPERTIES))}"
         )
     if keys.KV_STANDBY_REPLICA in changed and not descriptor.has_primary_key:
-        raise _invalid_alter(f"{keys.KV_STANDBY_REPLICA} is for tables with a primary key")
+        raise _invalid_alter(f"{keys.KV_STANDBY_REPLICA} requires a table with a primary key")
     lake_keys = [key for key in changed if key.startswith(keys.DATALAKE_PROPERTY_PREFIX)]
     if not lake_keys or keys.DATALAKE_FORMAT in descriptor.properties:
         return
-    # Keys and buckets of the rows written so far do not depend on a lake format only in this one case.
+    # Only then are the keys and buckets of existing rows independent of the lake format.
     free_of_format = not descriptor.has_primary_key and not descriptor.bucket_keys
     if lake_keys != [keys.DATALAKE_ENABLED] or not free_of_format:
         raise _invalid_alter(
             f"{', '.join(lake_keys)} cannot be altered: the table was created without {keys.DATALAKE_FORMAT}; "
-            f"create it anew with {keys.DATALAKE_ENABLED}=true"
+            f"create a new table with {keys.DATALAKE_ENABLED}=true"
         )
 
 
 def _with_column(schema: Schema, descriptor: TableDescriptor, message: pb.PbAddColumn) -> Schema:
     name = message.column_name
     if name in schema:
-        raise _invalid_alter(f"there is a column {name!r} already")
+        raise _invalid_alter(f"column {name!r} already exists")
     check_reserved_names((name,))
     if message.column_position_type != POSITION_LAST:
         raise FlussError(
@@ -214,7 +216,7 @@ def _with_column(schema: Schema, descriptor: TableDescriptor, message: pb.PbAddC
     data_type = _data_type(message)
     if not data_type.nullable:
         raise FlussError(
-            f"column {name!r} must be nullable: rows written before have no value for it",
+            f"column {name!r} must be nullable, because existing rows have no value for it",
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
     column_id = schema.highest_field_id + 1
@@ -243,11 +245,12 @@ def _function(descriptor: TableDescriptor, message: pb.PbAddColumn, data_type: D
     function = normalized_function({"type": message.agg_function_type, "parameters": parameters})
     if function is None:
         raise invalid_config(
-            f"column {message.column_name!r}: {message.agg_function_type!r} is no aggregation function"
+            f"column {message.column_name!r}: unknown aggregation function {message.agg_function_type!r}"
         )
     if typed(descriptor.properties, keys.MERGE_ENGINE) != "aggregation":
         raise invalid_config(
-            f"column {message.column_name!r} has an aggregation function; that needs {keys.MERGE_ENGINE}=aggregation"
+            f"column {message.column_name!r} has an aggregation function, which requires "
+            f"{keys.MERGE_ENGINE}=aggregation"
         )
     rule = broken_function_rule(function, data_type)
     if rule is not None:

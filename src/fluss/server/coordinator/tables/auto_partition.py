@@ -1,10 +1,10 @@
-"""Partitions that follow the clock: created ahead of time, dropped when they are too old.
+"""Auto-partitioning: partitions are created ahead of time, and dropped when they are too old.
 
-Theory. No state but the catalog: a pass over a table compares the partitions that exist with those that should, and
-writes the difference. Passes run right after a table is created or altered, at the start of the coordinator and then
-at an interval; each may be repeated or lost without harm. The reference delays daily tables by a random time to spread
-load over a cluster; one machine creates a partition with one row in the catalog, so nothing is delayed here. Expired
-partitions of a table with a lake wait until the lake has them (`lake.partition_expiry`). Event-loop thread only.
+Theory. The catalog is the only state: a pass over a table compares the existing partitions with the desired ones and
+writes the difference. Passes run right after a table is created or altered, at the start of the coordinator, and then
+at an interval; each may be repeated or lost without harm. Apache Fluss delays daily tables by a random time to spread
+the load over a cluster; here a new partition is one row in the catalog, so nothing is delayed. Expired partitions of a
+table with a lake are kept until the lake has them (`lake.partition_expiry`). Event-loop thread only.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ logger = logging.getLogger(__name__)
 
 
 class AutoPartitioner:
-    """Keeps the partitions of auto-partitioned tables as their properties say."""
+    """Creates and drops the partitions of auto-partitioned tables according to their properties."""
 
     def __init__(self, environment: Environment, expiry: LakePartitionExpiry) -> None:
         self._environment = environment
         self._expiry = expiry
 
     def update_all(self) -> None:
-        """One pass over all tables; a table that fails is logged and does not stop the others."""
+        """Make a pass over all tables; failures are logged and do not affect other tables."""
         self._environment.catalog.refresh()
         for entry in list(self._environment.catalog.tables()):
             self.update_table(entry)
 
     def update_table(self, entry: TableEntry) -> None:
-        """One pass over one table; failures are logged, the next pass tries again."""
+        """Make a pass over one table; failures are logged, and the next pass tries again."""
         if not entry.is_partitioned or not entry.property(AUTO_PARTITION_ENABLED):
             return
         try:
@@ -48,7 +48,7 @@ class AutoPartitioner:
 
     def _create_missing(self, entry: TableEntry, settings: AutoPartition) -> None:
         if len(entry.descriptor.partition_keys) > 1:
-            return  # the other values are not known
+            return  # the values of the other keys are unknown
         config = self._environment.config
         now_ms = self._environment.clock()
         wanted_count = min(settings.num_precreate, config.max_partition_num)
@@ -57,7 +57,7 @@ class AutoPartitioner:
         room = config.max_partition_num - len(entry.partitions)
         if len(missing) > room:
             logger.warning(
-                "table %s has %d of at most %d partitions; %s not created",
+                "table %s has %d of at most %d partitions; not creating %s",
                 entry.path,
                 len(entry.partitions),
                 config.max_partition_num,

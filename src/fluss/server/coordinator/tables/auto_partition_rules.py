@@ -1,4 +1,4 @@
-"""The auto-partition properties of a table, read and checked."""
+"""Parses and checks the auto-partition properties of a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fluss.server.coordinator.tables.table_defaults import invalid_config, typed
 
 @dataclass(frozen=True)
 class AutoPartition:
-    """How one table is cut by time. `key_position` is the place of the time value among the partition values."""
+    """The auto-partition settings of a table. `key_position` is the index of the time value in the partition values."""
 
     enabled: bool
     key_position: int
@@ -31,11 +31,11 @@ class AutoPartition:
     num_retention: int
 
     def value_at(self, now_ms: int, units_later: int) -> str:
-        """The time value `units_later` units after now."""
+        """Return the time value `units_later` units after now."""
         return self.pattern.format(moment_at(now_ms, self.zone, self.unit, units_later))
 
     def oldest_retained(self, now_ms: int) -> str | None:
-        """Values that sort before this one have expired; None when nothing ever does."""
+        """Return the oldest value that has not expired (values sort by time); None if values never expire."""
         if self.num_retention < 0:
             return None
         try:
@@ -45,7 +45,7 @@ class AutoPartition:
 
 
 def read_auto_partition(descriptor: TableDescriptor) -> AutoPartition:
-    """The auto-partition settings of a partitioned table that passed `check_auto_partition`."""
+    """Return the auto-partition settings of a partitioned table that passed `check_auto_partition`."""
     properties = descriptor.properties
     unit = typed(properties, keys.AUTO_PARTITION_TIME_UNIT)
     key = properties.get(keys.AUTO_PARTITION_KEY, descriptor.partition_keys[0])
@@ -62,11 +62,11 @@ def read_auto_partition(descriptor: TableDescriptor) -> AutoPartition:
 
 
 def check_auto_partition(descriptor: TableDescriptor) -> None:
-    """Raise 39 or 15 for auto-partition properties that do not fit the table."""
+    """Raise 39 or 15 for auto-partition properties that do not match the table."""
     properties = descriptor.properties
     enabled = typed(properties, keys.AUTO_PARTITION_ENABLED)
     if enabled and not descriptor.is_partitioned:
-        raise invalid_config(f"{keys.AUTO_PARTITION_ENABLED}=true needs a partitioned table")
+        raise invalid_config(f"{keys.AUTO_PARTITION_ENABLED}=true requires a partitioned table")
     unit = typed(properties, keys.AUTO_PARTITION_TIME_UNIT)
     pattern_text = properties.get(keys.AUTO_PARTITION_TIME_FORMAT)
     try:
@@ -83,7 +83,7 @@ def check_auto_partition(descriptor: TableDescriptor) -> None:
     schema = descriptor.schema
     if schema.columns[schema.position(key)].data_type.root == "DATE" and (unit, pattern_text) != ("DAY", DATE_PATTERN):
         raise _invalid_table(
-            f"auto-partition key {key!r} is a DATE: it needs {keys.AUTO_PARTITION_TIME_UNIT}=DAY and "
+            f"auto-partition key {key!r} is a DATE, which requires {keys.AUTO_PARTITION_TIME_UNIT}=DAY and "
             f"{keys.AUTO_PARTITION_TIME_FORMAT}={DATE_PATTERN}"
         )
 
@@ -95,13 +95,15 @@ def _checked_key(descriptor: TableDescriptor) -> str:
         return partition_keys[0]
     listed = ", ".join(partition_keys)
     if key is None:
-        raise _invalid_table(f"with several partition keys ({listed}) {keys.AUTO_PARTITION_KEY} must name the time one")
+        raise _invalid_table(
+            f"{keys.AUTO_PARTITION_KEY} must name the time key if there are several partition keys ({listed})"
+        )
     if key not in partition_keys:
-        raise _invalid_table(f"{keys.AUTO_PARTITION_KEY}: {key!r} is not one of the partition keys ({listed})")
+        raise _invalid_table(f"{keys.AUTO_PARTITION_KEY} must be one of the partition keys ({listed}), got {key!r}")
     if typed(properties, keys.AUTO_PARTITION_NUM_PRECREATE) > 0:
         raise _invalid_table(
-            f"with several partition keys ({listed}) nothing can be created in advance; "
-            f"set {keys.AUTO_PARTITION_NUM_PRECREATE} to 0"
+            f"{keys.AUTO_PARTITION_NUM_PRECREATE} must be 0 if there are several partition keys ({listed}), because "
+            "the values of the other keys are not known in advance"
         )
     return key
 

@@ -1,4 +1,4 @@
-"""SET and DELETE of option texts, as ALTER_TABLE and ALTER_DATABASE carry them."""
+"""SET and DELETE of options in ALTER_TABLE and ALTER_DATABASE."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
 def checked_change(change: pb.PbAlterConfig) -> str | None:
-    """The new text of a change, None for a removal; code -1 for anything but SET and DELETE."""
+    """Return the new value of a change, None for a removal; code -1 for operations other than SET and DELETE."""
     if change.op_type == DELETE:
         return None
     if change.op_type != SET:
         raise FlussError(
-            f"change of {change.config_key!r}: operation {change.op_type} is not allowed here, use SET or DELETE",
+            f"change of {change.config_key!r}: operation {change.op_type} is not allowed here; use SET or DELETE",
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
     if not change.HasField("config_value"):
         raise FlussError(
-            f"change of {change.config_key!r}: SET needs a value, use DELETE to remove the key",
+            f"change of {change.config_key!r}: SET requires a value; use DELETE to remove the key",
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
     return change.config_value
 
 
 def apply_changes(texts: Mapping[str, str], changes: Iterable[pb.PbAlterConfig]) -> dict[str, str]:
-    """The texts after the changes; removing an absent key is no error."""
+    """Return the options after the changes; removing an absent key is ignored."""
     out = dict(texts)
     for change in changes:
         value = checked_change(change)

@@ -15,13 +15,13 @@ from fluss.server.catalog.store import database_exists, database_missing
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.coordinator.tables.config_changes import apply_changes
 from fluss.server.runtime.handlers import RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 
 TABLES_PER_STEP = 50
 
 
 class DatabaseApis:
-    """Changes of databases; each is on disk when it is answered."""
+    """Handlers that change databases; each change is durable when it is answered."""
 
     def __init__(self, environment: Environment, lake_files: OffsetsFiles) -> None:
         self._environment = environment
@@ -85,14 +85,14 @@ class DatabaseApis:
         return self._remove_lake_files(tiered) if tiered else pb.DropDatabaseResponse()
 
     async def _drop_in_steps(self, name: str, tables: list[TableEntry]) -> pb.DropDatabaseResponse:
-        """A database with thousands of tables; others come in between. One that is made meanwhile goes as well."""
-        tiered, turns = [], Turns()
+        """Drop the tables in steps, so that other requests are served in between, and tables created meanwhile too."""
+        tiered, time_slices = [], TimeSlices()
         for entry in tables:
             tiered += self._tiered([entry])
-            await turns.others_first()
+            await time_slices.yield_if_over()
         store = self._environment.catalog.store
         while store.drop_tables_of(name, TABLES_PER_STEP):
-            await turns.others_first()
+            await time_slices.yield_if_over()
         store.drop_database(name, cascade=True)
         return await self._remove_lake_files(tiered)
 

@@ -1,6 +1,6 @@
 """CREATE_PARTITION and DROP_PARTITION.
 
-The flag of *create* is named `ignore_if_not_exists` on the wire and means "ignore if it exists".
+On the wire, the flag of CREATE_PARTITION is named `ignore_if_not_exists`; it means "ignore if it exists".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fluss.server.runtime.handlers import RequestContext
 
 
 class PartitionApis:
-    """Partitions made and removed by hand, or by clients that meet a new value."""
+    """Handlers for partitions that users create and drop, or that clients create for a new value."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -76,7 +76,7 @@ class PartitionApis:
         return entry
 
     def _check_time(self, entry: TableEntry, values: list[str]) -> None:
-        """The value of the time key must be a time in the table's format, and not one that expires at once."""
+        """Check that the value of the time key has the table's format, and would not expire at once."""
         if not entry.property(keys.AUTO_PARTITION_ENABLED) and entry.property(keys.AUTO_PARTITION_TIME_FORMAT) is None:
             return
         settings = read_auto_partition(entry.descriptor)
@@ -90,13 +90,13 @@ class PartitionApis:
         oldest = settings.oldest_retained(self._environment.clock()) if settings.enabled else None
         if oldest is not None and value < oldest:
             raise _invalid_spec(
-                f"value {value!r} of partition key {key!r} in table '{entry.path}' has expired already; "
+                f"value {value!r} of partition key {key!r} in table '{entry.path}' has already expired; "
                 f"the oldest that is kept is {oldest!r} ({keys.AUTO_PARTITION_NUM_RETENTION})"
             )
 
 
 def _checked_values(entry: TableEntry, message: pb.PbPartitionSpec, *, internal_prefix_allowed: bool) -> list[str]:
-    """The values in partition-key order; code 43 unless every key has exactly one legal value."""
+    """Return the values in partition-key order; code 43 unless every key has exactly one valid value."""
     spec = partition_spec(message)
     partition_keys = entry.descriptor.partition_keys
     given = dict(spec)

@@ -1,7 +1,7 @@
-"""Partition values made of time: units, patterns, zones. Pure functions.
+"""Partition values that are times: units, patterns, zones. Pure functions.
 
-Patterns are those of Java's date formatter, cut down to what a partition value can be: the year, then quarter or
-month, then day, then hour, as far as the unit goes, each with its full width, with literal text between them.
+Patterns are those of Java's date formatter, restricted to partition values: the year, then quarter or month, then day,
+then hour, down to the unit, each with its full width, with literals between them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _EXAMPLE = datetime(2024, 12, 31, 23)
 
 @dataclass(frozen=True)
 class TimePattern:
-    """A checked pattern: fields and literals in order."""
+    """A checked pattern: its fields and literals in order."""
 
     text: str
     parts: tuple[tuple[bool, str], ...]
-    """(is a field, field letter or literal text)"""
+    """(is a field, field letters or literal)"""
 
     def format(self, moment: datetime) -> str:
-        """The partition value of a moment (already in the table's zone)."""
+        """Return the partition value of a time, which must be in the table's zone."""
         texts = {
             "y": f"{moment.year:04d}",
             "Q": str((moment.month - 1) // 3 + 1),
@@ -44,7 +44,7 @@ class TimePattern:
         return "".join(texts[text] if is_field else text for is_field, text in self.parts)
 
     def matches(self, value: str) -> bool:
-        """Whether `value` is a real point in time written in this pattern."""
+        """True if `value` is a valid time in this pattern."""
         expression = "".join(
             f"(?P<{text}>[0-9]{{{_FIELD_WIDTH[text]}}})" if is_field else re.escape(text)
             for is_field, text in self.parts
@@ -63,7 +63,7 @@ class TimePattern:
 
 
 def parse_pattern(unit: str, text: str | None) -> TimePattern:
-    """Check a pattern for a time unit; None takes the unit's own. ValueError says what is wrong."""
+    """Parse and check a pattern for a time unit; None stands for the unit's default. ValueError if it is invalid."""
     pattern_text = DEFAULT_PATTERNS[unit] if text is None else text
     parts = tuple(_tokens(pattern_text))
     wanted = _FIELDS_OF_UNIT[unit]
@@ -71,13 +71,13 @@ def parse_pattern(unit: str, text: str | None) -> TimePattern:
     if found != wanted:
         example = DEFAULT_PATTERNS[unit]
         raise ValueError(
-            f"time format {pattern_text!r} does not fit time unit {unit}: it needs the fields of {example!r}, "
+            f"time format {pattern_text!r} does not match time unit {unit}; it must have the fields of {example!r}, "
             "each once, in this order"
         )
     pattern = TimePattern(pattern_text, parts)
     rule = broken_name_rule(pattern.format(_EXAMPLE))
     if rule is not None:
-        raise ValueError(f"time format {pattern_text!r} gives no legal partition value: {rule}")
+        raise ValueError(f"time format {pattern_text!r} gives invalid partition values: {rule}")
     return pattern
 
 
@@ -86,7 +86,7 @@ def _tokens(text: str) -> list[tuple[bool, str]]:
     for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])|(')", text):
         quoted, letter, other, lone_quote = match.groups()
         if lone_quote is not None:
-            raise ValueError(f"time format {text!r} has a quote without its partner")
+            raise ValueError(f"time format {text!r} has an unclosed quote")
         if other is not None and other in "[]{}#":
             raise ValueError(f"time format {text!r} must not contain {other!r}")
         if letter is None:
@@ -103,7 +103,7 @@ def _tokens(text: str) -> list[tuple[bool, str]]:
 
 
 def parse_zone(text: str | None) -> tzinfo | None:
-    """A time zone by name (`Europe/Berlin`) or offset (`+02:00`, `GMT+8`); None is the system's own zone."""
+    """Return a time zone by name (`Europe/Berlin`) or offset (`+02:00`, `GMT+8`); None for the zone of the system."""
     if text is None:
         return None
     offset = _OFFSET_ZONE.fullmatch(text)
@@ -112,22 +112,22 @@ def parse_zone(text: str | None) -> tzinfo | None:
     if offset is not None:
         delta = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
         if delta > timedelta(hours=18):
-            raise ValueError(f"time zone {text!r} is more than 18 hours away from UTC")
+            raise ValueError(f"time zone {text!r} must be at most 18 hours from UTC")
         return timezone(delta if offset[1] == "+" else -delta)
     try:
         return zoneinfo.ZoneInfo(text)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(
-            f"time zone {text!r} is not known here; use a name like 'Europe/Berlin' (from the system's time zone "
+            f"unknown time zone {text!r}; use a name like 'Europe/Berlin' (from the system's time zone "
             "database) or an offset like '+02:00'"
         ) from None
 
 
 def moment_at(now_ms: int, zone: tzinfo | None, unit: str, units_later: int) -> datetime:
-    """The wall-clock moment `units_later` units after `now_ms`; OverflowError beyond the calendar."""
+    """Return the local time `units_later` units after `now_ms`; OverflowError outside of the calendar's range."""
     try:
         if unit == "HOUR":
-            # Hours pass on the time line, so a clock change neither skips nor doubles one.
+            # Hours are added in UTC, so a change of daylight saving time neither skips nor repeats one.
             return datetime.fromtimestamp(now_ms / 1000 + units_later * 3600, zone)
         now = datetime.fromtimestamp(now_ms / 1000, zone)
         if unit == "DAY":
@@ -137,4 +137,4 @@ def moment_at(now_ms: int, zone: tzinfo | None, unit: str, units_later: int) -> 
         day = min(now.day, calendar.monthrange(year, month + 1)[1])
         return now.replace(year=year, month=month + 1, day=day)
     except (ValueError, OSError, IndexError) as error:
-        raise OverflowError(f"{units_later} {unit} from now is beyond the calendar") from error
+        raise OverflowError(f"{units_later} {unit} from now is outside of the calendar's range") from error

@@ -1,4 +1,4 @@
-"""Whether the tablets of this server can hold a new table or partition."""
+"""Checks that the tablets of this server can store a new table or partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluss.server.coordinator.tables.table_defaults import typed
 
 
 def check_placement(environment: Environment, descriptor: TableDescriptor) -> None:
-    """Raise 17 for more replicas than usable tablets, -1 for a table without buckets."""
+    """Raise code 17 for more replicas than usable tablets, -1 for a table without buckets."""
     tags = environment.catalog.server_tags
     servers = range(environment.topology.tablet_count)
     usable = sum(tags.get(server_id) != ServerTag.PERMANENT_OFFLINE for server_id in servers)
@@ -25,5 +25,5 @@ def check_placement(environment: Environment, descriptor: TableDescriptor) -> No
     assert descriptor.bucket_count is not None
     if descriptor.bucket_count <= 0:
         raise FlussError(
-            f"a table needs at least 1 bucket, got {descriptor.bucket_count}", ErrorCode.UNKNOWN_SERVER_ERROR
+            f"bucket count must be at least 1, got {descriptor.bucket_count}", ErrorCode.UNKNOWN_SERVER_ERROR
         )

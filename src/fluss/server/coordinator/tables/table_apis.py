@@ -1,7 +1,7 @@
-"""CREATE_TABLE and DROP_TABLE. Checks come in the order of Apache Fluss, so that the same mistake is reported first.
+"""CREATE_TABLE and DROP_TABLE. Checks are in the order of Apache Fluss, so that it reports the same mistake first.
 
-A table is usable on every tablet when CREATE_TABLE has answered: leaders are a function of ids, and each process
-refreshes its catalog before it looks anything up.
+A table is usable on every tablet when CREATE_TABLE is answered: leaders are a function of ids, and each process
+refreshes its catalog before every lookup.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fluss.server.runtime.handlers import RequestContext
 
 
 class TableApis:
-    """Creation and removal of tables."""
+    """Handlers that create and drop tables."""
 
     def __init__(
         self, environment: Environment, auto_partitioner: AutoPartitioner, lake: LakeTables, lake_files: OffsetsFiles
@@ -40,7 +40,7 @@ class TableApis:
     def create_table(
         self, context: RequestContext, request: pb.CreateTableRequest
     ) -> pb.CreateTableResponse | Awaitable[pb.CreateTableResponse]:
-        """An invalid descriptor is refused even when the table exists and that is to be ignored."""
+        """Create a table. An invalid descriptor is refused even if the table exists and `ignore_if_exists` is set."""
         environment = self._environment
         environment.catalog.refresh()
         path = table_path(request.table_path)
@@ -56,7 +56,7 @@ class TableApis:
     async def _create_lake_first(
         self, path: TablePath, descriptor: TableDescriptor, ignore_if_exists: bool
     ) -> pb.CreateTableResponse:
-        """A lake table that the Fluss table then does not follow is taken by the next attempt."""
+        """Create the lake table, then the Fluss table. If the latter fails, the next attempt uses the lake table."""
         environment = self._environment
         async with self._lake.lock(path):
             environment.catalog.refresh()
@@ -66,7 +66,7 @@ class TableApis:
                 await self._lake.create(path, descriptor)
                 environment.catalog.refresh()
             if ignore_if_exists and environment.catalog.table(path) is not None:
-                return pb.CreateTableResponse()  # by somebody at the same time
+                return pb.CreateTableResponse()  # by a concurrent request
             return self._create(path, descriptor)
 
     def _create(self, path: TablePath, descriptor: TableDescriptor) -> pb.CreateTableResponse:
@@ -102,14 +102,14 @@ class TableApis:
         )
         if not allowed:
             raise FlussError(
-                f"table '{path}': this server does not create {kind} (option {option!r} is false)",
+                f"table '{path}': this server does not allow {kind}, because option {option!r} is false",
                 ErrorCode.INVALID_TABLE_EXCEPTION,
             )
 
     def drop_table(
         self, context: RequestContext, request: pb.DropTableRequest
     ) -> pb.DropTableResponse | Awaitable[pb.DropTableResponse]:
-        """The name is free at once; tablets delete the files when they notice. A lake table stays."""
+        """Drop a table. Its name is free at once; tablets delete the files soon after. A lake table is kept."""
         environment = self._environment
         environment.catalog.refresh()
         path = table_path(request.table_path)
@@ -128,6 +128,6 @@ class TableApis:
 
 
 def check_path(path: TablePath) -> None:
-    """Raise 16 or 15 for a bad database or table name."""
+    """Raise 16 or 15 for an invalid database or table name."""
     check_database_name(path.database_name)
     check_table_name(path.table_name)

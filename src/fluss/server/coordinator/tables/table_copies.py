@@ -1,12 +1,11 @@
-"""Copies of what the catalog says, for the day on which it is lost: `table.json` of each table, and `catalog.mark`.
+"""Copies of the catalog's contents outside of it, in case it is lost: a `table.json` per table, and `catalog.mark`.
 
-Theory. Everything happens after the catalog's own commit, so no copy is ever ahead of what the catalog has on disk.
-A table's record is written in the step that changed the table, so it is there when the change is answered; `sync`
-brings it to the disk soon afterwards, in a thread. A change of a database touches all of its tables, maybe thousands:
-these `sync` writes a few at a time, and until then the mark, which has the databases, knows more than the records. A
-power loss in between leaves an older record, or a torn one that counts as none; the next start writes it anew. A copy
-that cannot be written (no room) is tried again later and costs nobody anything. All methods are called in the event
-loop's thread.
+Theory. Everything happens after the catalog's own commit, so no copy is ever ahead of the catalog on disk. A table's
+record is written in the step that changes the table, so it exists when the change is answered; `sync` makes it durable
+soon afterwards, in a thread. A change of a database affects all of its tables, maybe thousands: `sync` writes these a
+few at a time, and until then the mark, which has the databases, is newer than the records. A power loss in between
+leaves an older record, or a torn one that counts as none; the next start writes it again. A copy that cannot be written
+(no space) is retried later, and the change itself succeeds. All methods are called in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.mark import MARKED_COUNTERS, databases_for_mark, write_mark
 from fluss.server.catalog.table_rows import directory_of, table_record
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.storage.directory.table_directories import mark_dropped
 from fluss.server.storage.directory.table_record import RECORD_FILE_NAME, TableRecord, read_record, record_to_json
 from fluss.server.storage.files import (
@@ -34,12 +33,12 @@ from fluss.server.storage.files import (
 logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL_MS = 1000
-# How many that could not be written before are tried again in the step of another change.
+# How many records whose write has failed are retried in the step of another change.
 AGAIN_LIMIT = 10
 
 
 class TableCopies:
-    """See the module's text."""
+    """Keeps the copies up to date."""
 
     def __init__(self, data_dir: Path, store: CatalogStore, files: FileSystem | None = None) -> None:
         self._data_dir = data_dir
@@ -53,7 +52,7 @@ class TableCopies:
         self._is_failing = False
 
     def start(self) -> None:
-        """Write what is missing or old, and from now on whatever changes."""
+        """Write missing and outdated copies, and follow all changes from now on."""
         try:
             self._store.ensure_catalog_id()
         except FlussError as error:
@@ -61,7 +60,7 @@ class TableCopies:
                 raise
         for (table_id,) in self._store.file.connection.execute("SELECT table_id FROM tables").fetchall():
             record = table_record(self._store.file.connection, table_id)
-            if record is not None and not _says_the_same(read_record(self._directory(record)), record):
+            if record is not None and not _is_unchanged(read_record(self._directory(record)), record):
                 self._unwritten.add(table_id)
         self._write_again()
         self._write_mark()
@@ -69,35 +68,35 @@ class TableCopies:
         self._store.on_database_change = self.tables_changed
 
     def table_changed(self, table_id: int) -> None:
-        """A change of a table, or its drop, is durable: copy it."""
+        """Copy a table whose change or drop has become durable."""
         self._unwritten.add(table_id)
         if self._write_one(table_id):
             self._write_again(AGAIN_LIMIT)
 
     def tables_changed(self, table_ids: Iterable[int]) -> None:
-        """A change of a database, or its drop, is durable: copy its tables soon."""
+        """Schedule copies of the tables of a database whose change or drop has become durable."""
         self._unwritten.update(table_ids)
 
     async def sync(self) -> None:
-        """Bring to the disk what was written, and try again what could not be."""
+        """Make written copies durable, and retry failed ones."""
         try:
             await self._sync()
         except (FlussError, sqlite3.Error) as error:
-            self._failed("copies of what the catalog says", error)
+            self._failed("copies of the catalog's contents", error)
 
     async def _sync(self) -> None:
-        turns = Turns()
+        time_slices = TimeSlices()
         for table_id in sorted(self._unwritten):
             if not self._write_one(table_id):
                 break
-            await turns.others_first()
+            await time_slices.yield_if_over()
         unsynced, self._unsynced = self._unsynced, set()
         if unsynced:
             await asyncio.get_running_loop().run_in_executor(None, self._sync_files, unsynced)
         self._write_mark()
 
     def close(self) -> None:
-        """The last mark of an orderly stop."""
+        """Write the last mark, at an orderly stop."""
         self._write_mark()
 
     def _directory(self, record: TableRecord) -> Path:
@@ -120,7 +119,7 @@ class TableCopies:
         return True
 
     def _dropped(self, table_id: int) -> None:
-        """Its files go later: if the catalog is lost before, nobody must take it for a table that is there."""
+        """Mark the directory as dropped: its files are deleted later, and the catalog may be lost before that."""
         directory = self._directories.pop(table_id, None)
         if directory is not None:
             mark_dropped(directory, self._files)
@@ -132,13 +131,13 @@ class TableCopies:
             make_missing_directories(self._files, str(directory))
             write_file_atomically(self._files, path, record_to_json(record), is_synced=False)
         except OSError as error:
-            self._failed(f"the copy of what the catalog says about {record.name} in {directory}", error)
+            self._failed(f"the record of table {record.name} in {directory}", error)
             return False
         self._unsynced.add(directory)
         return True
 
     def _sync_files(self, directories: set[Path]) -> None:
-        """In a thread. A directory that is gone belonged to a table that was dropped."""
+        """Sync records; called in a thread. A missing directory belonged to a dropped table."""
         for directory in directories:
             try:
                 descriptor = self._files.open_read(str(directory / RECORD_FILE_NAME))
@@ -147,7 +146,7 @@ class TableCopies:
                 finally:
                     self._files.close(descriptor)
                 self._files.sync_directory(str(directory))
-                make_directories(self._files, str(directory))  # it exists: the names on the way to it are synced
+                make_directories(self._files, str(directory))  # also sync the names of its parents
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -173,11 +172,11 @@ class TableCopies:
     def _failed(self, what: str, error: Exception) -> None:
         if not self._is_failing:
             self._is_failing = True
-            logger.warning("%s cannot be written and is tried again: %s", what, error)
+            logger.warning("cannot write %s, will try again: %s", what, error)
 
 
-def _says_the_same(there: TableRecord | None, record: TableRecord) -> bool:
-    """The change number alone may differ: it grows with changes of other tables too."""
+def _is_unchanged(there: TableRecord | None, record: TableRecord) -> bool:
+    """True if the records are equal but for the change number, which changes of other tables raise too."""
     if there is None:
         return False
     return {**vars(there), "change": 0} == {**vars(record), "change": 0}

@@ -1,4 +1,4 @@
-"""What the server writes into a descriptor that leaves things open."""
+"""Fills in the defaults of a table descriptor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEWEST_KV_FORMAT_VERSION = 2
 
 @dataclass(frozen=True)
 class ClusterDefaults:
-    """The options of the cluster that tables take over, run-time changes included."""
+    """The options of the cluster that tables inherit, including run-time changes."""
 
     bucket_number: int
     replication_factor: int
@@ -26,7 +26,7 @@ class ClusterDefaults:
 
 
 def cluster_defaults(config: ServerConfig, cluster_config: Mapping[str, str]) -> ClusterDefaults:
-    """The configured options with those on top that were set at run time."""
+    """Return the configured options, overridden by those set at run time."""
     return ClusterDefaults(
         bucket_number=config.default_bucket_number,
         replication_factor=config.default_replication_factor,
@@ -35,7 +35,7 @@ def cluster_defaults(config: ServerConfig, cluster_config: Mapping[str, str]) ->
 
 
 def with_defaults(descriptor: TableDescriptor, defaults: ClusterDefaults) -> TableDescriptor:
-    """The descriptor as it is stored and shown; keys that stay absent have their default by definition."""
+    """Return the descriptor as it is stored and shown; absent keys have fixed defaults."""
     properties = dict(descriptor.properties)
     properties.setdefault(keys.REPLICATION_FACTOR, str(defaults.replication_factor))
     if len(descriptor.partition_keys) > 1 and typed(properties, keys.AUTO_PARTITION_ENABLED):
@@ -48,8 +48,8 @@ def with_defaults(descriptor: TableDescriptor, defaults: ClusterDefaults) -> Tab
     if descriptor.has_primary_key:
         if keys.MERGE_ENGINE in properties:
             properties.setdefault(keys.DELETE_BEHAVIOR, "IGNORE")
-        # The newest reference also writes the standby-replica option here; one machine has no standby, and the
-        # released reference (0.9.1) does not know the key.
+        # The newest Apache Fluss also sets the standby-replica option here; one machine has no standby, and the
+        # released version (0.9.1) does not know the key.
         properties.setdefault(keys.KV_FORMAT_VERSION, str(NEWEST_KV_FORMAT_VERSION))
     _check_lake_and_kv_version(properties, defaults)
     bucket_count = defaults.bucket_number if descriptor.bucket_count is None else descriptor.bucket_count
@@ -59,18 +59,16 @@ def with_defaults(descriptor: TableDescriptor, defaults: ClusterDefaults) -> Tab
 def _check_lake_and_kv_version(properties: Mapping[str, str], defaults: ClusterDefaults) -> None:
     if typed(properties, keys.DATALAKE_ENABLED) and not defaults.lake.enabled:
         raise FlussError(
-            f"{keys.DATALAKE_ENABLED}=true needs a cluster with a lake, but its option 'datalake.enabled' is false",
+            f"{keys.DATALAKE_ENABLED}=true requires a cluster with a lake, but its option 'datalake.enabled' is false",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     version = typed(properties, keys.KV_FORMAT_VERSION)
     if version is not None and not 1 <= version <= NEWEST_KV_FORMAT_VERSION:
-        raise invalid_config(
-            f"{keys.KV_FORMAT_VERSION}={version} is not known; this server knows 1 to {NEWEST_KV_FORMAT_VERSION}"
-        )
+        raise invalid_config(f"{keys.KV_FORMAT_VERSION} must be from 1 to {NEWEST_KV_FORMAT_VERSION}, got {version}")
 
 
 def typed(properties: Mapping[str, str], key: str) -> Any:
-    """Typed value of a property; code 39 when its text cannot be read."""
+    """Return the typed value of a property; code 39 if it cannot be parsed."""
     try:
         return property_value(properties, key)
     except ValueError as error:

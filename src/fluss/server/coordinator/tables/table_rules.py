@@ -1,7 +1,7 @@
-"""Which tables are allowed: structure and property rules beyond the descriptor itself.
+"""Rules for tables: structure and properties, beyond what the descriptor itself checks.
 
-`check_table` gets a descriptor whose defaults are filled in and raises the first broken rule with its code. It changes
-nothing and looks at nothing else, so CREATE_TABLE and ALTER_TABLE share it.
+`check_table` takes a descriptor with defaults filled in and raises an error with the code of the first broken rule. It
+is a pure function, so CREATE_TABLE and ALTER_TABLE share it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _ZSTD_LEVELS = range(1, 23)
 
 @dataclass(frozen=True)
 class TableLimits:
-    """What the cluster allows."""
+    """The limits of the cluster."""
 
     max_bucket_num: int
     defaults: ClusterDefaults
 
 
 def check_table(descriptor: TableDescriptor, limits: TableLimits) -> None:
-    """Raise the first broken rule: 15 for structure, 39 for properties, 49 for too many buckets."""
+    """Raise an error for the first broken rule: 15 for structure, 39 for properties, 49 for too many buckets."""
     _check_known_properties(descriptor)
     check_bucket_count(descriptor, limits.max_bucket_num)
     _check_columns(descriptor)
@@ -74,11 +74,10 @@ def _check_known_properties(descriptor: TableDescriptor) -> None:
     for key in descriptor.properties:
         if not key.startswith(keys.TABLE_PROPERTY_PREFIX):
             raise invalid_config(
-                f"property {key!r} does not start with {keys.TABLE_PROPERTY_PREFIX!r}; "
-                "put it into the custom properties"
+                f"property {key!r} must start with {keys.TABLE_PROPERTY_PREFIX!r}; put it into the custom properties"
             )
         if key not in keys.TABLE_PROPERTIES:
-            raise invalid_config(f"property {key!r} is not known to this server; check its name, or use a newer server")
+            raise invalid_config(f"unknown property {key!r}; check its name, or use a newer server")
         typed(descriptor.properties, key)
     factor = typed(descriptor.properties, keys.REPLICATION_FACTOR)
     if factor <= 0:
@@ -88,11 +87,11 @@ def _check_known_properties(descriptor: TableDescriptor) -> None:
 
 
 def check_bucket_count(descriptor: TableDescriptor, max_bucket_num: int) -> None:
-    """Raise 49 for a table (or a partition of it) with more buckets than allowed."""
+    """Raise code 49 for a table, or partition, with too many buckets."""
     count = descriptor.bucket_count
     if count is not None and count > max_bucket_num:
         raise FlussError(
-            f"{count} buckets are more than the limit of {max_bucket_num}; "
+            f"{count} buckets exceed the limit of {max_bucket_num}; "
             "use fewer buckets or raise the server option 'max.bucket.num'",
             ErrorCode.BUCKET_MAX_NUM_EXCEPTION,
         )
@@ -116,12 +115,11 @@ def _check_columns(descriptor: TableDescriptor) -> None:
 
 
 def check_reserved_names(names: tuple[str, ...]) -> None:
-    """Raise 15 for a column whose name belongs to the system."""
+    """Raise code 15 for a column with a reserved name."""
     for name in names:
         if name in RESERVED_COLUMN_NAMES:
             raise _invalid_table(
-                f"column name {name!r} is kept for the system; the reserved names are "
-                f"{', '.join(sorted(RESERVED_COLUMN_NAMES))}"
+                f"column name {name!r} is reserved; the reserved names are {', '.join(sorted(RESERVED_COLUMN_NAMES))}"
             )
 
 
@@ -135,7 +133,7 @@ def _check_formats(descriptor: TableDescriptor) -> None:
     log_format = typed(properties, keys.LOG_FORMAT)
     if descriptor.has_primary_key and typed(properties, keys.KV_FORMAT) == "COMPACTED" and log_format == "INDEXED":
         raise invalid_config(
-            f"{keys.KV_FORMAT}=COMPACTED goes with {keys.LOG_FORMAT} ARROW or COMPACTED, not with {log_format}"
+            f"{keys.KV_FORMAT}=COMPACTED requires {keys.LOG_FORMAT} ARROW or COMPACTED, got {log_format}"
         )
     level = typed(properties, keys.COMPRESSION_ZSTD_LEVEL)
     if level not in _ZSTD_LEVELS:
@@ -146,7 +144,7 @@ def _check_merge_engine(descriptor: TableDescriptor) -> None:
     properties = descriptor.properties
     engine = typed(properties, keys.MERGE_ENGINE)
     if engine is not None and not descriptor.has_primary_key:
-        raise invalid_config(f"{keys.MERGE_ENGINE}={engine} needs a table with a primary key")
+        raise invalid_config(f"{keys.MERGE_ENGINE}={engine} requires a table with a primary key")
     if engine == "versioned":
         _check_version_column(descriptor)
     if engine == "aggregation" and typed(properties, keys.CHANGELOG_IMAGE) == "WAL":
@@ -156,7 +154,7 @@ def _check_merge_engine(descriptor: TableDescriptor) -> None:
             continue
         if engine != "aggregation":
             raise invalid_config(
-                f"column {column.name!r} has an aggregation function; that needs {keys.MERGE_ENGINE}=aggregation"
+                f"column {column.name!r} has an aggregation function, which requires {keys.MERGE_ENGINE}=aggregation"
             )
         rule = broken_function_rule(column.agg_function, column.data_type)
         if rule is not None:
@@ -166,7 +164,7 @@ def _check_merge_engine(descriptor: TableDescriptor) -> None:
 def _check_version_column(descriptor: TableDescriptor) -> None:
     name = descriptor.properties.get(keys.MERGE_ENGINE_VERSION_COLUMN)
     if name is None:
-        raise invalid_config(f"{keys.MERGE_ENGINE}=versioned needs {keys.MERGE_ENGINE_VERSION_COLUMN}")
+        raise invalid_config(f"{keys.MERGE_ENGINE}=versioned requires {keys.MERGE_ENGINE_VERSION_COLUMN}")
     if name not in descriptor.schema:
         raise invalid_config(f"{keys.MERGE_ENGINE_VERSION_COLUMN}: {name!r} is not a column of the table")
     data_type = _type_of(descriptor, name)
@@ -182,7 +180,7 @@ def _check_delete_behavior(descriptor: TableDescriptor) -> None:
     if keys.DELETE_BEHAVIOR not in properties:
         return
     if not descriptor.has_primary_key:
-        raise invalid_config(f"{keys.DELETE_BEHAVIOR} needs a table with a primary key")
+        raise invalid_config(f"{keys.DELETE_BEHAVIOR} requires a table with a primary key")
     engine = typed(properties, keys.MERGE_ENGINE)
     if typed(properties, keys.DELETE_BEHAVIOR) == "ALLOW" and engine in ("first_row", "versioned"):
         raise invalid_config(f"{keys.MERGE_ENGINE}={engine} allows {keys.DELETE_BEHAVIOR} ignore or disable only")
@@ -240,11 +238,11 @@ def _check_lake(descriptor: TableDescriptor, defaults: ClusterDefaults) -> None:
         if not is_there
     ]
     if missing:
-        raise invalid_config(f"{keys.DATALAKE_HISTORICAL_PARTITION} needs {', '.join(missing)}")
+        raise invalid_config(f"{keys.DATALAKE_HISTORICAL_PARTITION} requires {', '.join(missing)}")
 
 
 def _check_lake_keys(descriptor: TableDescriptor) -> None:
-    """The lake format decides how keys are written, also while the lake is disabled: no row could ever be."""
+    """Refuse key columns that the lake format cannot encode; the format applies even while the lake is disabled."""
     lake_format = typed(descriptor.properties, keys.DATALAKE_FORMAT)
     if lake_format is None:
         return

@@ -31,7 +31,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.runtime.long_work import TURN_SECONDS
+from fluss.server.runtime.long_work import TIME_SLICE_SECONDS
 from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.background_files import BackgroundFiles, nothing
@@ -192,7 +192,7 @@ class Committer:
         self.background.drain()
         self.process_results(math.inf)
 
-    def process_results(self, turn_seconds: float = TURN_SECONDS) -> None:
+    def process_results(self, turn_seconds: float = TIME_SLICE_SECONDS) -> None:
         """Run what the other threads left for the loop; what is more than a turn later, so that others are served."""
         self._results_posted = False
         until = time.monotonic() + turn_seconds

@@ -15,7 +15,7 @@ from fluss.model.paths import TableBucket
 from fluss.protocol.field_walk import LENGTH_DELIMITED
 from fluss.protocol.record_walk import Piece, encode_varint
 from fluss.server.runtime.handlers import Reply
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.tablet.buckets.asked_buckets import bucket_of
 from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
 
@@ -48,9 +48,9 @@ async def answer_by_bucket(
         await reads.settled([bucket for bucket, _ in asked])
     answer: list[Piece] = []
     size = 0
-    turns = Turns()
+    turns = TimeSlices()
     for bucket, item in asked:
-        await turns.others_first()
+        await turns.yield_if_over()
         result = new_result(bucket_id=bucket.bucket_id)
         if bucket.partition_id is not None:
             result.partition_id = bucket.partition_id

@@ -21,7 +21,7 @@ from fluss.codec.rows.aligned import decode_aligned_row
 from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog import PartitionEntry, TableEntry
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.committer import Committer
 from fluss.server.tablet.buckets.kv_rules import KvRules
@@ -81,9 +81,9 @@ class MissingRows:
 
         `check` raises it when the bucket takes no more rows.
         """
-        turns = Turns()
+        turns = TimeSlices()
         for start in range(0, len(keys), STEP_KEYS):
-            await turns.others_first()
+            await turns.yield_if_over()
             if self._committer.is_full:
                 text = "too many bytes wait for the disk already; look up again later"
                 raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)

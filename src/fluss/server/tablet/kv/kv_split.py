@@ -14,7 +14,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import kv_range_api_pb2 as pb
 from fluss.server.runtime.handlers import RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.storage.kv.pieces import KeySample, cuts_between_files
 from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.buckets.asked_buckets import asked_buckets, bucket_of
@@ -62,9 +62,9 @@ class SplitKvApi:
         await self._reads.settled(asked)
         response = pb.SplitKvResponse()
         until = asyncio.get_running_loop().time() + SAMPLING_SECONDS
-        turns = Turns()
+        turns = TimeSlices()
         for bucket in asked:
-            await turns.others_first()
+            await turns.yield_if_over()
             answer = response.buckets_resp.add(partition_id=bucket.partition_id, bucket_id=bucket.bucket_id)
             try:
                 await self._split(bucket, request, answer, until)

@@ -13,7 +13,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.field_walk import LENGTH_DELIMITED
 from fluss.protocol.record_walk import encode_varint
 from fluss.server.runtime.handlers import Reply, RequestContext
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
 from fluss.server.tablet.kv.reading import KvReads, RowCursor, end_of_prefix, too_large
 
@@ -53,9 +53,9 @@ class PrefixLookupApi:
     ) -> bytes:
         pieces: list[bytes] = []
         size = 0
-        turns = Turns()
+        turns = TimeSlices()
         for prefix in prefixes:
-            await turns.others_first()
+            await turns.yield_if_over()
             content = await self._list(context, bucket, prefix, max_bytes - size)
             head = _LIST_TAG + encode_varint(len(content))
             pieces += (head, content)

@@ -1,4 +1,4 @@
-"""Lake tables are made with Fluss tables, before them, and a lake that fails or hangs harms nobody else."""
+"""Lake tables are created before their Fluss tables, and a failing or hung lake affects no other tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fluss.lake.tables.opening import lake_of
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.coordinator.lake.work import WORK_LIMIT_THREADS, LakeWork
+from fluss.server.coordinator.lake.lake_threads import WORK_LIMIT_THREADS, LakeThreads
 from fluss.server.runtime.handlers import RequestContext
 from tests.support.harness.coordinator import CoordinatorHarness
 from tools.servers.messages import alter_properties, config_change, int_column, path, table_document, text_column
@@ -50,7 +50,7 @@ def test_what_iceberg_cannot_hold_is_refused_and_leaves_no_table(make_coordinato
     assert coordinator.catalog.table(PATH) is None
 
 
-def test_a_lake_table_stays_behind_and_is_taken_while_it_is_empty(make_coordinator: Make) -> None:
+def test_a_leftover_lake_table_is_used_while_it_is_empty(make_coordinator: Make) -> None:
     coordinator = make_coordinator()
     coordinator.create_table("t", DOCUMENT)
     lake = lake_of_table(coordinator)
@@ -72,7 +72,7 @@ def test_creating_twice(make_coordinator: Make) -> None:
     coordinator.create_table("t", DOCUMENT, ignore=True)
 
 
-def test_two_at_once_make_one_table(make_coordinator: Make) -> None:
+def test_concurrent_requests_create_one_table(make_coordinator: Make) -> None:
     coordinator = make_coordinator()
     request = coordinator.create_table_request("t", DOCUMENT, ignore=True)
 
@@ -105,7 +105,7 @@ def test_enabling_begins_with_what_is_in_the_lake(make_coordinator: Make) -> Non
     answer = coordinator.call(ApiKey.GET_LAKE_SNAPSHOT, wanted)
     assert (answer.snapshotId, answer.bucket_snapshots[0].log_offset) == (first, 3)
     assert coordinator.catalog.store.lake.end_offset(bucket) == 3
-    # Somebody takes the lake back: registering less than before needs a new beginning.
+    # The lake is rolled back: registering less than before requires that the lake is enabled again.
     lake.catalog.drop_table(("fluss", "t"))  # type: ignore[attr-defined]
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.enabled": "false"}))
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", LAKE))
@@ -123,7 +123,7 @@ def lake_property(coordinator: CoordinatorHarness, key: str) -> str | None:
         lake.close()
 
 
-def test_wishes_about_the_lake_table_can_be_altered(make_coordinator: Make) -> None:
+def test_properties_of_the_lake_table_can_be_altered(make_coordinator: Make) -> None:
     coordinator = make_coordinator()
     document = table_document(properties=LAKE, custom_properties={"iceberg.read.split.target-size": "1"})
     coordinator.create_table("t", document)
@@ -140,7 +140,7 @@ def test_wishes_about_the_lake_table_can_be_altered(make_coordinator: Make) -> N
     assert coordinator.table_node("t")["custom_properties"] == {"owner": "me"}
 
 
-def test_wishes_that_were_altered_without_a_lake_count_when_it_is_enabled_again(make_coordinator: Make) -> None:
+def test_properties_altered_without_a_lake_apply_when_it_is_enabled_again(make_coordinator: Make) -> None:
     coordinator = make_coordinator()
     coordinator.create_table("t", DOCUMENT)
     lake = lake_of_table(coordinator)
@@ -152,7 +152,7 @@ def test_wishes_that_were_altered_without_a_lake_count_when_it_is_enabled_again(
     assert lake_property(coordinator, "write.target-file-size-bytes") == "1000"
 
 
-def test_the_lake_can_be_another_one_from_now_on(make_coordinator: Make, tmp_path: Path) -> None:
+def test_the_lake_can_be_replaced(make_coordinator: Make, tmp_path: Path) -> None:
     coordinator = make_coordinator()
     coordinator.create_table("t", DOCUMENT)
     elsewhere = {
@@ -185,7 +185,7 @@ def test_the_lake_can_be_another_one_from_now_on(make_coordinator: Make, tmp_pat
 
 
 def begun(coordinator: CoordinatorHarness, key: ApiKey, request: Any) -> asyncio.Task[Any]:
-    """A request that has begun to wait for the lake."""
+    """Start a request and return it when it waits for the lake."""
     answer = coordinator.service.apis()[key](RequestContext(key), request)
     assert inspect.iscoroutine(answer)
     return asyncio.ensure_future(answer)
@@ -193,14 +193,12 @@ def begun(coordinator: CoordinatorHarness, key: ApiKey, request: Any) -> asyncio
 
 @pytest.fixture
 def silent_server() -> Iterator[str]:
-    """Takes connections and never says a word."""
+    """Accept connections and never answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_a_lake_that_hangs_is_an_error_in_time_and_stops_no_other_table(
-    make_coordinator: Make, silent_server: str
-) -> None:
+def test_a_hung_lake_is_an_error_in_time_and_affects_no_other_table(make_coordinator: Make, silent_server: str) -> None:
     values = {"datalake.iceberg.type": "rest", "datalake.iceberg.uri": silent_server}
     coordinator = make_coordinator(values=values, lake_request_timeout_ms=500)
     request = coordinator.create_table_request("t", DOCUMENT)
@@ -214,7 +212,7 @@ def test_a_lake_that_hangs_is_an_error_in_time_and_stops_no_other_table(
             coordinator.service.apis()[ApiKey.CREATE_TABLE](RequestContext(ApiKey.CREATE_TABLE), plain),
             pb.CreateTableResponse,
         )
-        with pytest.raises(FlussError, match=r"did not answer within 0\.5 s") as caught:
+        with pytest.raises(FlussError, match=r"did not respond within 0\.5 s") as caught:
             await waiting
         assert caught.value.error_code == 25
         assert time.monotonic() - began > 0.4
@@ -232,8 +230,8 @@ def test_a_catalog_that_cannot_be_opened_is_named(make_coordinator: Make) -> Non
     assert "without a JVM" in hadoop.refuses_table(40, DOCUMENT)
 
 
-def test_threads_left_behind_are_limited() -> None:
-    work = LakeWork(limit_ms=50)
+def test_abandoned_threads_are_limited() -> None:
+    work = LakeThreads(limit_ms=50)
     go_on = threading.Event()
 
     def hang() -> None:
@@ -244,7 +242,7 @@ def test_threads_left_behind_are_limited() -> None:
             *(work.run("hanging", hang) for _ in range(WORK_LIMIT_THREADS)), return_exceptions=True
         )
         assert {getattr(error, "error_code", None) for error in results} == {25}
-        with pytest.raises(FlussError, match=f"{WORK_LIMIT_THREADS} earlier requests"):
+        with pytest.raises(FlussError, match=f"{WORK_LIMIT_THREADS} earlier calls"):
             await work.run("one more", lambda: 1)
 
     async def again() -> None:

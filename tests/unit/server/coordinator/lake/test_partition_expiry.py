@@ -1,4 +1,4 @@
-"""Expired partitions of a table with a lake go when the lake has them. Now is 2024-09-19 12:00 UTC."""
+"""Expired partitions of a table with a lake are dropped when the lake has them. Now is 2024-09-19 12:00 UTC."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def coordinator(make_coordinator: Make) -> CoordinatorHarness:
 
 
 def expire(coordinator: CoordinatorHarness) -> None:
-    """Two days later the first partition is too old."""
+    """Advance two days, after which the first partition is too old."""
     coordinator.now_ms += 2 * DAY_MS
     coordinator.service.auto_partitioner.update_all()
 
@@ -53,13 +53,13 @@ def closing(coordinator: CoordinatorHarness) -> frozenset[int]:
 
 
 def note_ends(coordinator: CoordinatorHarness, *ends: int) -> None:
-    """What the tablets do."""
+    """Record the ends of buckets, as tablets do."""
     for bucket_id, end in enumerate(ends):
         coordinator.tablet_catalog.store.closing.note_end(TableBucket(0, 0, bucket_id), end)
 
 
 def tier(coordinator: CoordinatorHarness, snapshot_id: int, *ends: int) -> None:
-    """What a tiering service does."""
+    """Tier buckets, as a tiering service does."""
     coordinator.written_logs()
     prepare = pb.PrepareLakeTableSnapshotRequest()
     table = prepare.bucket_offsets.add(table_id=0, table_path=path("t"))
@@ -74,7 +74,7 @@ def tier(coordinator: CoordinatorHarness, snapshot_id: int, *ends: int) -> None:
     assert not answer.HasField("error_code"), answer.error_message
 
 
-def test_it_goes_with_the_commit_that_completes_it(
+def test_it_is_dropped_by_the_commit_that_completes_it(
     coordinator: CoordinatorHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "fluss.server.coordinator")
@@ -95,13 +95,13 @@ def test_it_goes_with_the_commit_that_completes_it(
 
 def test_its_table_is_due_at_once(coordinator: CoordinatorHarness) -> None:
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.freshness": "90 d"}))
-    coordinator.service.lake_tiering.look()
+    coordinator.service.lake_tiering.update()
     assert coordinator.service.lake_tiering.states.count(TieringState.PENDING) == 0
     expire(coordinator)
     assert coordinator.service.lake_tiering.states.count(TieringState.PENDING) == 1
 
 
-def test_an_empty_one_goes_with_the_next_look(coordinator: CoordinatorHarness) -> None:
+def test_an_empty_one_is_dropped_by_the_next_check(coordinator: CoordinatorHarness) -> None:
     expire(coordinator)
     note_ends(coordinator, 0, 0)
     coordinator.service.watch_lake()
@@ -129,17 +129,17 @@ def test_the_wait_has_a_limit(coordinator: CoordinatorHarness, caplog: pytest.Lo
     coordinator.now_ms += 1
     coordinator.service.watch_lake()
     assert FIRST not in partitions(coordinator)
-    assert f"partition {FIRST} of table fluss.t is dropped although" in caplog.text
+    assert f"dropping expired partition {FIRST} of table fluss.t although" in caplog.text
 
 
-def test_no_wait_at_all(make_coordinator: Make) -> None:
+def test_a_wait_of_zero(make_coordinator: Make) -> None:
     coordinator = make_coordinator(lake_expired_partition_max_wait_ms=0)
     coordinator.create_table("t", DOCUMENT)
     expire(coordinator)
     assert partitions(coordinator) == ["20240921"]
 
 
-def test_a_longer_retention_opens_it_again(coordinator: CoordinatorHarness) -> None:
+def test_a_longer_retention_reopens_it(coordinator: CoordinatorHarness) -> None:
     expire(coordinator)
     assert closing(coordinator) == {0}
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.auto-partition.num-retention": "5"}))
@@ -152,13 +152,13 @@ def test_a_longer_retention_opens_it_again(coordinator: CoordinatorHarness) -> N
     assert FIRST in partitions(coordinator)
 
 
-def test_without_a_lake_it_goes_at_once(coordinator: CoordinatorHarness) -> None:
+def test_without_a_lake_it_is_dropped_at_once(coordinator: CoordinatorHarness) -> None:
     expire(coordinator)
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.enabled": "false"}))
     assert partitions(coordinator) == ["20240921"]
 
 
-def test_by_hand_it_goes_at_once(coordinator: CoordinatorHarness) -> None:
+def test_a_user_can_drop_it_at_once(coordinator: CoordinatorHarness) -> None:
     expire(coordinator)
     request = pb.DropPartitionRequest(
         table_path=path("t"), partition_spec=create_partition("t", d=FIRST).partition_spec, ignore_if_not_exists=False

@@ -168,7 +168,7 @@ def test_doing_it_twice_changes_nothing(coordinator: CoordinatorHarness) -> None
 
 
 def test_a_snapshot_that_is_behind_is_refused(coordinator: CoordinatorHarness) -> None:
-    """Readers would go back to offsets whose log may be gone."""
+    """Readers would start at offsets whose log may be removed."""
     old, new, more = (prepared(coordinator, {0: number}) for number in (10, 20, 30))
     commit(coordinator, 1, old)
     commit(coordinator, 2, new, earliest=1)
@@ -187,7 +187,7 @@ def test_a_commit_of_maintenance_has_the_same_offsets(coordinator: CoordinatorHa
     assert get(coordinator) == (2, {0: 10})
 
 
-def test_files_that_are_none_of_this_tables(coordinator: CoordinatorHarness, tmp_path: Path) -> None:
+def test_files_of_other_tables_are_refused(coordinator: CoordinatorHarness, tmp_path: Path) -> None:
     coordinator.create_table("u", table_document(properties=LAKE))
     coordinator.written_logs()
     mine = Path(prepared(coordinator, {0: 10}))
@@ -197,18 +197,18 @@ def test_files_that_are_none_of_this_tables(coordinator: CoordinatorHarness, tmp
     around = f"{mine.parent}/../../../../../{outside.name}"
     for file in (str(outside), of_other_table, around, f"{mine.parent}/missing.offsets"):
         code, text = commit(coordinator, 1, file)
-        assert (code, "prepare one" in text) == (-1, True)
+        assert (code, "prepare the snapshot again" in text) == (-1, True)
     damaged = mine.parent / "damaged.offsets"
     damaged.write_text("{")
     assert commit(coordinator, 1, str(damaged))[0] == -1
     foreign = mine.parent / "foreign.offsets"
     foreign.write_text('{"version":1,"table_id":1,"bucket_offsets":[1]}')
-    assert "about table id 1" in commit(coordinator, 1, str(foreign))[1]
+    assert "is for table id 1" in commit(coordinator, 1, str(foreign))[1]
     has_none(coordinator)
     assert outside.exists()
 
 
-def test_tables_and_buckets_that_are_not_there(coordinator: CoordinatorHarness) -> None:
+def test_missing_tables_and_buckets(coordinator: CoordinatorHarness) -> None:
     assert prepare(coordinator, {}, table_id=5).error_code == 7
     assert prepare(coordinator, {}, name="other").error_code == 7
     assert prepare(coordinator, {3: 1}).error_code == -1
@@ -223,11 +223,11 @@ def legacy(coordinator: CoordinatorHarness, table_id: int, offset: int) -> tuple
     return (answer.error_code if answer.HasField("error_code") else None), answer.error_message
 
 
-def test_offsets_behind_the_end_of_the_log_are_refused(coordinator: CoordinatorHarness) -> None:
+def test_offsets_beyond_the_end_of_the_log_are_refused(coordinator: CoordinatorHarness) -> None:
     """Rows that are appended later would count as tiered, and would be deleted."""
     answer = prepare(coordinator, {0: 10, 1: 1001})
     assert answer.error_code == 19
-    assert "bucket 1 is behind the end of its log, 1000" in answer.error_message
+    assert "bucket 1 is beyond the end of its log, 1000" in answer.error_message
     file = Path(prepared(coordinator, {0: 1000}))
     file.write_text(file.read_text().replace("1000", "1001"))
     assert commit(coordinator, 1, str(file))[0] == 19
@@ -236,7 +236,7 @@ def test_offsets_behind_the_end_of_the_log_are_refused(coordinator: CoordinatorH
     assert legacy(coordinator, 0, 1000) == (None, "")
 
 
-def test_a_table_without_a_lake_takes_no_snapshot(coordinator: CoordinatorHarness) -> None:
+def test_a_table_without_a_lake_accepts_no_snapshot(coordinator: CoordinatorHarness) -> None:
     coordinator.create_table("plain", table_document())
     coordinator.written_logs()
     answer = prepare(coordinator, {0: 5}, name="plain", table_id=1)
@@ -246,7 +246,7 @@ def test_a_table_without_a_lake_takes_no_snapshot(coordinator: CoordinatorHarnes
     assert not list(Path(coordinator.config.remote_data_dir).rglob("*.offsets"))
 
 
-def test_the_form_of_before_0_9(coordinator: CoordinatorHarness) -> None:
+def test_the_form_before_0_9(coordinator: CoordinatorHarness) -> None:
     request = pb.CommitLakeTableSnapshotRequest()
     table = request.tables_req.add(table_id=0, snapshot_id=1)
     table.buckets_req.add(bucket_id=0, log_end_offset=4, max_timestamp=1000)
@@ -278,8 +278,8 @@ def test_times_of_rows_are_for_metrics(coordinator: CoordinatorHarness) -> None:
     assert values["tieredTimestamp"] == 3000
 
 
-def test_files_of_dead_rounds_go_when_they_are_old(coordinator: CoordinatorHarness) -> None:
-    """Only those that the catalog knows: it may be older than a file that it does not know."""
+def test_files_of_dead_rounds_are_removed_when_they_are_old(coordinator: CoordinatorHarness) -> None:
+    """Only files that the catalog knows are removed: it may be older than a file that it does not know."""
     dead, used = (Path(prepared(coordinator, {0: number})) for number in (1, 3))
     unknown = dead.with_name("unknown.offsets")
     unknown.write_bytes(dead.read_bytes())
@@ -292,7 +292,7 @@ def test_files_of_dead_rounds_go_when_they_are_old(coordinator: CoordinatorHarne
     assert coordinator.catalog.store.lake.prepared_before(0, coordinator.now_ms + 1) == [str(young)]
 
 
-def test_a_dropped_database_takes_all_files_along(coordinator: CoordinatorHarness) -> None:
+def test_a_dropped_database_removes_all_offsets_files(coordinator: CoordinatorHarness) -> None:
     coordinator.call(ApiKey.CREATE_DATABASE, pb.CreateDatabaseRequest(database_name="shop", ignore_if_exists=False))
     document = table_document(properties=LAKE)
     coordinator.create_table("t", document, database="shop")
@@ -307,7 +307,7 @@ def test_a_dropped_database_takes_all_files_along(coordinator: CoordinatorHarnes
     assert not directory.exists()
 
 
-def test_a_dropped_table_takes_its_snapshots_along(coordinator: CoordinatorHarness) -> None:
+def test_a_dropped_table_removes_its_snapshots(coordinator: CoordinatorHarness) -> None:
     file = Path(prepared(coordinator, {0: 10}))
     commit(coordinator, 1, str(file))
     coordinator.call(ApiKey.DROP_TABLE, pb.DropTableRequest(table_path=path("t"), ignore_if_not_exists=False))

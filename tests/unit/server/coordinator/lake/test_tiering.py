@@ -10,7 +10,7 @@ from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.service import CoordinatorService
-from fluss.server.runtime import turns
+from fluss.server.runtime import time_slices
 from tests.support.harness.coordinator import CoordinatorHarness
 from tools.servers.messages import alter_properties, path, table_document
 
@@ -51,14 +51,14 @@ def coordinator(make_coordinator: Make) -> CoordinatorHarness:
 
 @pytest.mark.parametrize("kind", ["failed_tables", "tiering_tables", "finished_tables"])
 def test_others_come_in_between(coordinator: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every table is a turn of its own.
+    monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)  # Every table has its own time slice.
     table = pb.PbHeartbeatReqForTable(table_id=1, coordinator_epoch=1, tiering_epoch=1)
     request = pb.LakeTieringHeartbeatRequest()
     getattr(request, kind).extend([table] * 20)
     assert coordinator.loop_steps_during(ApiKey.LAKE_TIERING_HEARTBEAT, request) >= 20
 
 
-def test_an_empty_heartbeat_tells_the_epoch(coordinator: CoordinatorHarness) -> None:
+def test_an_empty_heartbeat_returns_the_epoch(coordinator: CoordinatorHarness) -> None:
     answer = beat(coordinator)
     assert answer.coordinator_epoch == coordinator.service.epoch
     assert not answer.HasField("tiering_table")
@@ -79,7 +79,7 @@ def test_a_table_is_handed_out_when_it_is_due(coordinator: CoordinatorHarness) -
     assert coordinator.catalog.store.lake.tiering(1).last_tiered_time == coordinator.now_ms
 
 
-def test_finished_by_force_and_failed_tables_come_back_at_once(coordinator: CoordinatorHarness) -> None:
+def test_tables_that_finished_by_force_or_failed_are_due_at_once(coordinator: CoordinatorHarness) -> None:
     coordinator.now_ms += 60_000
     table = assigned(beat(coordinator, True))
     again = assigned(beat(coordinator, True, finished_tables=[table], forced=[table]))
@@ -131,7 +131,7 @@ def test_a_restart_does_not_forget_when_a_table_was_tiered(coordinator: Coordina
     assert beat(coordinator, True).tiering_table.tiering_epoch == 2
 
 
-def test_dropped_and_disabled_tables_are_nobodys(coordinator: CoordinatorHarness) -> None:
+def test_dropped_and_disabled_tables_are_not_tiered(coordinator: CoordinatorHarness) -> None:
     coordinator.create_table("u", table_document(properties=LAKE))
     coordinator.now_ms += 60_000
     tables = [assigned(beat(coordinator, True)) for _ in range(2)]
@@ -143,13 +143,13 @@ def test_dropped_and_disabled_tables_are_nobodys(coordinator: CoordinatorHarness
     assert assigned(beat(coordinator, True)).tiering_epoch == 2, "epochs survive a pause"
 
 
-def test_a_changed_freshness_counts_at_once(coordinator: CoordinatorHarness) -> None:
+def test_a_changed_freshness_applies_at_once(coordinator: CoordinatorHarness) -> None:
     coordinator.now_ms += 1_000
     coordinator.call(ApiKey.ALTER_TABLE, alter_properties("t", {"table.datalake.freshness": "1 s"}))
     assert assigned(beat(coordinator, True)).tiering_epoch == 1
 
 
-def test_silence_is_noticed_by_the_next_who_asks(coordinator: CoordinatorHarness) -> None:
+def test_a_silent_service_is_noticed_by_the_next_request(coordinator: CoordinatorHarness) -> None:
     coordinator.now_ms += 60_000
     table = assigned(beat(coordinator, True))
     coordinator.now_ms += coordinator.config.lake_tiering_timeout_ms

@@ -17,7 +17,7 @@ TIMEOUT_MS = 120_000
 
 
 class Clock:
-    """Milliseconds, as told."""
+    """A clock in milliseconds that the test sets."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
@@ -27,7 +27,7 @@ class Clock:
 
 
 class Tables:
-    """States with a clock, and what was made durable."""
+    """The states with a clock, and the epochs that were made durable."""
 
     def __init__(self, count: int = 1) -> None:
         self.clock = Clock()
@@ -45,7 +45,7 @@ class Tables:
 
     def pass_time(self, milliseconds: int) -> None:
         self.clock.now_ms += milliseconds
-        self.states.look()
+        self.states.update()
 
     def state(self, table_id: int = 0) -> TieringState:
         return self.states.tables[table_id].state
@@ -129,7 +129,7 @@ def test_a_silent_service_loses_its_table() -> None:
     assert tables.taken() == (0, 2)
 
 
-def test_what_does_not_fit_the_state() -> None:
+def test_requests_that_do_not_match_the_state() -> None:
     tables = Tables()
     refused(7, tables.states, "renew", 9, 0)
     tables.pass_time(FRESHNESS_MS)
@@ -141,7 +141,7 @@ def test_what_does_not_fit_the_state() -> None:
     assert (tables.state(), tables.states.tables[0].failures) == (TieringState.SCHEDULED, 0)
 
 
-def test_epochs_go_on_from_the_one_that_was_remembered() -> None:
+def test_epochs_continue_from_the_stored_one() -> None:
     tables = Tables(0)
     tables.track(0, epoch=41)
     tables.pass_time(FRESHNESS_MS)
@@ -155,7 +155,7 @@ def test_an_epoch_that_could_not_be_made_durable_is_not_handed_out() -> None:
     clock = Clock()
     states = TieringStates(clock, TIMEOUT_MS, full_disk)
     states.track(0, TablePath("shop", "t"), FRESHNESS_MS, 0, clock.now_ms - FRESHNESS_MS)
-    states.look()
+    states.update()
     refused(70, states, "take", lambda _: True)
     assert states.tables[0].state is TieringState.PENDING
 
@@ -174,7 +174,7 @@ def test_a_table_can_be_made_due_before_its_time() -> None:
     assert tables.taken() is None
 
 
-def test_a_table_that_is_gone_waits_no_more() -> None:
+def test_a_removed_table_leaves_the_line() -> None:
     tables = Tables()
     tables.pass_time(FRESHNESS_MS)
     tables.states.forget(0)
@@ -186,12 +186,12 @@ def test_a_shorter_freshness_counts_from_the_last_round() -> None:
     tables = Tables()
     tables.pass_time(1_000)
     tables.states.tables[0].freshness_ms = 500
-    tables.states.look()
+    tables.states.update()
     assert tables.taken() == (0, 1)
 
 
 class Services(RuleBasedStateMachine):
-    """Several services that keep what they were given, whatever happens to it meanwhile."""
+    """Several services that keep their tables, even if these were reassigned meanwhile."""
 
     def __init__(self) -> None:
         super().__init__()

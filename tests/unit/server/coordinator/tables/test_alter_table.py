@@ -56,7 +56,7 @@ def test_properties(log_table: CoordinatorHarness) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"old": "1"}, {"table.log.ttl": None}, {"nothing": None}, {}])
-def test_no_change_is_no_modification(log_table: CoordinatorHarness, changes: dict[str, str | None]) -> None:
+def test_an_empty_change_keeps_the_modified_time(log_table: CoordinatorHarness, changes: dict[str, str | None]) -> None:
     log_table.call(ApiKey.ALTER_TABLE, alter_properties("t", changes))
     assert log_table.table_info("t").modified_time == NOON_2024_09_19_MS
 
@@ -174,8 +174,8 @@ def test_columns_of_a_lake_table_need_the_lake(make_coordinator: Make) -> None:
     assert lake_columns(coordinator, "t") == ["a", "b", "__bucket", "__offset", "__timestamp"]
 
 
-def test_a_column_that_only_the_lake_got_is_taken(make_coordinator: Make) -> None:
-    """What a crash between the two leaves."""
+def test_a_column_that_only_the_lake_has_is_used(make_coordinator: Make) -> None:
+    """A crash between the two steps leaves this state."""
     coordinator = make_coordinator()
     coordinator.create_table("t", table_document(properties={"table.datalake.enabled": "true"}))
     lake = lake_of(coordinator.table_node("t")["properties"])

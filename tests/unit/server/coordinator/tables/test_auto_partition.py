@@ -1,4 +1,4 @@
-"""Partitions that follow the clock. Now is 2024-09-19 12:00 UTC."""
+"""Auto-partitioning. Now is 2024-09-19 12:00 UTC."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_number_format_and_zone(coordinator: CoordinatorHarness) -> None:
     assert coordinator.partition_names("t") == ["2024-09-20", "2024-09-21", "2024-09-22"]
 
 
-def test_nothing_in_advance(coordinator: CoordinatorHarness) -> None:
+def test_nothing_is_created_in_advance(coordinator: CoordinatorHarness) -> None:
     make_table(coordinator, num_precreate="0")
     assert coordinator.partition_names("t") == []
 
@@ -63,7 +63,7 @@ def test_switched_off(coordinator: CoordinatorHarness) -> None:
     assert coordinator.partition_names("t") == []
 
 
-def test_time_goes_by(coordinator: CoordinatorHarness) -> None:
+def test_partitions_follow_the_time(coordinator: CoordinatorHarness) -> None:
     make_table(coordinator, num_retention="2")
     coordinator.now_ms += DAY_MS
     coordinator.service.auto_partitioner.update_all()
@@ -130,12 +130,12 @@ def test_a_table_that_fails_does_not_stop_others(
     assert len(coordinator.partition_names("t")) == 2
 
 
-def test_the_end_of_the_calendar(coordinator: CoordinatorHarness, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_the_calendars_range(coordinator: CoordinatorHarness, caplog: pytest.LogCaptureFixture) -> None:
     make_table(coordinator, time_unit="YEAR", num_precreate="900", num_retention="100000")
     assert len(coordinator.partition_names("t")) == 900
     coordinator.now_ms = 253_370_764_800_000  # year 9999
     coordinator.service.auto_partitioner.update_all()
-    assert "beyond the calendar" in caplog.text
+    assert "outside of the calendar's range" in caplog.text
 
 
 def test_the_background_loop(make_coordinator: Make) -> None:

@@ -10,7 +10,7 @@ import pytest
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.coordinator.tables import database_apis
-from fluss.server.runtime import turns
+from fluss.server.runtime import time_slices
 from tests.support.harness.coordinator import NOON_2024_09_19_MS, CoordinatorHarness
 from tools.servers.messages import config_change, path, table_document
 
@@ -55,7 +55,7 @@ def test_summaries_instead_of_names(coordinator: CoordinatorHarness) -> None:
     assert (summary.database_name, summary.created_time, summary.table_count) == ("fluss", NOON_2024_09_19_MS, 1)
 
 
-def test_no_descriptor_is_an_empty_one(coordinator: CoordinatorHarness) -> None:
+def test_a_missing_descriptor_is_an_empty_one(coordinator: CoordinatorHarness) -> None:
     coordinator.call(ApiKey.CREATE_DATABASE, create("db"))
     assert info(coordinator, "db")[0] == {"version": 1, "custom_properties": {}}
 
@@ -118,8 +118,8 @@ def test_alter(coordinator: CoordinatorHarness) -> None:
 def test_a_database_of_many_tables_is_dropped_in_steps(
     coordinator: CoordinatorHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand tables took a quarter of a second, in which the coordinator answered nobody."""
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    """A thousand tables took a quarter of a second, in which the coordinator answered no other request."""
+    monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)
     monkeypatch.setattr(database_apis, "TABLES_PER_STEP", 5)
     coordinator.call(ApiKey.CREATE_DATABASE, create("db"))
     create_table = pb.CreateTableRequest(table_json=table_document(), ignore_if_exists=False)

@@ -92,7 +92,7 @@ def test_bad_formats(unit: str, text: str) -> None:
         ("YEAR", "24"),
     ],
 )
-def test_values_that_are_no_time(unit: str, value: str) -> None:
+def test_values_that_are_not_times(unit: str, value: str) -> None:
     assert not parse_pattern(unit, None).matches(value)
 
 
@@ -122,7 +122,7 @@ def test_the_last_day_of_a_month() -> None:
 
 
 @pytest.mark.parametrize("units", [10**5, -(10**5), 10**9])
-def test_beyond_the_calendar(units: int) -> None:
+def test_outside_of_the_calendar(units: int) -> None:
     for unit in ("YEAR", "QUARTER", "MONTH"):
         with pytest.raises(OverflowError):
             moment_at(NIGHT, UTC, unit, units)

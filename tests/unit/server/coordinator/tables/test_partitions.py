@@ -144,13 +144,13 @@ def test_the_historical_partition_is_hidden(coordinator: CoordinatorHarness) -> 
     coordinator.call(ApiKey.DROP_PARTITION, drop_partition("t", dt=HISTORICAL_PARTITION))
 
 
-def test_the_historical_partition_is_the_servers(make_coordinator: Make) -> None:
+def test_the_historical_partition_is_managed_by_the_server(make_coordinator: Make) -> None:
     coordinator = make_coordinator()
     properties = {"table.datalake.historical-partition.enabled": "true"}
     document = table_document(
         COLUMNS, primary_key=["dt", "v"], partition_key=["dt"], bucket_count=1, properties=properties
     )
-    # Stored as it is: it needs a Paimon lake, which this server does not make.
+    # Stored without effect: it requires a Paimon lake, which this server does not support.
     descriptor = table_descriptor_from_json(document)
     coordinator.catalog.store.create_table(TablePath("fluss", "t"), descriptor, coordinator.now_ms)
     coordinator.refuses(43, ApiKey.DROP_PARTITION, drop_partition("t", True, dt=HISTORICAL_PARTITION))
@@ -180,7 +180,7 @@ def test_values_of_auto_partitioned_tables(coordinator: CoordinatorHarness, valu
         assert repr(value) in coordinator.refuses(43, ApiKey.CREATE_PARTITION, create_partition("t", dt=value))
 
 
-def test_without_retention_nothing_is_too_old(coordinator: CoordinatorHarness) -> None:
+def test_without_retention_no_value_is_too_old(coordinator: CoordinatorHarness) -> None:
     make_table(coordinator, ("dt",), enabled="true", num_precreate="0", num_retention="-1")
     coordinator.call(ApiKey.CREATE_PARTITION, create_partition("t", dt="19990101"))
     coordinator.refuses(43, ApiKey.CREATE_PARTITION, create_partition("t", dt="1999"))

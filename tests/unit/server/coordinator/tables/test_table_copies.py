@@ -1,4 +1,4 @@
-"""Copies of what the catalog says: there when a change is answered, and never ahead of the catalog's own disk."""
+"""Copies of the catalog's contents: written when a change is answered, and never ahead of the catalog on disk."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fluss.model.paths import TablePath
 from fluss.server.catalog import CatalogStore
 from fluss.server.catalog.database_file import COMMITS_COUNTER
 from fluss.server.catalog.mark import DATABASES_LIMIT_CHARACTERS, databases_for_mark, read_mark
-from fluss.server.catalog.stored import StoredCatalog, read_stored_catalog
+from fluss.server.catalog.offline_catalog import OfflineCatalog, read_offline_catalog
 from fluss.server.coordinator.tables.table_copies import TableCopies
-from fluss.server.runtime import turns
+from fluss.server.runtime import time_slices
 from fluss.server.storage.directory.table_directories import DROPPED_MARKER_NAME
 from fluss.server.storage.directory.table_record import RECORD_FILE_NAME, read_record
 from fluss.server.storage.files import FileSystem
@@ -25,11 +25,11 @@ PATH = path_of("t")
 
 
 class Disk(FileSystem):
-    """Remembers the catalog as it was on disk whenever a file of ours got its name."""
+    """Records the catalog on disk at each moment when a copy got its name."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.catalogs: list[StoredCatalog] = []
+        self.catalogs: list[OfflineCatalog] = []
 
     def replace(self, source: str, target: str) -> None:
         super().replace(source, target)
@@ -37,7 +37,7 @@ class Disk(FileSystem):
         copy.mkdir(exist_ok=True)
         for name in ("catalog.sqlite", "catalog.sqlite-wal"):
             shutil.copy(self._directory / name, copy / name)
-        stored = read_stored_catalog(copy / "catalog.sqlite")
+        stored = read_offline_catalog(copy / "catalog.sqlite")
         assert stored is not None
         self.catalogs.append(stored)
 
@@ -109,7 +109,7 @@ def test_missing_and_damaged_records_are_written_at_the_start(tmp_path: Path, st
     assert (data / "c-2" / RECORD_FILE_NAME).stat().st_ino == untouched
 
 
-def test_a_copy_that_cannot_be_written_is_tried_again(tmp_path: Path, store: CatalogStore) -> None:
+def test_a_failed_copy_is_retried(tmp_path: Path, store: CatalogStore) -> None:
     copies = TableCopies(tmp_path, store)
     copies.start()
     (tmp_path / "data").write_text("in the way")
@@ -159,11 +159,11 @@ def test_marks_of_moving_cursors_read_no_databases(tmp_path: Path, store: Catalo
     assert set(mark.databases) == {"fluss"}
 
 
-def test_all_tables_of_a_database_are_copied_in_turns(
+def test_all_tables_of_a_database_are_copied_in_time_slices(
     tmp_path: Path, store: CatalogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand of them took two seconds, in which the coordinator answered nobody."""
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    """A thousand of them took two seconds, in which the coordinator answered no other request."""
+    monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)
     copies = TableCopies(tmp_path, store)
     copies.start()
     for number in range(20):
@@ -175,7 +175,7 @@ def test_all_tables_of_a_database_are_copied_in_turns(
         return sum(record is not None and "later" in record.database_descriptor for record in records)
 
     async def sync() -> int:
-        """How often others could run."""
+        """Return how often other tasks could run."""
         count = 0
         task = asyncio.ensure_future(copies.sync())
         while not task.done():

@@ -41,7 +41,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(put, name, PartSizes(10, 10))
     monkeypatch.setattr(limits, "STORED_AT_ONCE_ROWS", 10)
     monkeypatch.setattr(limits, "WRITE_CHUNK_ROWS", 5)
-    monkeypatch.setattr(long_work, "TURN_SECONDS", 1e-9)
+    monkeypatch.setattr(long_work, "TIME_SLICE_SECONDS", 1e-9)
 
 
 class Fault:

@@ -14,10 +14,10 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.runtime import long_work, turns
+from fluss.server.runtime import long_work, time_slices
 from fluss.server.runtime.handlers import ProduceRequest
-from fluss.server.runtime.long_work import TURN_SECONDS
-from fluss.server.runtime.turns import Turns
+from fluss.server.runtime.long_work import TIME_SLICE_SECONDS
+from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.storage.log import incoming
 from fluss.server.tablet.buckets import write_requests
 from fluss.server.tablet.buckets.asked_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
@@ -117,7 +117,7 @@ def test_writes_to_many_buckets_are_taken_up_in_steps(tmp_path: Path, monkeypatc
             await tablet.begin(ApiKey.PRODUCE_LOG, write_request(table, range(40)))
             await tablet.produce(other, arrow_batch([1]))
             monkeypatch.setattr(write_requests, "TAKEN_AT_ONCE_BUCKETS", 2)
-            monkeypatch.setattr(long_work, "TURN_SECONDS", 0.0)
+            monkeypatch.setattr(long_work, "TIME_SLICE_SECONDS", 0.0)
             first = tablet.begin(ApiKey.PRODUCE_LOG, write_request(table, range(40), 1))
             behind = tablet.begin(ApiKey.PRODUCE_LOG, write_request(table, [39], 2))
             beside = tablet.produce(other, arrow_batch([2]))
@@ -161,7 +161,7 @@ def write_request(table: int, buckets: Iterable[int], value: int = 0) -> Produce
 @in_event_loop
 async def test_turns_end_with_their_time() -> None:
     now = 0.0
-    work, steps = Turns(lambda: now), 0
+    work, steps = TimeSlices(lambda: now), 0
 
     async def others() -> None:
         nonlocal steps
@@ -170,12 +170,12 @@ async def test_turns_end_with_their_time() -> None:
             await asyncio.sleep(0)
 
     beside = asyncio.ensure_future(others())
-    await work.others_first()
+    await work.yield_if_over()
     assert steps == 0, "the turn has just begun"
-    now += TURN_SECONDS
-    await work.others_first()
+    now += TIME_SLICE_SECONDS
+    await work.yield_if_over()
     assert steps == 1
-    await work.others_first()
+    await work.yield_if_over()
     assert steps == 1, "the next turn has just begun"
     beside.cancel()
 
@@ -186,7 +186,7 @@ def test_others_come_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         async with TabletHarness(tmp_path) as tablet:
             table = KvTable.create(tablet)
             await table.upsert(ROW)
-            monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)  # Every part is a turn of its own.
+            monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", 0.0)  # Every part is a turn of its own.
             seen = await loop_steps_during(tablet, key, many_parts(key, table))
             assert seen >= 20
 

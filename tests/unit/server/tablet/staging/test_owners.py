@@ -142,7 +142,7 @@ def test_who_crowds_loses_his_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_what_was_staged_by_who_lost_it_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged_owners, "UNDECIDED_PER_TABLE_LIMIT_ROWS", 10)
-    older = "older than what is known about transaction 'query'"
+    older = "older than the known owner of transaction 'query'"
 
     async def scenario(tablet: StagedTablet) -> None:
         table, store = tablet.create_table("t"), tablet.coordinator.catalog.store

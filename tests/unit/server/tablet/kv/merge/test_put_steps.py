@@ -46,7 +46,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STORED_AT_ONCE_ROWS", 10)
     monkeypatch.setattr(limits, "SORTED_AT_ONCE_MAX_ROWS", 100)
     monkeypatch.setattr(limits, "WRITE_CHUNK_ROWS", 5)
-    monkeypatch.setattr(long_work, "TURN_SECONDS", 1e-9)
+    monkeypatch.setattr(long_work, "TIME_SLICE_SECONDS", 1e-9)
 
 
 def rows(*keys: int, name: str = "a") -> list[tuple[str, tuple[Any, ...]]]:

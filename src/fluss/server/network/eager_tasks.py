@@ -1,8 +1,8 @@
-"""Run a coroutine up to its first real wait at once, and only then make a task of it.
+"""Runs a coroutine up to its first real wait immediately, and makes a task only of the rest.
 
-A handler's part before its first `await` must run in arrival order, that is: now. Most handlers never wait, and for
-those a task would cost more than the work. Python 3.12 has eager tasks for this; before, the first step is done by
-hand and the rest continues in a task.
+The part of a handler before its first `await` must run in arrival order, that is, immediately. Most handlers never
+wait, and for those a task would cost more than the work. Python 3.12 has eager tasks for this; on older versions the
+first step is run here and the rest continues in a task.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class _Rest:
-    """What remains of a coroutine that has already yielded `waiting_for` once."""
+    """The rest of a coroutine that has already yielded `waiting_for`."""
 
     __slots__ = ("_coroutine", "_waiting_for")
 
@@ -28,7 +28,7 @@ class _Rest:
         while True:
             try:
                 value = yield waiting_for
-            except BaseException as error:  # cancellation too: the coroutine decides what to do about it
+            except BaseException as error:  # includes cancellation: the coroutine handles it
                 step, argument = self._coroutine.throw, error
             else:
                 step, argument = self._coroutine.send, value
@@ -42,8 +42,8 @@ async def _finish(rest: _Rest) -> Any:
     return await rest
 
 
-def start(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
-    """A future of the coroutine's result, already done if it never had to wait."""
+def start_eagerly(coroutine: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+    """Return a future for the coroutine's result; it is already done if the coroutine did not have to wait."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, eager_start=True)
     try:

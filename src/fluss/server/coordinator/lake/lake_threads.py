@@ -1,9 +1,9 @@
-"""Work that blocks on a lake or on remote files, away from the event loop.
+"""Threads for calls that block on a lake or on remote files.
 
-Theory. Each piece of work gets a thread of its own and a time limit. A lake that does not answer costs its caller an
-error and nobody else anything: the thread is left behind (it is a daemon, so it does not hold up an exit either), and
-whatever it still does later is found by the repetition, because every step of the coordinator can be repeated. Threads
-that were left behind are counted; too many of them, and new work is refused at once until some have come back.
+Theory. Each call gets its own thread and a time limit. If a lake does not respond, its caller gets an error and no
+other request is affected: the thread is abandoned (it is a daemon, so it does not delay an exit either). If it
+completes later, a repeated request finds its result, because every step of the coordinator is idempotent. Abandoned
+threads are counted; when there are too many, new calls are refused until some have ended.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ WORK_LIMIT_THREADS = 16
 T = TypeVar("T")
 
 
-class LakeWork:
-    """Runs functions in threads; `run` is called on the event loop."""
+class LakeThreads:
+    """Runs blocking functions in threads. `run` is called on the event loop."""
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_seconds = limit_ms / 1000
@@ -29,11 +29,11 @@ class LakeWork:
         self._lock = threading.Lock()
 
     async def run(self, doing: str, work: Callable[[], T]) -> T:
-        """The result of `work`, or its error; code 25 when the time is over or too much is under way."""
+        """Return the result of `work`, or raise its error; code 25 on a timeout or if too many calls are under way."""
         with self._lock:
             if self._running >= WORK_LIMIT_THREADS:
                 raise FlussError(
-                    f"{doing}: {self._running} earlier requests still wait for the lake; check its catalog and storage",
+                    f"{doing}: {self._running} earlier calls still wait for the lake; check its catalog and storage",
                     ErrorCode.REQUEST_TIME_OUT,
                 )
             self._running += 1
@@ -45,13 +45,15 @@ class LakeWork:
         except (RuntimeError, MemoryError) as error:
             with self._lock:
                 self._running -= 1
-            raise FlussError(f"{doing}: no thread for it ({error}); try again", ErrorCode.REQUEST_TIME_OUT) from error
+            raise FlussError(
+                f"{doing}: cannot start a thread ({error}); try again", ErrorCode.REQUEST_TIME_OUT
+            ) from error
         try:
             return await asyncio.wait_for(future, self._limit_seconds)
         except TimeoutError:
             raise FlussError(
-                f"{doing}: the lake did not answer within {self._limit_seconds:g} s. Check its catalog and storage and "
-                "repeat the call; what it does later is found then",
+                f"{doing}: the lake did not respond within {self._limit_seconds:g} s; check its catalog and storage, "
+                "and repeat the call, which finds anything that is completed late",
                 ErrorCode.REQUEST_TIME_OUT,
             ) from None
 
@@ -68,7 +70,7 @@ class LakeWork:
         try:
             loop.call_soon_threadsafe(_settle, future, result, error)
         except RuntimeError:
-            return  # The loop is closed: the server stopped, nobody waits.
+            return  # The loop is closed because the server stopped; no caller waits.
 
 
 def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

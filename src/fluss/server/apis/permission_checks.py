@@ -1,6 +1,6 @@
-"""Puts the permission that an API key needs in front of its handler: before existence, before any work.
+"""Wraps handlers so that the permission of their API key is checked before they run, and before existence is checked.
 
-Only rules with `Refusal.ERROR` can be checked from outside of a handler; see `permissions`.
+Only rules with `Refusal.ERROR` can be checked outside the handler; see `permissions`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fluss.server.security.permissions import On, Refusal, rule_of
 _Check = Callable[[Authorizer, RequestContext, Any], None]
 
 
-def guarded(environment: Environment, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
-    """The handlers with their checks; ValueError for a key without a rule. Without ACLs they stay as they are."""
-    return {key: _guarded(environment, ApiKey(key), handler) for key, handler in handlers.items()}
+def with_permission_checks(environment: Environment, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
+    """Return the handlers with their checks, or unchanged while ACLs are off; ValueError for a key without a rule."""
+    return {key: _with_check(environment, ApiKey(key), handler) for key, handler in handlers.items()}
 
 
-def _guarded(environment: Environment, api_key: ApiKey, handler: Handler) -> Handler:
+def _with_check(environment: Environment, api_key: ApiKey, handler: Handler) -> Handler:
     rule = rule_of(api_key)
     if not environment.authorizer.enabled or rule.refusal is not Refusal.ERROR:
         return handler
@@ -49,7 +49,7 @@ def _check_database_of_table(authorizer: Authorizer, context: RequestContext, re
 
 
 def _check_table(authorizer: Authorizer, context: RequestContext, request: Any) -> None:
-    """A table id that does not exist is the handler's to say: clients ask for the new id then."""
+    """An unknown table id is left to the handler, whose error makes clients ask for the new id."""
     if "table_path" in request.DESCRIPTOR.fields_by_name:
         authorizer.check_table(context, table_path(request.table_path))
     else:

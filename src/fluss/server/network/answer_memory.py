@@ -1,16 +1,16 @@
-"""How much memory answers may take: a few small requests can ask for gigabytes.
+"""The account of memory that answers take: a few small requests can ask for gigabytes.
 
-Theory. A large answer is in memory twice: while its handler collects rows, and until the peer has taken it. Handlers
-say what they have collected (`RequestContext.collect`); what was queued for a peer is known here. Small answers are not
-counted.
+Theory. A large answer takes memory twice: while its handler collects rows, and until the peer has received it. Handlers
+report what they have collected (`RequestContext.collect`); what is queued for a peer is known here. Small answers are
+not counted.
 
-- One connection collects one large answer at a time: its next requests wait unread. They would not be answered sooner
-  otherwise, the peer has to take the first answer before the second.
-- When the answers of all connections together reach the limit of the process, requests that answer with rows wait, and
-  of those that have begun only the oldest goes on (`RequestContext.room`), so that there is always one that ends.
-  Writes and everything else are served. Peers that do not take their answers meanwhile are cut off soon.
+- A connection collects one large answer at a time; its next requests are not read meanwhile. They would not be answered
+  sooner otherwise, since the peer has to receive the first answer before the second.
+- When the answers of all connections together reach the limit of the process, requests that answer with rows wait,
+  and of those under way only the oldest continues (`RequestContext.room`), so that one can always finish. Writes and
+  all other requests are served. Peers that do not read their answers are soon disconnected.
 
-Freed memory stays with the C library, in pieces between others. After large answers it is told to give them back.
+The C library keeps freed memory, fragmented between blocks in use. After large answers it is told to release it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.frames import read_request_header
 from fluss.server.network.buffers import BytesInMemory
-from fluss.server.network.holds import Hold
+from fluss.server.network.flow_control import Hold
 from fluss.server.runtime.handlers import LARGE_STEP_BYTES
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ ROW_ANSWERS = frozenset(
 
 
 class AnswersInMemory(BytesInMemory):
-    """The account of one server process."""
+    """The account of answers in one server process."""
 
     def __init__(self, limit_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit_bytes)
@@ -55,7 +55,7 @@ class AnswersInMemory(BytesInMemory):
         self._freed_bytes = 0
 
     def refund(self, count: int) -> None:
-        """`count` bytes are gone; when they are many, give their memory back to the system."""
+        """Subtract freed bytes; when they add up to many, return their memory to the system."""
         super().refund(count)
         before, self._freed_bytes = self._freed_bytes, self._freed_bytes + count
         if before < GIVE_BACK_AFTER_BYTES <= self._freed_bytes:
@@ -67,7 +67,7 @@ class AnswersInMemory(BytesInMemory):
 
 
 class ConnectionAnswers:
-    """The part of one connection."""
+    """The account of answers on one connection."""
 
     __slots__ = ("_collected", "_connection", "_queued", "_total")
 
@@ -78,21 +78,21 @@ class ConnectionAnswers:
         self._queued = 0
 
     def collected(self, owner: int, size: int) -> None:
-        """The handler of a request has collected so many more bytes."""
+        """Add bytes that the handler of a request has collected."""
         self._total.begin(owner)
         self._total.charge(size)
         self._collected += size
         self._connection.hold(Hold.ANSWERS)
 
     async def room(self, owner: int) -> None:
-        """Return when the request may collect more."""
-        while not self._total.may_go_on(owner):
+        """Wait until the request may collect more."""
+        while not self._total.may_continue(owner):
             woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._total.wait(owner, lambda woken=woken: woken.done() or woken.set_result(None))  # type: ignore[misc]
             await woken
 
     def ended(self, owner: int, size: int) -> None:
-        """The answer is made, or the request has failed; `size` is all it had collected."""
+        """Subtract everything that a request had collected, once its answer is complete or it has failed."""
         self._collected -= size
         self._total.refund(size)
         self._total.forget(owner)
@@ -100,19 +100,19 @@ class ConnectionAnswers:
             self._connection.release_hold(Hold.ANSWERS)
 
     def queued(self, size: int) -> None:
-        """An answer waits for the peer."""
+        """Add an answer that is queued for the peer."""
         if size >= LARGE_STEP_BYTES:
             self._queued += size
             self._total.charge(size)
 
     def taken(self) -> None:
-        """The peer has taken all of it, up to what is little enough to be forgotten."""
+        """Subtract all queued answers, once the peer has received them but for a negligible rest."""
         if self._queued:
             queued, self._queued = self._queued, 0
             self._total.refund(queued)
 
     def must_wait(self, view: memoryview, header: int) -> bool:
-        """When the account is full: whether this request waits until it is not; then it is continued by itself."""
+        """True if this request must wait because the account is full; the connection then continues by itself."""
         if read_request_header(view, header).api_key not in ROW_ANSWERS:
             return False
         self._connection.hold(Hold.ANSWERS)
@@ -120,18 +120,18 @@ class ConnectionAnswers:
         return True
 
     def lost(self) -> None:
-        """The connection is gone; requests under way still end by themselves."""
+        """Subtract what was queued for a lost connection; requests under way still call `ended`."""
         self._total.forget(id(self))
         self.taken()
 
 
-# Of glibc; other C libraries have no such function and give back by themselves.
+# A function of glibc; other C libraries do not have it and release memory on their own.
 _malloc_trim: Callable[[int], int] | None = (
     getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 )
 
 
 def give_back_memory() -> None:
-    """Return what is free between other things to the system."""
+    """Return fragmented free memory to the system."""
     if _malloc_trim is not None:
         _malloc_trim(0)

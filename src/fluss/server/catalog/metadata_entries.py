@@ -1,4 +1,4 @@
-"""What the catalog knows about a database, a table, a partition."""
+"""Databases, tables and partitions as the catalog returns them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluss.model.schema import Schema
 
 @dataclass(frozen=True)
 class DatabaseEntry:
-    """One database."""
+    """A database in the catalog."""
 
     name: str
     descriptor: DatabaseDescriptor
@@ -25,7 +25,7 @@ class DatabaseEntry:
 
 @dataclass(frozen=True)
 class PartitionEntry:
-    """One partition; `name` is the values joined with `$` in partition-key order."""
+    """A partition of a table. `name` is its values, joined with `$` in the order of the partition keys."""
 
     partition_id: int
     name: str
@@ -38,10 +38,10 @@ class PartitionEntry:
 
 @dataclass(frozen=True)
 class TableEntry:
-    """One table as of the last refresh.
+    """A table as of the last refresh.
 
-    An alteration makes a new entry; `partitions` alone is kept up to date in place by the catalog, in name order of
-    creation. Callers read it and never change it.
+    Altering the table creates a new entry; only `partitions` is updated in place by the catalog, in order of creation.
+    Callers read it and never change it.
     """
 
     path: TablePath
@@ -53,11 +53,11 @@ class TableEntry:
     modified_time: int
     partitions: dict[str, PartitionEntry] = field(default_factory=dict)
     derived: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What users of the entry have worked out from it, each under a key of its own: it goes when the entry goes."""
+    """Values that callers have derived from the entry, each under its own key; discarded together with the entry."""
 
     @cached_property
     def table_json(self) -> bytes:
-        """The descriptor as clients get it."""
+        """The descriptor in the form that is sent to clients."""
         return dump_json(table_descriptor_to_json(self.descriptor))
 
     @property
@@ -75,11 +75,11 @@ class TableEntry:
 
     @property
     def bucket_count(self) -> int:
-        """Buckets of the table, or of each of its partitions."""
+        """The number of buckets of the table, or of each of its partitions."""
         count = self.descriptor.bucket_count
         assert count is not None, f"table {self.path} was stored without a bucket count"
         return count
 
     def property(self, key: str) -> Any:
-        """Typed value of a `table.*` property, or its default."""
+        """Return the typed value of a `table.*` property, or its default."""
         return property_value(self.descriptor.properties, key)

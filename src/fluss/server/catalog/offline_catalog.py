@@ -1,4 +1,4 @@
-"""What a catalog file says that nobody has open, read without changing anything: before a start, and for repairs."""
+"""Reads a catalog file that no process has open, without changing it: before a start, and for repairs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fluss.server.catalog.wal_check import find_damage
 
 
 @dataclass(frozen=True)
-class StoredCatalog:
-    """Counters by name, the schema id of each table by its id, partition id -> table id, and what was dropped."""
+class OfflineCatalog:
+    """Counters by name, table id -> schema id, partition id -> table id, and what was dropped."""
 
     counters: Mapping[str, int]
     tables: Mapping[int, int]
@@ -24,12 +24,12 @@ class StoredCatalog:
     databases: frozenset[str] = field(default_factory=frozenset)
 
     def has_partition(self, table_id: int, partition_id: int) -> bool:
-        """Whether the partition belongs to that table."""
+        """True if the partition exists and belongs to that table."""
         return self.partitions.get(partition_id) == table_id
 
 
-def read_stored_catalog(path: Path) -> StoredCatalog | None:
-    """The catalog in a file; None when there is no file, or nothing in it. FlussError 26 when it is damaged."""
+def read_offline_catalog(path: Path) -> OfflineCatalog | None:
+    """Return the catalog in a file; None if the file is missing or empty. Code 26 if it is damaged."""
     if is_missing_or_empty(path):
         return None
     log = path.with_name(f"{path.name}-wal")
@@ -43,7 +43,7 @@ def read_stored_catalog(path: Path) -> StoredCatalog | None:
                 raise _damaged(path, sound)
             if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tombstones'").fetchone() is None:
                 return None
-            return StoredCatalog(
+            return OfflineCatalog(
                 dict(connection.execute("SELECT name, value FROM counters")),
                 dict(connection.execute("SELECT table_id, schema_id FROM tables")),
                 dict(connection.execute("SELECT partition_id, table_id FROM partitions")),
@@ -55,4 +55,4 @@ def read_stored_catalog(path: Path) -> StoredCatalog | None:
 
 
 def _damaged(path: Path, reason: str) -> FlussError:
-    return FlussError(f"the catalog's file {path} is damaged: {reason}", ErrorCode.STORAGE_EXCEPTION)
+    return FlussError(f"catalog file {path} is damaged: {reason}", ErrorCode.STORAGE_EXCEPTION)

@@ -1,4 +1,4 @@
-"""The YAML file of a server's options, read as strings. Nothing is guessed: a name given twice is an error."""
+"""Reads the YAML file of a server's options as strings. An option that is given twice is an error."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from fluss.errors import ErrorCode, FlussError
 if TYPE_CHECKING:
     import yaml
 
-# A larger file is not a configuration; reading it would only waste memory.
+# A larger file is no configuration file; reading it would waste memory.
 CONFIG_FILE_LIMIT_BYTES = 1024 * 1024
 
 
 def read_config_file(path: Path) -> dict[str, str]:
-    """The options of a YAML file as texts: nested maps become dotted names, lists become comma-separated texts."""
-    import yaml  # Only servers with a configuration file need it.
+    """Return the options of a YAML file as strings. Nested maps become dotted names, lists comma-separated strings."""
+    import yaml  # only servers with a configuration file need it
 
     try:
         with path.open("rb") as file:
             content = file.read(CONFIG_FILE_LIMIT_BYTES + 1)
     except OSError as error:
-        raise _invalid(f"configuration file {path} cannot be read: {error.strerror or error}") from error
+        raise _invalid(f"cannot read configuration file {path}: {error.strerror or error}") from error
     if len(content) > CONFIG_FILE_LIMIT_BYTES:
-        raise _invalid(f"configuration file {path} is larger than {CONFIG_FILE_LIMIT_BYTES} bytes")
+        raise _invalid(f"configuration file {path} is larger than the limit of {CONFIG_FILE_LIMIT_BYTES} bytes")
     try:
-        # The base loader keeps every scalar as text, as the options want it.
+        # The base loader keeps every scalar as a string; each option parses its own value.
         node = yaml.compose(content, Loader=yaml.BaseLoader)
         _check_names_once(path, node)
         document = yaml.load(content, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}" if mark else "somewhere"
+        where = f" in line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not text"
-        raise _invalid(f"configuration file {path} is not valid YAML, {where}: {problem}") from error
+        raise _invalid(f"configuration file {path} is not valid YAML{where}: {problem}") from error
     if document in (None, ""):
         return {}
     if not isinstance(document, dict):
-        raise _invalid(f"configuration file {path} must hold lines of 'option: value'")
+        raise _invalid(f"configuration file {path} must consist of lines like 'option: value'")
     return _flatten(document, "")
 
 
 def _check_names_once(path: Path, document: yaml.Node | None) -> None:
-    """YAML would let the last one win, and whoever wrote the first one would never learn of it."""
+    """Refuse an option that is given twice; YAML would silently use the last value."""
     lines: dict[str, int] = {}
     waiting: list[tuple[str, Any]] = [("", document)]
     while waiting:
@@ -58,7 +58,7 @@ def _check_names_once(path: Path, document: yaml.Node | None) -> None:
             elif name in lines:
                 first, second = sorted((lines[name], line))
                 raise _invalid(
-                    f"configuration file {path} gives option {name!r} twice, in lines {first} and {second}: keep one"
+                    f"configuration file {path} sets option {name!r} twice, in lines {first} and {second}; keep one"
                 )
             else:
                 lines[name] = line
