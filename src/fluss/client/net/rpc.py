@@ -64,7 +64,7 @@ class _Pending(NamedTuple):
 
 
 class RpcConnection(asyncio.BufferedProtocol):
-    """Made by `client.connect.open_connection`, which also shakes hands and logs in."""
+    """One connection; `client.net.handshake.open_connection` makes it, and also shakes hands and logs in."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int], request_timeout_ms: int) -> None:
         self.address = address
