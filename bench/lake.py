@@ -32,6 +32,7 @@ from bench.figures import Run, add_file_options, machine_text, settings_of, writ
 from bench.kv_workloads import FIRST_COUNT, UPDATED_COUNT, arrow_rows
 from bench.run import WARM_MEGABYTES, Figures, warm_page_cache
 from bench.spark_report import Measure, figures_of, markdown
+from fluss.api.connection import engine_of
 from fluss.lake.tiering.local import LocalRunner
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Quiet
@@ -196,9 +197,9 @@ class LakeRounds:
             reports = fluss.spark.tier(self._spark, self._bootstrap, [str(path)], tiering=self._limits, watcher=Quiet())
             assert len(reports) == 1
             return
-        session = self._db.connection._session
-        runner = LocalRunner(session, self._options.cores)
-        service = TieringService(session, runner, Quiet(), self._limits, [path])
+        client = engine_of(self._db.connection)
+        runner = LocalRunner(client, self._options.cores)
+        service = TieringService(client, runner, Quiet(), self._limits, [path])
         try:
             (result,) = service.once()
         finally:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import fluss
+from fluss.api.connection import engine_of
 from fluss.lake.tiering.local import LocalRunner
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Quiet
@@ -25,9 +26,9 @@ def tiered_orders(target: Target) -> None:
         db.drop_table("orders", ignore_if_not_exists=True)
         db.create_table("orders", ORDERS, properties={"table.datalake.enabled": "true"})
         db.append("orders", [(1, 50.0), (2, 150.0), (3, 250.0)])
-        session = db.connection._session
-        runner = LocalRunner(session, 1)
-        service = TieringService(session, runner, Quiet(), TieringOptions(), [TablePath("fluss", "orders")])
+        engine = engine_of(db.connection)
+        runner = LocalRunner(engine, 1)
+        service = TieringService(engine, runner, Quiet(), TieringOptions(), [TablePath("fluss", "orders")])
         try:
             service.once()
         finally:

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.client.decode.scan_plan import Everything, ScanPlan
+from fluss.client.engine.engine import Engine
+from fluss.client.engine.table import TableAccess
 from fluss.client.net.context_managed import EndsWithAnyBlock
 from fluss.client.net.metadata import ClientTable
 from fluss.client.net.session import Session
@@ -125,9 +127,7 @@ class BaseLogScanner(EndsWithAnyBlock):
             with import_lock:
                 from fluss.lake.reading.history import LakeHistory
 
-            history = LakeHistory(
-                self._core.session, self._core.table, self._plan, dict(self._core.positions()), self._everything
-            )
+            history = LakeHistory(self._access(), self._plan, dict(self._core.positions()), self._everything)
             older = history.batches()
             self._core.move(history.moves)
         subscriptions = self._core.session.run(self._begin_bounded())
@@ -170,7 +170,10 @@ class BaseLogScanner(EndsWithAnyBlock):
             from fluss.lake.reading.history import collect_history
 
         core = self._core
-        return collect_history(core.session, core.table, self._plan, dict(core.positions()), self._everything)
+        return collect_history(self._access(), self._plan, dict(core.positions()), self._everything)
+
+    def _access(self) -> TableAccess:
+        return TableAccess(Engine(self._core.session), self._core.table)
 
     def _expired_meanwhile(self, error: FlussError) -> History:
         """What has expired since the log's beginning was looked up; `error` if it is not in the lake. Blocks."""
@@ -229,6 +232,16 @@ class BaseLogScanner(EndsWithAnyBlock):
 
 async def _no_buckets() -> list[Subscription]:
     return []
+
+
+def core_of(scanner: BaseLogScanner) -> ScannerCore:
+    """Subscriptions and fetches of a scanner, for `api` alone."""
+    return scanner._core
+
+
+def leave_lake_out(scanner: BaseLogScanner) -> None:
+    """Have a scanner read the log alone, whatever the table has in a lake."""
+    scanner._reads_lake = False
 
 
 def _close_soon(core: ScannerCore) -> None:

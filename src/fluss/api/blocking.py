@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from fluss.api.blocking_parts import APPEND, DELETE, UPSERT, Kept, PartitionWatch, Verb, check_deletes
-from fluss.api.connection import FlussConnection
-from fluss.api.table import FlussTable
+from fluss.api.connection import FlussConnection, close_blocking, open_table, session_of
+from fluss.api.table import FlussTable, batch_scanner_of
 from fluss.client.calls.admin import REMOVE_VALUE as _REMOVE
 from fluss.client.calls.admin import SET_VALUE as _SET
 from fluss.client.calls.admin import AdminCalls, NewColumns, config_changes, new_columns
@@ -77,7 +77,7 @@ class Database:
 
     def __init__(self, connection: FlussConnection, database: str = DEFAULT_DATABASE) -> None:
         self._connection = connection
-        self._session = connection._session
+        self._session = session_of(connection)
         self._calls = AdminCalls(self._session.cluster)
         self._database = database
         self._kept = Kept()
@@ -286,8 +286,11 @@ class Database:
 
         Partitions that come while it reads are found within a few seconds and read from their start.
         """
+        with import_lock:
+            from fluss.api.base_scanner import core_of
+
         with self._scanner(table, columns, where, start_offset, since, on_bad_batch) as scanner:
-            watch = PartitionWatch(scanner._core)
+            watch = PartitionWatch(core_of(scanner))
             while True:
                 yield from scanner.poll_record_batch(FOLLOW_POLL_MS)
                 watch.look()
@@ -296,7 +299,7 @@ class Database:
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection._close_blocking()
+        close_blocking(self._connection)
 
     def __enter__(self) -> Database:
         return self
@@ -319,8 +322,7 @@ class Database:
         return as_table_path(table)
 
     def _open(self, table: Table) -> FlussTable:
-        path = self._path(table)
-        return FlussTable(self._session, self._session.run(self._session.cluster.table(path, fresh=True)))
+        return open_table(self._connection, self._path(table))
 
     def _write(
         self,
@@ -337,7 +339,10 @@ class Database:
                 return opened.new_append().create_writer(on_extra_digits=digits)
             if verb is DELETE:
                 check_deletes(opened.get_table_info())
-            return opened.new_upsert(columns=columns)._lenient_writer(digits)
+            with import_lock:
+                from fluss.api.table_upsert import lenient_writer
+
+            return lenient_writer(opened.new_upsert(columns=columns), digits)
 
         def new_writer(anew: bool) -> Any:
             if anew:
@@ -373,17 +378,12 @@ class Database:
         since: Any,
         on_bad_batch: str,
     ) -> Any:
-        with import_lock:
-            from fluss.api.log_scanner import LogScanner
-            from fluss.api.table import TableScan
-
-        opened = self._open(table)
-        scan: TableScan = opened.new_scan().on_bad_batch(on_bad_batch)
+        scan = self._open(table).new_scan().on_bad_batch(on_bad_batch)
         if columns is not None:
             scan = scan.project_by_name(columns)
         if where is not None:
             scan = scan.filter(where)
-        scanner: LogScanner = scan._log_scanner(records=False)
+        scanner = batch_scanner_of(scan)
         if since is not None:
             scanner.from_timestamp(since)
         else:

@@ -72,7 +72,10 @@ class Verb:
             try:
                 getattr(writers[-1], call)(value)
             except FlussError as error:
-                known = columns or writers[-1]._buffer.table.schema.column_names
+                with import_lock:
+                    from fluss.client.write.base_writer import table_of
+
+                known = columns or table_of(writers[-1]).schema.column_names
                 if len(writers) > 1 or error.error_code != ErrorCode.CLIENT_ERROR or not _has_more(value, known):
                     raise
                 writers.append(new_writer(True))

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from fluss.api.admin import FlussAdmin
 from fluss.api.table import FlussTable
+from fluss.client.engine.engine import Engine
 from fluss.client.net.context_managed import EndsWithAnyBlock
 from fluss.client.net.metadata import ClientTable
 from fluss.client.net.self_awaitable import Closing, runs_in_event_loop
@@ -56,11 +57,8 @@ class BaseConnection(EndsWithAnyBlock):
         self._session.check_open()
         return FlussAdmin(self._session)
 
-    def _close_blocking(self) -> None:
-        Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS).wait()
-
     def _leave(self) -> None:
-        self._close_blocking()
+        close_blocking(self)
 
     async def _leave_awaiting(self) -> None:
         await Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
@@ -90,3 +88,27 @@ class FlussConnection(BaseConnection):
         if not runs_in_event_loop():
             closing.wait()
         return closing
+
+
+# ---- for the rest of `api`, and for those that extend it ----
+
+
+def session_of(connection: BaseConnection) -> Session:
+    """The session of a connection, for `api` alone."""
+    return connection._session
+
+
+def engine_of(connection: BaseConnection) -> Engine:
+    """The connection as Spark, the lake and the commands use it."""
+    return Engine(connection._session)
+
+
+def open_table(connection: FlussConnection, path: TablePath, timeout_seconds: float | None = None) -> FlussTable:
+    """Like `get_table`, but blocks, also in a thread with an event loop."""
+    session = connection._session
+    return FlussTable(session, session.run(session.cluster.table(path, fresh=True), timeout_seconds))
+
+
+def close_blocking(connection: BaseConnection) -> None:
+    """Like `close`, but blocks also in a thread with an event loop."""
+    Closing(connection._session.close(), CLOSE_TIMEOUT_SECONDS).wait()

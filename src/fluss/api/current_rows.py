@@ -15,8 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.api.aio_scanner import AioLogScanner
+from fluss.api.base_scanner import core_of, leave_lake_out
 from fluss.client.calls.admin import AdminCalls
 from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.engine.engine import Engine
+from fluss.client.engine.table import TableAccess
 from fluss.client.net.metadata import ClientTable
 from fluss.client.net.session import Session
 from fluss.client.state.changelog_state import read_changelog
@@ -40,7 +43,7 @@ async def read_current(
         return await _read_rows(session, table, plan, buckets)
 
     if table.has_lake and lake.union is not False:
-        found = await read_with_lake(session, table, plan, lake, read_live)
+        found = await read_with_lake(TableAccess(Engine(session), table), plan, lake, read_live)
         if found is not None:
             return found
     elif lake.is_lake_only:
@@ -56,10 +59,10 @@ async def read_current(
 
 async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
     scanner = AioLogScanner(session, table, replace(plan, limit=None), records=False)
-    scanner._reads_lake = False  # whoever calls this has decided that
+    leave_lake_out(scanner)  # whoever calls this has decided that
     async with scanner:
         await asyncio.get_running_loop().run_in_executor(None, scanner.subscribe_all)
-        core = scanner._core
+        core = core_of(scanner)
         if not core.positions():
             return scanner.arrow_schema.empty_table()  # partitioned, without any partition
         if plan.limit is None:

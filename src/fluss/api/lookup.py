@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from fluss.client.engine.engine import Engine
+from fluss.client.engine.table import TableAccess
 from fluss.client.keys.lookup_keys import KeyReader, prefix_reader, primary_key_reader
 from fluss.client.keys.lookup_queue import NO_PARTITION, LookupQueue
 from fluss.client.keys.lookup_request import Ask
@@ -67,7 +69,7 @@ class _BaseLookuper:
             with import_lock:
                 from fluss.lake.reading.lookup_rows import LakeRows
 
-            self._lake = LakeRows(session, table, keys)
+            self._lake = LakeRows(TableAccess(Engine(session), table), keys)
 
     async def _value(self, key: Any) -> Any:
         """What the server has for a key; None when it cannot have anything."""

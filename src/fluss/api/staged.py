@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fluss.api.table import BaseTable
+from fluss.api.connection import BaseConnection, session_of
+from fluss.api.table import BaseTable, parts_of
 from fluss.client.fitting import ExtraDigits
 from fluss.client.net.context_managed import EndsWithBlock
 from fluss.client.net.session import Session
@@ -37,8 +38,6 @@ from fluss.model.paths import TableBucket
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from fluss.api.connection import BaseConnection
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
 ABORT_TIMEOUT_SECONDS = 10.0
@@ -87,8 +86,7 @@ class StagedAppender(EndsWithBlock):
         self, table: BaseTable, transaction: str, batch_id: int, *, on_extra_digits: ExtraDigits = "error"
     ) -> None:
         _check_identity(table, transaction, batch_id)
-        self._session = table._session
-        self._table = table._table
+        self._session, self._table = parts_of(table)
         self._transaction = transaction
         self._batch_id = batch_id
         self._session.check_open()
@@ -197,12 +195,13 @@ def commit_staged(
     """
     chosen = list(attempts)
     _check_identity(table, transaction, batch_id)
+    session, described = parts_of(table)
     for attempt in chosen:
-        if (attempt.table_id, attempt.transaction, attempt.batch_id) != (table._table.table_id, transaction, batch_id):
+        if (attempt.table_id, attempt.transaction, attempt.batch_id) != (described.table_id, transaction, batch_id):
             raise FlussError(
                 f"an attempt for batch {attempt.batch_id} of {attempt.transaction!r} (table id {attempt.table_id}) "
-                f"cannot be committed as batch {batch_id} of {transaction!r} to {table._table.path} "
-                f"(table id {table._table.table_id})"
+                f"cannot be committed as batch {batch_id} of {transaction!r} to {described.path} "
+                f"(table id {described.table_id})"
             )
     files = [
         commit_calls.StagedFile(
@@ -215,8 +214,7 @@ def commit_staged(
         if attempt.writer_id is not None
         for bucket in attempt.buckets
     ]
-    session = table._session
-    commit = commit_calls.Commit(session.cluster, table._table, transaction, batch_id, timeout_seconds)
+    commit = commit_calls.Commit(session.cluster, described, transaction, batch_id, timeout_seconds)
     accepted = session.run(commit.run(files), timeout_seconds + commit_calls.GRACE_SECONDS)
     if not accepted:
         abort_staged(table, transaction, batch_id, chosen)
@@ -233,7 +231,8 @@ def abort_staged(
     _check_identity(table, transaction, batch_id)
     writer_ids = [attempt.writer_id for attempt in attempts or () if attempt.writer_id is not None]
     if attempts is None or writer_ids:
-        _abort(table._session, table._table.table_id, transaction, batch_id, writer_ids)
+        session, described = parts_of(table)
+        _abort(session, described.table_id, transaction, batch_id, writer_ids)
 
 
 def last_committed(table: BaseTable, transaction: str, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> int | None:
@@ -243,14 +242,14 @@ def last_committed(table: BaseTable, transaction: str, timeout_seconds: float = 
     3
     """
     _check_identity(table, transaction, 0)
-    session = table._session
-    commit = commit_calls.Commit(session.cluster, table._table, transaction, 0, timeout_seconds)
+    session, described = parts_of(table)
+    commit = commit_calls.Commit(session.cluster, described, transaction, 0, timeout_seconds)
     return session.run(commit.last_batch_id(), timeout_seconds + commit_calls.GRACE_SECONDS)
 
 
 def supports_staging(connection: BaseConnection, timeout_seconds: float = 60.0) -> bool:
     """Whether the server has staged appends: this project's server does, Apache Fluss does not."""
-    session = connection._session
+    session = session_of(connection)
     return session.run(commit_calls.is_supported(session.cluster), timeout_seconds)
 
 

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from fluss.client.calls.table_info import TableInfo
 from fluss.client.decode.scan_plan import ScanPlan
+from fluss.client.engine.engine import Engine
+from fluss.client.engine.table import TableAccess
 from fluss.client.net.metadata import ClientTable
 from fluss.client.net.session import Session
 from fluss.codec.arrow.types import to_arrow_schema
@@ -24,6 +26,7 @@ from fluss.model import paths
 from fluss.values.basic import TableBucket, TablePath, as_table_path
 
 if TYPE_CHECKING:
+    from fluss.api.cursors import Cursor
     from fluss.api.limit_scan import BatchScanner
     from fluss.api.log_scanner import LogScanner
     from fluss.api.lookup import TableLookup
@@ -311,6 +314,29 @@ class TableScan(BaseTableScan):
 
         self._check_log_scan()
         return LogScanner(self._session, self._table, self._plan, records=records)
+
+
+def access_of(table: BaseTable) -> TableAccess:
+    """The table as Spark and the lake read it."""
+    return TableAccess(Engine(table._session), table._table)
+
+
+def parts_of(table: BaseTable) -> tuple[Session, ClientTable]:
+    """The session and the description of a table, for `api` alone."""
+    return table._session, table._table
+
+
+def cursor_of(table: BaseTable, name: str) -> Cursor:
+    """A named place in the log of a table."""
+    with import_lock:
+        from fluss.api.cursors import Cursor
+
+    return Cursor(table._session.cluster, table._table.table_id, name)
+
+
+def batch_scanner_of(scan: TableScan) -> LogScanner:
+    """Like `create_batch_scanner`, without `await`."""
+    return scan._log_scanner(records=False)
 
 
 def check_bucket(table: ClientTable, bucket: paths.TableBucket) -> TableBucket:

@@ -62,11 +62,15 @@ class TableUpsert(UpsertWriter):
                 f"table {self._table.path}: the server gives the values of auto-increment column {automatic!r}, "
                 "so whole rows cannot be written; name the other columns with partial_update_by_name([...])"
             )
-        return self._lenient_writer(on_extra_digits)
+        return self._new_writer(on_extra_digits)
 
-    def _lenient_writer(self, on_extra_digits: ExtraDigits) -> UpsertWriter:
-        """The same for `fluss.connect`, whose rows leave an auto-increment column out."""
+    def _new_writer(self, on_extra_digits: ExtraDigits) -> UpsertWriter:
         return UpsertWriter(self._session, self._table, self._targets, on_extra_digits)
+
+
+def lenient_writer(builder: TableUpsert, on_extra_digits: ExtraDigits) -> UpsertWriter:
+    """A writer for `fluss.connect`, whose rows leave an auto-increment column out."""
+    return builder._new_writer(on_extra_digits)
 
 
 def new_upsert(session: Session, table: ClientTable, columns: Sequence[str] | None) -> TableUpsert:

@@ -44,17 +44,17 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Connect and do one job."""
-    from fluss.api.connection import FlussConnection
+    from fluss.api.connection import FlussConnection, close_blocking, engine_of
     from fluss.config import Config
     from fluss.lake.maintenance.service import open_maintenance
     from fluss.model.paths import TablePath
 
     with contextlib.ExitStack() as closing:
         connection = FlussConnection.open(Config(client_settings(options)))
-        closing.callback(connection._close_blocking)
+        closing.callback(close_blocking, connection)
         upkeep = closing.enter_context(
             open_maintenance(
-                connection._session,
+                engine_of(connection),
                 TablePath(*table_name(options.table)),
                 runner=_runner(options, closing),
                 lake_overrides=lake_settings(options),

@@ -137,6 +137,7 @@ def _service(
     options: argparse.Namespace, client: dict[str, str], stop: threading.Event, watcher: Progress
 ) -> Iterator[TieringService | None]:
     """None: it was stopped before there was a server."""
+    from fluss.api.connection import close_blocking, engine_of
     from fluss.lake.tiering.service import TieringService
     from fluss.model.paths import TablePath
 
@@ -146,11 +147,11 @@ def _service(
         if connection is None:
             yield None
             return
-        closing.callback(connection._close_blocking)
+        closing.callback(close_blocking, connection)
         runner, upkeep, cores = _engine(options, client, connection, closing)
         closing.callback(runner.close)
         limits = _tiering_options(options, cores)
-        service = TieringService(connection._session, runner, watcher, limits, tables, upkeep)
+        service = TieringService(engine_of(connection), runner, watcher, limits, tables, upkeep)
         closing.callback(service.close)
         yield service
 
@@ -187,6 +188,7 @@ def _engine(
         closing.callback(spark.stop)
         named = {key if key == "bootstrap.servers" else f"client.{key}": text for key, text in client.items()}
         return SparkRunner(spark, client_options(named)), SparkTaskRunner(spark), default_cores(spark)
+    from fluss.api.connection import engine_of
     from fluss.lake.tiering.local import LocalRunner
     from fluss.lake.tiering.options import TieringOptions
 
@@ -196,7 +198,7 @@ def _engine(
             file=sys.stderr,
         )
     cores = options.cores or TieringOptions().cores
-    return LocalRunner(connection._session, cores), None, cores
+    return LocalRunner(engine_of(connection), cores), None, cores
 
 
 @contextlib.contextmanager

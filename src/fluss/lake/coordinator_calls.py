@@ -13,9 +13,9 @@ from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fluss.api.connection import BaseConnection
-from fluss.client.calls.admin import lake_snapshot
-from fluss.client.net.session import Session
+from fluss.api.connection import BaseConnection, engine_of
+from fluss.client.engine.admin import lake_snapshot
+from fluss.client.engine.engine import Engine
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
@@ -68,13 +68,13 @@ class TieringCalls:
     ```
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     @classmethod
     def of(cls, connection: BaseConnection) -> TieringCalls:
         """The calls over an open connection."""
-        return cls(connection._session)
+        return cls(engine_of(connection))
 
     def heartbeat(
         self,
@@ -96,7 +96,7 @@ class TieringCalls:
             force_finished_tables=[item.table.table_id for item in done if item.forced],
             request_table=request_table,
         )
-        answer = self._run(self._session.cluster.call_coordinator(ApiKey.LAKE_TIERING_HEARTBEAT, request))
+        answer = self._run(self._engine.call_coordinator(ApiKey.LAKE_TIERING_HEARTBEAT, request))
         errors = {
             **_errors(renewed, answer.tiering_table_resp),
             **_errors([item.table for item in done], answer.finished_table_resp),
@@ -184,10 +184,10 @@ class TieringCalls:
 
     def _repeatable(self, api_key: ApiKey, request: Any) -> Coroutine[Any, Any, Any]:
         """A call that may be asked again after a lost connection."""
-        return self._session.cluster.call_coordinator(api_key, request, read_only=True)
+        return self._engine.call_coordinator(api_key, request, is_idempotent=True)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._session.run(call)
+        return self._engine.run(call)
 
 
 def _beat(table: TieringTable, finished: FinishedTable | None = None) -> pb.PbHeartbeatReqForTable:

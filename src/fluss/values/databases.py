@@ -113,3 +113,8 @@ class DatabaseInfo:
 
     def __repr__(self) -> str:
         return f"DatabaseInfo({self._database_name!r}, {self._descriptor}, created_time={self._created_time})"
+
+
+def model_database(descriptor: DatabaseDescriptor) -> wire.DatabaseDescriptor:
+    """The value of the model that a public descriptor holds."""
+    return descriptor._inner

@@ -11,7 +11,7 @@ import pyarrow as pa
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import descriptor as wire
 from fluss.model.properties import KV_FORMAT, LOG_FORMAT
-from fluss.values.schema import Schema
+from fluss.values.schema import Schema, model_schema
 
 
 class LogFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this is public
@@ -58,7 +58,7 @@ class TableDescriptor:
             raise FlussError(f"bucket_count is a whole number, got {bucket_count!r}")
         self._inner = _completed(
             wire.TableDescriptor(
-                schema._inner,
+                model_schema(schema),
                 comment,
                 _names("partition_keys", partition_keys),
                 _names("bucket_keys", bucket_keys),
@@ -217,6 +217,11 @@ class TableDescriptorBuilder:
             properties=self._properties,
             custom_properties=self._custom_properties,
         )
+
+
+def model_table(descriptor: TableDescriptor) -> wire.TableDescriptor:
+    """The value of the model that a public descriptor holds."""
+    return descriptor._inner
 
 
 def descriptor_extras(descriptor: wire.TableDescriptor) -> str:

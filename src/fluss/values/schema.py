@@ -37,12 +37,6 @@ class Schema:
             raise FlussError(f"this Arrow schema cannot be a table: {error}") from None
         self._inner = _checked_schema(columns, primary_keys or (), auto_increment_column)
 
-    @classmethod
-    def _wrap(cls, inner: wire.Schema) -> Schema:
-        schema = cls.__new__(cls)
-        schema._inner = inner
-        return schema
-
     @staticmethod
     def builder() -> SchemaBuilder:
         """Start an empty schema."""
@@ -100,7 +94,7 @@ class Schema:
         return hash((self._inner.column_names, self._inner.primary_key))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Schema._wrap, (self._inner,)
+        return public_schema, (self._inner,)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name} {kind}" for name, kind in self.get_columns())
@@ -171,10 +165,22 @@ class SchemaBuilder:
 
     def build(self) -> Schema:
         """The schema; `FlussError` when it is inconsistent."""
-        return Schema._wrap(_checked_schema(tuple(self._columns), self._primary_key, self._auto_increment))
+        return public_schema(_checked_schema(tuple(self._columns), self._primary_key, self._auto_increment))
 
     def __repr__(self) -> str:
         return f"SchemaBuilder(columns={[column.name for column in self._columns]})"
+
+
+def public_schema(inner: wire.Schema) -> Schema:
+    """The public value of a schema of the model."""
+    schema = Schema.__new__(Schema)
+    schema._inner = inner
+    return schema
+
+
+def model_schema(schema: Schema) -> wire.Schema:
+    """The value of the model that a public schema holds."""
+    return schema._inner
 
 
 def _checked_schema(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import fluss
+from fluss.api.connection import engine_of
 from fluss.errors import FlussError
 from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.tables.opening import lake_of
@@ -123,13 +124,13 @@ def test_a_tiering_service_that_lost_its_table_gives_up_before_the_commit(db: fl
         wait_until(lambda: heartbeats.reason_lost(mine), "the next heartbeat is refused")
 
     lake = lake_of(table.properties)
-    session = db.connection._session
-    runner = LocalRunner(session, 2)
+    engine = engine_of(db.connection)
+    runner = LocalRunner(engine, 2)
     watching = Watching({"written": lose})
     try:
         with pytest.raises(FlussError):
             TableRound(
-                db.connection._session,
+                engine,
                 table.path,
                 lake,
                 runner,

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import fluss
+from fluss.api.connection import engine_of
 from fluss.lake.maintenance.service import open_maintenance
 from tests.support.lake.tiered_tables import REGIONAL, LakeTable, by_id, person
 from tests.support.lake.union_reads import drop_partition
@@ -74,7 +75,7 @@ class History:
         self.table.tier()
 
     def compact(self) -> None:
-        with open_maintenance(self.db.connection._session, self.table.path) as jobs:
+        with open_maintenance(engine_of(self.db.connection), self.table.path) as jobs:
             jobs.compact()
 
     def drop(self) -> None:

@@ -168,7 +168,7 @@ def test_a_query_may_stand_still_between_append_and_commit(plan: WritePlan) -> N
     done = run_task(plan, task(), rows(0))
     request = pb.GetProducerOffsetsRequest(producer_id=done.notes[0])
     with open_table(plan.options) as opened:
-        answer = opened.run(opened.session.cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request))
+        answer = opened.run(opened.engine.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request))
     assert answer.expiration_time > time.time() * 1000 + BATCH_MS * 0.99
 
 

@@ -15,6 +15,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
 import fluss
+from fluss.api.connection import engine_of
 from fluss.errors import FlussError
 from fluss.lake.tables.interface.format import LakeSplit
 from fluss.lake.tables.opening import lake_of, lake_properties_of
@@ -24,6 +25,7 @@ from fluss.lake.tiering.progress import Quiet
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.service import ServiceWatcher, TieringService
 from fluss.model.paths import TableBucket, TablePath
+from fluss.values.schema import model_schema
 
 LAKE = {"table.datalake.enabled": "true"}
 # Two cores at least, so that several splits run; short waits.
@@ -117,7 +119,7 @@ class LakeTable:
         lake = lake_of(self.properties)
         try:
             table = lake.load(self.path)
-            schema = self.db.info(self.name).get_schema()._inner
+            schema = model_schema(self.db.info(self.name).get_schema())
             batches = table.target().read_files(table.plan_files(), schema, columns)
             return [row for batch in batches for row in batch.to_pylist()]
         finally:
@@ -187,9 +189,9 @@ def tiering_service(
     tables: Sequence[TablePath] | None = None,
 ) -> Iterator[TieringService]:
     """A tiering service with the local engine."""
-    session = db.connection._session
-    runner = LocalRunner(session, options.cores)
-    service = TieringService(session, runner, watcher or Watching(), options, tables)
+    engine = engine_of(db.connection)
+    runner = LocalRunner(engine, options.cores)
+    service = TieringService(engine, runner, watcher or Watching(), options, tables)
     try:
         yield service
     finally:

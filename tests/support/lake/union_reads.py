@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import fluss
+from fluss.api.table import access_of
 from fluss.lake.reading.options import LakeOptions
 from fluss.lake.reading.plan import UnionPlan, plan_union
 from fluss.lake.reading.split_rows import read_union
@@ -47,16 +48,15 @@ def check_reads(
 
 def planned(table: LakeTable, predicate: Predicate | None = None, options: LakeOptions | None = None) -> UnionPlan:
     """A plan of lake and log."""
-    session = table.db.connection._session
-    plan = plan_union(session, opened(table)._table, predicate=predicate, options=options or LakeOptions())
+    plan = plan_union(access_of(opened(table)), predicate=predicate, options=options or LakeOptions())
     assert plan is not None
     return plan
 
 
 def read_plan(table: LakeTable, plan: UnionPlan, columns: Sequence[str] | None = None, **options: Any) -> Rows:
     """The rows of all splits, sorted."""
-    session, opened_table = table.db.connection._session, opened(table)._table
-    batches = [batch for split in plan.splits for batch in read_union(session, opened_table, split, columns, **options)]
+    access = access_of(opened(table))
+    batches = [batch for split in plan.splits for batch in read_union(access, split, columns, **options)]
     return ordered(row for batch in batches for row in batch.to_pylist())
 
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyiceberg.table import Table
 
 import fluss
-from fluss.client.decode.scan_plan import ScanPlan
-from fluss.client.scan.log_range import LogRange
+from fluss.api.connection import engine_of
+from fluss.client.engine.table import TableAccess
 from fluss.lake.tables.opening import lake_of
 from fluss.lake.tiering.planning import read_log_ends
 from fluss.model.paths import ChangeType
@@ -121,12 +121,11 @@ class ModelTable:
         return len(rows)
 
     def _log_behind(self, offsets: dict[Any, int]) -> list[tuple[ChangeType, tuple[Any, ...]]]:
-        session = self.db.connection._session
-        ends = read_log_ends(session, self.table.path)
-        table = session.run(session.cluster.table(self.table.path, fresh=True))
+        table = TableAccess.open(engine_of(self.db.connection), self.table.path)
+        ends = read_log_ends(table.engine, self.table.path)
         ranges = {bucket: (offsets.get(bucket, 0), end) for bucket, end in ends.latest.items()}
         found = []
-        with LogRange(session, table, ScanPlan(), ranges, patience_seconds=60.0) as log:
+        with table.read_log(ranges, patience_seconds=60.0) as log:
             for rows in log:
                 kinds = rows.change_types or bytes(len(rows))
                 values = (tuple(row.values()) for row in rows.rows.to_pylist())

@@ -29,9 +29,9 @@ from fluss.values.basic import (
     TableBucket,
 )
 from fluss.values.data_types import as_data_type
-from fluss.values.databases import DatabaseDescriptor, DatabaseInfo
-from fluss.values.descriptors import TableDescriptor
-from fluss.values.schema import Schema, SchemaInfo
+from fluss.values.databases import DatabaseDescriptor, DatabaseInfo, model_database
+from fluss.values.descriptors import TableDescriptor, model_table
+from fluss.values.schema import SchemaInfo, public_schema
 
 _OFFSET_NUMBERS = {OffsetType.EARLIEST: EARLIEST, OffsetType.LATEST: LATEST, OffsetType.TIMESTAMP: TIMESTAMP}
 SET_VALUE, REMOVE_VALUE, APPEND_TO_LIST, REMOVE_FROM_LIST = 0, 1, 2, 3
@@ -66,7 +66,7 @@ class AdminCalls:
     async def create_database(self, name: str, descriptor: DatabaseDescriptor | None, ignore: bool) -> None:
         request = pb.CreateDatabaseRequest(database_name=name, ignore_if_exists=ignore)
         if descriptor is not None:
-            request.database_json = wire.dump_json(wire.database_descriptor_to_json(descriptor._inner))
+            request.database_json = wire.dump_json(wire.database_descriptor_to_json(model_database(descriptor)))
         await self._write(ApiKey.CREATE_DATABASE, request)
 
     async def drop_database(self, name: str, ignore: bool, cascade: bool) -> None:
@@ -101,7 +101,7 @@ class AdminCalls:
     # ---- tables ----
 
     async def create_table(self, path: TablePath, descriptor: TableDescriptor, ignore: bool) -> None:
-        document = wire.dump_json(wire.table_descriptor_to_json(descriptor._inner))
+        document = wire.dump_json(wire.table_descriptor_to_json(model_table(descriptor)))
         request = pb.CreateTableRequest(table_path=_path(path), table_json=document, ignore_if_exists=ignore)
         await self._write(ApiKey.CREATE_TABLE, request)
 
@@ -134,7 +134,7 @@ class AdminCalls:
             schema = schema_from_json(wire.load_json(answer.schema_json))
         except ValueError as error:
             raise _unreadable(f"the schema of table {path}", error) from None
-        return SchemaInfo(Schema._wrap(schema), answer.schema_id)
+        return SchemaInfo(public_schema(schema), answer.schema_id)
 
     async def list_tables(self, database_name: str) -> list[str]:
         answer = await self._read(ApiKey.LIST_TABLES, pb.ListTablesRequest(database_name=database_name))

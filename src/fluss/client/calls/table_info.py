@@ -5,7 +5,7 @@ from __future__ import annotations
 from fluss.client.net.metadata import ClientTable
 from fluss.values.basic import TablePath, as_table_path
 from fluss.values.descriptors import descriptor_extras
-from fluss.values.schema import Schema
+from fluss.values.schema import Schema, public_schema
 
 
 class TableInfo:
@@ -76,7 +76,7 @@ class TableInfo:
 
     def get_schema(self) -> Schema:
         """The newest schema."""
-        return Schema._wrap(self._table.schema)
+        return public_schema(self._table.schema)
 
     def get_column_names(self) -> list[str]:
         """Names of all columns."""

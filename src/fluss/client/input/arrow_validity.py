@@ -76,7 +76,7 @@ def _is_large_ascii(texts: Any) -> bool:
     texts.validate()  # there are as many offsets as there should be
     bounds = np.frombuffer(offsets, _TEXTS[texts.type][0])[texts.offset : texts.offset + len(texts) + 1]
     seen = np.frombuffer(content, np.int8)[bounds[0] : bounds[-1]]  # bytes beyond ASCII are negative
-    return len(seen) > 0 and bool(seen[:FIRST_BYTES].min() >= 0 and seen.min() >= 0)
+    return len(seen) > 0 and bool(np.min(seen[:FIRST_BYTES]) >= 0 and np.min(seen) >= 0)
 
 
 def _is_all_valid(array: Any) -> bool:

@@ -138,6 +138,11 @@ class ChunkSpan(WriteResultHandle):
         return self._members
 
 
+def chunks_of(handle: WriteResultHandle) -> Sequence[Chunk]:
+    """The chunks that a handle stands for."""
+    return handle._chunks()
+
+
 def joined_handle(handles: Sequence[WriteResultHandle]) -> WriteResultHandle:
     """One handle for several writes."""
     return handles[0] if len(handles) == 1 else ChunkSpan(chunk for handle in handles for chunk in handle._chunks())

@@ -15,6 +15,7 @@ import threading
 import weakref
 
 from fluss.client.net.context_managed import EndsWithAnyBlock
+from fluss.client.net.metadata import ClientTable
 from fluss.client.net.self_awaitable import runs_in_event_loop
 from fluss.client.net.session import Session
 from fluss.client.send.acknowledgements import PendingResult
@@ -66,3 +67,8 @@ class BaseWriter(EndsWithAnyBlock):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._buffer.table.path)!r}{', closed' if self._buffer.is_closed else ''})"
+
+
+def table_of(writer: BaseWriter) -> ClientTable:
+    """The table that a writer writes to, as it was when the writer was made."""
+    return writer._buffer.table

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from fluss.client.send.acknowledgements import WriteResultHandle, joined_handle
+from fluss.client.send.acknowledgements import WriteResultHandle, chunks_of, joined_handle
 from fluss.errors import FlussError
 
 SETTLE_SECONDS = 60.0
@@ -81,4 +81,4 @@ class _StreamedRows:
 
 def _is_written(handle: WriteResultHandle) -> bool:
     """Without taking note of an error: who waits for the handle, or writes next, has to hear of it."""
-    return all(chunk.settled and chunk.error is None for chunk in handle._chunks())
+    return all(chunk.settled and chunk.error is None for chunk in chunks_of(handle))

@@ -1,6 +1,6 @@
 """The upkeep of one table: what is due after a round, and each job on its own with a plan for people to look at.
 
-with open_maintenance(session, TablePath("shop", "orders")) as upkeep:
+with open_maintenance(engine_of(connection), TablePath("shop", "orders")) as upkeep:
     print(upkeep.plan_compaction())     # changes nothing
     print(upkeep.compact())
 """
@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fluss.client.calls.admin import AdminCalls
-from fluss.client.net.session import Session
+from fluss.client.engine.engine import Engine
 from fluss.errors import FlussError
 from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.maintenance.compaction import CompactionPlan, CompactionResult, compact, plan_compaction
@@ -177,7 +176,7 @@ def maintain_if_due(
 
 @contextlib.contextmanager
 def open_maintenance(
-    session: Session,
+    engine: Engine,
     path: TablePath,
     *,
     runner: TaskRunner | None = None,
@@ -188,10 +187,10 @@ def open_maintenance(
 
     `lake_overrides` win over the client option `lake.properties`: what the server does not tell, such as secrets.
     """
-    info = session.run(AdminCalls(session.cluster).get_table_info(path))
-    lake = lake_of(info.properties, {**json.loads(session.config.lake_properties), **(lake_overrides or {})})
+    info = engine.run(engine.admin.get_table_info(path))
+    lake = lake_of(info.properties, {**json.loads(engine.config.lake_properties), **(lake_overrides or {})})
     try:
-        registry = CoordinatorRegistry(TieringCalls(session), info.table_id, path)
+        registry = CoordinatorRegistry(TieringCalls(engine), info.table_id, path)
         table = lake.load(path, registry.snapshot())
         yield TableMaintenance(table, info.table_id, runner=runner, registry=registry, clock_ms=clock_ms)
     finally:

@@ -27,11 +27,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.client.calls.row_counts import count_bucket_rows
-from fluss.client.decode.scan_plan import ScanPlan
-from fluss.client.net.metadata import ClientTable
-from fluss.client.net.session import Session
-from fluss.client.scan.log_range import LogRange
+from fluss.client.engine.rows import ScanPlan
+from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.reading.lake_access import registered_snapshot
 from fluss.lake.reading.options import LakeOptions
@@ -63,9 +60,7 @@ logger = logging.getLogger(__name__)
 LiveRead = Callable[[ScanPlan, Sequence[TableBucket]], Awaitable[Any]]
 
 
-async def read_with_lake(
-    session: Session, table: ClientTable, plan: ScanPlan, options: LakeOptions, read_live: LiveRead
-) -> Any:
+async def read_with_lake(table: TableAccess, plan: ScanPlan, options: LakeOptions, read_live: LiveRead) -> Any:
     """A `pyarrow.Table`; None when nothing of the lake is needed. Awaited in the user's event loop.
 
     `read_live` reads the live rows of some buckets of a primary-key table.
@@ -73,8 +68,8 @@ async def read_with_lake(
     for attempts_left in reversed(range(MAX_PLANS)):
         try:
             if table.has_primary_key and options.union is None and not options.is_lake_only:
-                return await _live_and_lake(session, table, plan, read_live)
-            return await _union(session, table, plan, options)
+                return await _live_and_lake(table, plan, read_live)
+            return await _union(table, plan, options)
         except FlussError as error:
             # A snapshot that the user has named does not come back.
             if error.error_code not in PLAN_ANEW_CODES or options.is_time_travel or not attempts_left:
@@ -83,19 +78,19 @@ async def read_with_lake(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _union(session: Session, table: ClientTable, plan: ScanPlan, options: LakeOptions) -> Any:
-    read = _Read(session, table, plan)
+async def _union(table: TableAccess, plan: ScanPlan, options: LakeOptions) -> Any:
+    read = _Read(table, plan)
     return await read.in_thread(lambda: read.union(options))
 
 
-async def _live_and_lake(session: Session, table: ClientTable, plan: ScanPlan, read_live: LiveRead) -> Any:
+async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead) -> Any:
     """Live rows, and partitions that have gone from Fluss. Both are told apart by one listing of the partitions."""
-    merged = await _merged_if_faster(session, table, plan)
+    merged = await _merged_if_faster(table, plan)
     if merged is not None:
         return merged
     if not table.is_partitioned:
         return None  # a primary-key table holds all its rows
-    read = _Read(session, table, plan)
+    read = _Read(table, plan)
     partitions, lake_plan = await read.in_thread(read.plan_partitions)
     found = await read_live(
         plan,
@@ -105,7 +100,7 @@ async def _live_and_lake(session: Session, table: ClientTable, plan: ScanPlan, r
             for bucket_id in range(table.bucket_count)
         ],
     )
-    gone = set(partitions) - set(await read.in_thread(lambda: live_partitions(session, table)))
+    gone = set(partitions) - set(await read.in_thread(lambda: live_partitions(table)))
     if gone:
         raise FlussError(
             f"partition {partitions[gone.pop()]} of {table.path} has gone while the table was read: read it again",
@@ -114,15 +109,15 @@ async def _live_and_lake(session: Session, table: ClientTable, plan: ScanPlan, r
     missing = None if plan.limit is None else plan.limit - found.num_rows
     if lake_plan is None or missing == 0:
         return found
-    rest = _Read(session, table, replace(plan, limit=missing))
+    rest = _Read(table, replace(plan, limit=missing))
     return pa.concat_tables([found, await rest.in_thread(lambda: rest.rows(lake_plan))])
 
 
-async def _merged_if_faster(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
+async def _merged_if_faster(table: TableAccess, plan: ScanPlan) -> Any:
     """The rows of lake and changelog; None when the live rows are the better way, or the only one."""
     if plan.limit is not None or not _keeps_every_digit(table):
         return None
-    read = _Read(session, table, plan)
+    read = _Read(table, plan)
     try:
         count = await read.in_thread(read.live_rows)
         if count < MIN_UNION_ROWS:
@@ -133,7 +128,7 @@ async def _merged_if_faster(session: Session, table: ClientTable, plan: ScanPlan
         return None
 
 
-def _keeps_every_digit(table: ClientTable) -> bool:
+def _keeps_every_digit(table: TableAccess) -> bool:
     """Nested values are not looked into: they may have times too."""
     for data_type in table.schema.data_types:
         if data_type.root in ("ARRAY", "MAP", "ROW"):
@@ -146,8 +141,7 @@ def _keeps_every_digit(table: ClientTable) -> bool:
 class _Read:
     """One attempt; its methods block, except `in_thread`."""
 
-    def __init__(self, session: Session, table: ClientTable, plan: ScanPlan) -> None:
-        self._session = session
+    def __init__(self, table: TableAccess, plan: ScanPlan) -> None:
         self._table = table
         self._plan = plan
         names = table.schema.column_names
@@ -165,27 +159,27 @@ class _Read:
 
     def plan_partitions(self) -> tuple[dict[int | None, str | None], UnionPlan | None]:
         """The partitions that are in Fluss, and a plan of those that are only in the lake."""
-        partitions = live_partitions(self._session, self._table)
-        snapshot = registered_snapshot(self._session, self._table)
+        partitions = live_partitions(self._table)
+        snapshot = registered_snapshot(self._table)
         if snapshot is None or not is_needed(self._table, snapshot, partitions):
             return partitions, None
         names = set(partitions.values())
-        return partitions, plan_lake_partitions(self._session, self._table, snapshot, names, self._plan.predicate)
+        return partitions, plan_lake_partitions(self._table, snapshot, names, self._plan.predicate)
 
     def live_rows(self) -> int:
         """How many rows Fluss has; none where a server does not count."""
-        session, table = self._session, self._table
+        table = self._table
         buckets = [
             TableBucket.with_partition(table.table_id, partition_id, bucket_id)
-            for partition_id in live_partitions(session, table)
+            for partition_id in live_partitions(table)
             for bucket_id in range(table.bucket_count)
         ]
-        counts = session.run(count_bucket_rows(session.cluster, table.path, buckets)) if buckets else None
+        counts = table.engine.run(table.row_counts(buckets)) if buckets else None
         return 0 if counts is None else sum(counts.values())
 
     def union_of_most(self, count: int) -> Any:
         """All rows, if the lake has most of `count`; else None."""
-        plan = plan_union(self._session, self._table, predicate=self._plan.predicate)
+        plan = plan_union(self._table, predicate=self._plan.predicate)
         if plan is None:
             return None
         changes = sum(split.stop - split.start for split in plan.splits)
@@ -193,7 +187,7 @@ class _Read:
 
     def union(self, options: LakeOptions) -> Any:
         """All rows of a plan of lake and log; None when nothing of the lake is needed."""
-        plan = plan_union(self._session, self._table, predicate=self._plan.predicate, options=options)
+        plan = plan_union(self._table, predicate=self._plan.predicate, options=options)
         return None if plan is None else self.rows(plan)
 
     def rows(self, plan: UnionPlan) -> Any:
@@ -233,7 +227,7 @@ class _Read:
         return list(self._batches(split))
 
     def _batches(self, split: UnionSplit) -> Iterator[Any]:
-        for batch in read_union(self._session, self._table, split, self._columns, predicate=self._plan.predicate):
+        for batch in read_union(self._table, split, self._columns, predicate=self._plan.predicate):
             if self._stopped.is_set():
                 return
             yield batch
@@ -242,7 +236,7 @@ class _Read:
         if not splits:
             return
         ranges = {split.bucket(self._table.table_id): (split.start, split.stop) for split in splits}
-        with LogRange(self._session, self._table, replace(self._plan, limit=None), ranges) as log:
+        with self._table.read_log(ranges, replace(self._plan, limit=None)) as log:
             for rows in log:
                 if self._stopped.is_set():
                     return

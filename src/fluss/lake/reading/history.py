@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.calls.bucket_offsets import EARLIEST, list_bucket_offsets
-from fluss.client.decode.scan_plan import Everything, ScanPlan
-from fluss.client.net.metadata import ClientTable
-from fluss.client.net.session import Session
+from fluss.client.engine.rows import Everything, ScanPlan
+from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.reading.lake_access import load_lake_table, registered_snapshot, snapshot_files
 from fluss.lake.reading.plan import MAX_PLANS, files_by_place, is_needed, lake_condition, live_partitions
@@ -46,13 +44,11 @@ class LakeHistory:
 
     def __init__(
         self,
-        session: Session,
-        table: ClientTable,
+        table: TableAccess,
         plan: ScanPlan,
         positions: Mapping[TableBucket, int],
         everything: Everything | None,
     ) -> None:
-        self._session = session
         self._table = table
         self._since_ms = None if everything is None else everything.since_ms
         names = table.schema.column_names
@@ -76,9 +72,9 @@ class LakeHistory:
     # ---- planning ----
 
     def _plan(self, positions: Mapping[TableBucket, int], *, is_everything: bool) -> None:
-        session, table = self._session, self._table
-        partitions = live_partitions(session, table) if is_everything else {}
-        begins = session.run(list_bucket_offsets(session.cluster, table.path, list(positions), EARLIEST))
+        table = self._table
+        partitions = live_partitions(table) if is_everything else {}
+        begins = table.engine.run(table.earliest(list(positions)))
         # Where the log begins now: rows that expire before they are fetched are missed, not passed over.
         self.moves = {bucket: begins[bucket] for bucket in positions if positions[bucket] == EARLIEST_OFFSET}
         expired = {
@@ -86,7 +82,7 @@ class LakeHistory:
         }
         if not expired and not (is_everything and table.is_partitioned):
             return
-        snapshot = registered_snapshot(session, table)
+        snapshot = registered_snapshot(table)
         if snapshot is None:
             return
         has_more = is_everything and is_needed(table, snapshot, partitions)
@@ -119,7 +115,7 @@ class LakeHistory:
         tiered: Mapping[TableBucket, int],
         has_more: bool,
     ) -> None:
-        lake = load_lake_table(self._session, self._table, snapshot)
+        lake = load_lake_table(self._table, snapshot)
         self._target = lake.target()
         snapshot, found = snapshot_files(lake, self._table, snapshot, self._condition)
         files = files_by_place(found)
@@ -130,7 +126,7 @@ class LakeHistory:
             ends = {bucket: snapshot.get_bucket_offset(bucket) for bucket in positions}
             self.moves |= {bucket: end for bucket, end in ends.items() if end is not None and end > positions[bucket]}
             return
-        names = live_partitions(self._session, self._table)
+        names = live_partitions(self._table)
         for bucket, begin in tiered.items():
             group = files.get((names.get(bucket.partition_id), bucket.bucket_id), ())
             start = 0 if self._since_ms is not None else max(positions[bucket], 0)
@@ -162,8 +158,7 @@ def _overlaps(file: LakeFile, start: int, stop: int) -> bool:
 
 
 def collect_history(
-    session: Session,
-    table: ClientTable,
+    table: TableAccess,
     plan: ScanPlan,
     positions: Mapping[TableBucket, int],
     everything: Everything | None,
@@ -171,7 +166,7 @@ def collect_history(
     """All batches and the moves; planned anew when a snapshot expires meanwhile."""
     for attempts_left in reversed(range(MAX_PLANS)):
         try:
-            history = LakeHistory(session, table, plan, positions, everything)
+            history = LakeHistory(table, plan, positions, everything)
             return history.collected(), history.moves
         except FlussError as error:
             if error.error_code != ErrorCode.LAKE_SNAPSHOT_NOT_EXIST or not attempts_left:

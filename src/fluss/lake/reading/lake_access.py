@@ -11,9 +11,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
-from fluss.client.calls.admin import AdminCalls
-from fluss.client.net.metadata import ClientTable
-from fluss.client.net.session import Session
+from fluss.client.engine.engine import Engine
+from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.lazy_imports import import_lock
 from fluss.values.basic import LakeSnapshot
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 
 _Catalogs = dict[tuple[tuple[str, str], ...], "LakeFormat"]
 
-_catalogs: weakref.WeakKeyDictionary[Session, _Catalogs] = weakref.WeakKeyDictionary()
+_catalogs: weakref.WeakKeyDictionary[object, _Catalogs] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def registered_snapshot(session: Session, table: ClientTable) -> LakeSnapshot | None:
+def registered_snapshot(table: TableAccess) -> LakeSnapshot | None:
     """The newest snapshot that the coordinator knows of; None before the first one."""
     try:
-        snapshot = session.run(AdminCalls(session.cluster).get_lake_snapshot(table.path, None))
+        snapshot = table.engine.run(table.engine.admin.get_lake_snapshot(table.path, None))
     except FlussError as error:
         if error.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST:
             return None
@@ -44,14 +43,14 @@ def registered_snapshot(session: Session, table: ClientTable) -> LakeSnapshot | 
     return snapshot
 
 
-def load_lake_table(session: Session, table: ClientTable, registered: LakeSnapshot | None = None) -> LakeTable:
+def load_lake_table(table: TableAccess, registered: LakeSnapshot | None = None) -> LakeTable:
     """The lake table as it is now. Code 40 says what is missing: the packages, or a catalog that this machine reaches.
 
     `registered` was asked for before: it helps where the lake alone cannot tell how far it reaches. How to reach it is
     asked of the coordinator: the answer to other questions about the table need not have it.
     """
-    info = session.run(AdminCalls(session.cluster).get_table_info(table.path))
-    catalog = _catalog(session, info.properties)
+    info = table.engine.run(table.engine.admin.get_table_info(table.path))
+    catalog = _catalog(table.engine, info.properties)
     if registered is None:
         return catalog.load(table.path)
     with import_lock:
@@ -62,7 +61,7 @@ def load_lake_table(session: Session, table: ClientTable, registered: LakeSnapsh
 
 
 def snapshot_files(
-    lake: LakeTable, table: ClientTable, snapshot: LakeSnapshot, condition: Predicate | None = None
+    lake: LakeTable, table: TableAccess, snapshot: LakeSnapshot, condition: Predicate | None = None
 ) -> tuple[LakeSnapshot, list[LakeFile]]:
     """The files of a registered snapshot; of a newer one with its offsets, if it has expired.
 
@@ -82,17 +81,17 @@ def snapshot_files(
     )
 
 
-def _catalog(session: Session, properties: dict[str, str]) -> LakeFormat:
+def _catalog(engine: Engine, properties: dict[str, str]) -> LakeFormat:
     with import_lock:
         from fluss.lake.tables.opening import lake_of, lake_properties_of
 
     lake_format, shown = lake_properties_of(properties)
     key = (("", lake_format), *sorted(shown.items()))
-    catalogs = _catalogs_of(session)
+    catalogs = _catalogs_of(engine)
     known = catalogs.get(key)
     if known is not None:
         return known
-    overrides = json.loads(session.config.lake_properties)
+    overrides = json.loads(engine.config.lake_properties)
     opened = lake_of(properties, overrides)  # outside the lock: a catalog that does not answer holds up nobody else
     with _lock:
         kept = catalogs.setdefault(key, opened)
@@ -101,12 +100,12 @@ def _catalog(session: Session, properties: dict[str, str]) -> LakeFormat:
     return kept
 
 
-def _catalogs_of(session: Session) -> _Catalogs:
+def _catalogs_of(engine: Engine) -> _Catalogs:
     with _lock:
-        known = _catalogs.get(session)
+        known = _catalogs.get(engine.connection_key)
         if known is not None:
             return known
-        made = _catalogs[session] = {}
+        made = _catalogs[engine.connection_key] = {}
 
     async def close() -> None:
         with _lock:
@@ -115,5 +114,5 @@ def _catalogs_of(session: Session) -> _Catalogs:
         for catalog in closing:
             catalog.close()
 
-    session.add_close_hook(close)
+    engine.add_close_hook(close)
     return made

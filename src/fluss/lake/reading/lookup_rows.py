@@ -18,10 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.keys.lookup_keys import KeyReader, Place
-from fluss.client.net.metadata import ClientTable
-from fluss.client.net.session import Session
-from fluss.client.state.table_keys import TableKeys
+from fluss.client.engine.keys import KeyReader, Place, TableKeys
+from fluss.client.engine.table import TableAccess
 from fluss.codec.arrow.types import to_arrow_schema
 from fluss.codec.keys.encoding import KeyEncoding, encode_keys
 from fluss.errors import ErrorCode, FlussError
@@ -54,8 +52,7 @@ class Found(NamedTuple):
 class LakeRows:
     """Rows of one table by the columns of one `KeyReader`."""
 
-    def __init__(self, session: Session, table: ClientTable, keys: KeyReader) -> None:
-        self._session = session
+    def __init__(self, table: TableAccess, keys: KeyReader) -> None:
         self._table = table
         self._keys = keys
         self._schema = to_arrow_schema(table.schema)
@@ -63,7 +60,7 @@ class LakeRows:
         self._names = [name for name in keys.names if name not in partition_keys]
         schema = table.schema
         self._types = [schema.data_types[schema.position(name)] for name in self._names]
-        self._primary_keys = TableKeys(table)
+        self._primary_keys = TableKeys(table.description)
         self._state: _State | None = None
         self._lock = threading.Lock()
 
@@ -93,14 +90,14 @@ class LakeRows:
         return self._ordered(batch, np.concatenate([np.zeros(0, np.int64), *positions]))
 
     def _current(self) -> _State | None:
-        snapshot = registered_snapshot(self._session, self._table)
+        snapshot = registered_snapshot(self._table)
         if snapshot is None:
             return None
         with self._lock:
             state = self._state
         if state is not None and state.registered_id == snapshot.snapshot_id:
             return state
-        table = load_lake_table(self._session, self._table, snapshot)
+        table = load_lake_table(self._table, snapshot)
         readable, files = snapshot_files(table, self._table, snapshot)
         state = _State(snapshot.snapshot_id, readable.snapshot_id, table, frozenset(files_by_place(files)))
         with self._lock:

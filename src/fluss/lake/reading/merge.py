@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.decode.log_rows import LogRows
-from fluss.client.keys.lookup_keys import table_key_plan
-from fluss.client.net.metadata import ClientTable
-from fluss.client.state.changed_keys import ChangedKeys
-from fluss.client.state.changelog_state import last_of_each, newest_images
+from fluss.client.engine.admin import ClientTable
+from fluss.client.engine.keys import ChangedKeys, last_of_each, newest_images, table_key_plan
+from fluss.client.engine.rows import LogRows
 from fluss.codec.keys.encoding import KeyEncoding, encode_keys
 
 # Changes that are collected before equal keys are thrown out.

@@ -25,11 +25,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.calls.admin import AdminCalls
-from fluss.client.calls.bucket_offsets import EARLIEST, LATEST, list_bucket_offsets
-from fluss.client.filter.filters import RowFilter
-from fluss.client.net.metadata import ClientTable
-from fluss.client.net.session import Session
+from fluss.client.engine.rows import RowFilter
+from fluss.client.engine.table import TableAccess
 from fluss.codec.filters.predicate import CompoundFunction, read_predicate
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.reading.lake_access import load_lake_table, registered_snapshot, snapshot_files
@@ -103,8 +100,7 @@ class UnionPlan:
 
 
 def plan_union(
-    session: Session,
-    table: ClientTable,
+    table: TableAccess,
     *,
     predicate: Predicate | None = None,
     options: LakeOptions = DEFAULT_LAKE_OPTIONS,
@@ -116,16 +112,16 @@ def plan_union(
     more). After 19, 36 and 53 it is worth planning anew, see `PLAN_ANEW_CODES`.
 
     ```python
-    plan = plan_union(session, table, predicate=col("id") > 7)
+    plan = plan_union(table, predicate=col("id") > 7)
     for split in plan.splits:  # in any process
-        for batch in read_union(session, table, split, ["id", "name"], predicate=col("id") > 7):
+        for batch in read_union(table, split, ["id", "name"], predicate=col("id") > 7):
             ...
     ```
     """
     if options.is_lake_only:
-        return _plan_lake(session, table, predicate, options)
-    partitions = live_partitions(session, table)
-    snapshot = registered_snapshot(session, table)
+        return _plan_lake(table, predicate, options)
+    partitions = live_partitions(table)
+    snapshot = registered_snapshot(table)
     if snapshot is None:
         return None
     buckets = [
@@ -133,10 +129,10 @@ def plan_union(
         for partition_id in partitions
         for bucket_id in range(table.bucket_count)
     ]
-    earliest, latest = session.run(_ends(session, table, buckets))
+    earliest, latest = table.engine.run(_ends(table, buckets))
     condition = _for_files(table, predicate)
     try:
-        lake = load_lake_table(session, table, snapshot)
+        lake = load_lake_table(table, snapshot)
         snapshot, found = snapshot_files(lake, table, snapshot, condition)
     except FlussError as error:
         if is_needed(table, snapshot, partitions, earliest):
@@ -156,7 +152,7 @@ def plan_union(
 
 
 def is_needed(
-    table: ClientTable,
+    table: TableAccess,
     snapshot: LakeSnapshot,
     partitions: Mapping[int | None, str | None],
     earliest: Mapping[TableBucket, int] | None = None,
@@ -171,8 +167,7 @@ def is_needed(
 
 
 def plan_lake_partitions(
-    session: Session,
-    table: ClientTable,
+    table: TableAccess,
     snapshot: LakeSnapshot,
     live_names: Collection[str | None],
     predicate: Predicate | None = None,
@@ -181,7 +176,7 @@ def plan_lake_partitions(
 
     The partitions must have been listed before the snapshot was asked for.
     """
-    lake = load_lake_table(session, table, snapshot)
+    lake = load_lake_table(table, snapshot)
     condition = None if predicate is None else lake_condition(table, predicate)
     snapshot, found = snapshot_files(lake, table, snapshot, condition)
     files = files_by_place(found)
@@ -189,19 +184,19 @@ def plan_lake_partitions(
     return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(_lake_splits(table, only, lake.target())))
 
 
-def _plan_lake(session: Session, table: ClientTable, predicate: Predicate | None, options: LakeOptions) -> UnionPlan:
+def _plan_lake(table: TableAccess, predicate: Predicate | None, options: LakeOptions) -> UnionPlan:
     # No merge comes behind it, so that any filter may leave out files.
     condition = None if predicate is None else lake_condition(table, predicate)
     snapshot_id = options.snapshot_id
     if not options.is_time_travel:
-        snapshot = registered_snapshot(session, table)
+        snapshot = registered_snapshot(table)
         if snapshot is None:
             return UnionPlan(table.table_id, None, ())
-        lake = load_lake_table(session, table, snapshot)
+        lake = load_lake_table(table, snapshot)
         snapshot, found = snapshot_files(lake, table, snapshot, condition)
         splits = _lake_splits(table, files_by_place(found), lake.target())
         return UnionPlan(table.table_id, snapshot.snapshot_id, tuple(splits))
-    lake = load_lake_table(session, table)
+    lake = load_lake_table(table)
     if options.timestamp_ms is not None:
         snapshot_id = lake.snapshot_at(options.timestamp_ms)
         if snapshot_id is None:
@@ -214,25 +209,19 @@ def _plan_lake(session: Session, table: ClientTable, predicate: Predicate | None
     return UnionPlan(table.table_id, snapshot_id, tuple(_lake_splits(table, files, lake.target())))
 
 
-def live_partitions(session: Session, table: ClientTable) -> dict[int | None, str | None]:
+def live_partitions(table: TableAccess) -> dict[int | None, str | None]:
     """Names of the partitions that are in Fluss by their ids; one without id and name for a table without."""
-    if not table.is_partitioned:
-        return {None: None}
-    infos = session.run(AdminCalls(session.cluster).list_partition_infos(table.path, None))
-    return {info.partition_id: info.partition_name for info in infos}
+    return table.engine.run(table.list_partitions()) if table.is_partitioned else {None: None}
 
 
 async def _ends(
-    session: Session, table: ClientTable, buckets: Sequence[TableBucket]
+    table: TableAccess, buckets: Sequence[TableBucket]
 ) -> tuple[dict[TableBucket, int], dict[TableBucket, int]]:
     if not buckets:
         return {}, {}
-    cluster = session.cluster
-    partition_ids = sorted({bucket.partition_id for bucket in buckets if bucket.partition_id is not None})
-    if partition_ids:  # one question about all of them, instead of one each
-        await cluster.refresh(tables=[table.path], partition_ids=partition_ids)
-    earliest = await list_bucket_offsets(cluster, table.path, buckets, EARLIEST)
-    return earliest, await list_bucket_offsets(cluster, table.path, buckets, LATEST)
+    await table.find_leaders({bucket.partition_id for bucket in buckets})
+    earliest = await table.earliest(buckets)
+    return earliest, await table.latest(buckets)
 
 
 def files_by_place(files: Iterable[LakeFile]) -> dict[Place, tuple[LakeFile, ...]]:
@@ -244,7 +233,7 @@ def files_by_place(files: Iterable[LakeFile]) -> dict[Place, tuple[LakeFile, ...
 
 
 def _lake_splits(
-    table: ClientTable, files: Mapping[Place, tuple[LakeFile, ...]], target: LakeTarget
+    table: TableAccess, files: Mapping[Place, tuple[LakeFile, ...]], target: LakeTarget
 ) -> list[UnionSplit]:
     """Files without a log behind them."""
     if table.has_primary_key and any(bucket_id is None for _, bucket_id in files):
@@ -257,7 +246,7 @@ def _lake_splits(
 
 
 def _split(
-    table: ClientTable,
+    table: TableAccess,
     bucket: TableBucket,
     place: Place,
     files: tuple[LakeFile, ...],
@@ -302,7 +291,7 @@ def key_part(predicate: Predicate | None, columns: Iterable[str]) -> Predicate |
     return Combination(CompoundFunction.AND, tuple(said))
 
 
-def safe_part(table: ClientTable, predicate: Predicate | None) -> Predicate | None:
+def safe_part(table: TableAccess, predicate: Predicate | None) -> Predicate | None:
     """What of a filter may go below the merge: everything in a log table; of a primary-key table conditions on keys.
 
     A condition on another column could leave out a newer row of a key, and an older one that matches would come back.
@@ -310,12 +299,12 @@ def safe_part(table: ClientTable, predicate: Predicate | None) -> Predicate | No
     return key_part(predicate, table.schema.primary_key) if table.has_primary_key else predicate
 
 
-def _for_files(table: ClientTable, predicate: Predicate | None) -> Any:
+def _for_files(table: TableAccess, predicate: Predicate | None) -> Any:
     safe = safe_part(table, predicate)
     return None if safe is None else lake_condition(table, safe)
 
 
-def lake_condition(table: ClientTable, predicate: Predicate) -> Any:
+def lake_condition(table: TableAccess, predicate: Predicate) -> Any:
     """As the lake takes it: at least every matching row satisfies it."""
     pushed = RowFilter(predicate, table.schema).pushed
     if pushed is None:

@@ -17,14 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.decode.materialize import valid_mask
-from fluss.client.decode.scan_plan import ScanPlan
-from fluss.client.filter.filters import RowFilter
-from fluss.client.net.metadata import ClientTable
-from fluss.client.net.session import Session
-from fluss.client.scan.log_range import LogRange
-from fluss.client.state.bucket_state import BucketState
-from fluss.client.state.key_fold import KeyFold
+from fluss.client.engine.keys import KeyFold
+from fluss.client.engine.rows import LogRange, RowFilter, ScanPlan, valid_mask
+from fluss.client.engine.table import TableAccess
 from fluss.codec.arrow.types import to_arrow_schema
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.reading.merge import MergeKeys, Tail
@@ -39,8 +34,7 @@ MAX_TAIL_BYTES = 256 * 1024 * 1024
 
 
 def read_union(
-    session: Session,
-    table: ClientTable,
+    table: TableAccess,
     split: UnionSplit,
     columns: Sequence[str] | None = None,
     *,
@@ -53,13 +47,13 @@ def read_union(
     Rows of a log table come by offset. Code 53: a file of the lake has gone since the plan was made, because its
     snapshot expired; 19: the log has; 36: the partition. Plan anew then.
     """
-    return _Reader(session, table, split, columns, predicate, patience_seconds, max_tail_bytes).batches()
+    return _Reader(table, split, columns, predicate, patience_seconds, max_tail_bytes).batches()
 
 
 class Wanted:
     """Columns and rows of batches that have some columns of a table, by name."""
 
-    def __init__(self, table: ClientTable, columns: Sequence[str] | None, predicate: Predicate | None) -> None:
+    def __init__(self, table: TableAccess, columns: Sequence[str] | None, predicate: Predicate | None) -> None:
         whole = to_arrow_schema(table.schema)
         self.columns = tuple(whole.names if columns is None else columns)
         self.schema = pa.schema([whole.field(name) for name in self.columns])
@@ -86,7 +80,7 @@ class Wanted:
 
 
 def lake_rows(
-    table: ClientTable, target: LakeTarget | None, files: Sequence[LakeFile], columns: Sequence[str]
+    table: TableAccess, target: LakeTarget | None, files: Sequence[LakeFile], columns: Sequence[str]
 ) -> Iterator[Any]:
     """Rows of files of the lake, with columns of the table and system columns by name."""
     if not files:
@@ -109,15 +103,13 @@ class _Reader:
 
     def __init__(
         self,
-        session: Session,
-        table: ClientTable,
+        table: TableAccess,
         split: UnionSplit,
         columns: Sequence[str] | None,
         predicate: Predicate | None,
         patience_seconds: float | None,
         max_tail_bytes: int,
     ) -> None:
-        self._session = session
         self._table = table
         self._split = split
         self._wanted = Wanted(table, columns, predicate)
@@ -140,7 +132,7 @@ class _Reader:
                     yield rows.rows
 
     def _merged(self) -> Iterator[Any]:
-        keys = MergeKeys(self._table)
+        keys = MergeKeys(self._table.description)
         columns = tuple(dict.fromkeys((*self._wanted.needed, *keys.names)))
         with self._log(columns) as log:
             tail: Tail | None = Tail(keys, log.arrow_schema)
@@ -159,7 +151,7 @@ class _Reader:
 
     def _folded(self) -> Iterator[Any]:
         """All of it through files, when the changes are too many to be held."""
-        fold = KeyFold(self._table, max_memory_bytes=self._max_tail_bytes)
+        fold = KeyFold(self._table.description, max_memory_bytes=self._max_tail_bytes)
         try:
             for batch in self._lake(self._table.schema.column_names):
                 fold.add_batch(batch, np.zeros(batch.num_rows, np.bool_))
@@ -181,21 +173,14 @@ class _Reader:
         is_whole = tuple(columns) == schema.column_names
         projection = None if is_whole else tuple(schema.position(name) for name in columns)
         ranges = {self._split.bucket(self._table.table_id): (self._split.start, self._split.stop)}
-        return LogRange(
-            self._session,
-            self._table,
-            ScanPlan(projection=projection, predicate=self._safe),
-            ranges,
-            patience_seconds=self._patience_seconds,
-        )
+        plan = ScanPlan(projection=projection, predicate=self._safe)
+        return self._table.read_log(ranges, plan, patience_seconds=self._patience_seconds)
 
     def _live(self) -> Iterator[Any]:
         """As of the planned end; a changelog without old images cannot be undone, so its rows are those of now."""
         is_undoable = property_value(self._table.descriptor.properties, CHANGELOG_IMAGE) != "WAL"
         return iter(
-            BucketState(
-                self._session,
-                self._table,
+            self._table.read_state(
                 self._split.bucket(self._table.table_id),
                 self._split.stop if is_undoable else None,
                 patience_seconds=self._patience_seconds,

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.decode.log_rows import LogRows
-from fluss.client.state.changelog_state import last_of_each
+from fluss.client.engine.keys import last_of_each
+from fluss.client.engine.rows import LogRows
 from fluss.lake.reading.merge import MergeKeys
 from fluss.lake.tiering.log_reading import with_lake_columns
 from fluss.model.paths import ChangeType

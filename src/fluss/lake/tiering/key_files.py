@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.state.changed_keys import ChangedKeys
+from fluss.client.engine.keys import ChangedKeys
 from fluss.lake.reading.merge import MergeKeys
 from fluss.lake.tables.interface.format import SYSTEM_COLUMNS, CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tiering.changes import Changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from fluss.client.net.session import Session
+from fluss.client.engine.engine import Engine
 from fluss.lake.tiering.tasks import tier_split
 from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
 
@@ -15,8 +15,8 @@ class LocalRunner:
 
     name = "this process"
 
-    def __init__(self, session: Session, threads: int) -> None:
-        self._session = session
+    def __init__(self, engine: Engine, threads: int) -> None:
+        self._engine = engine
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fluss-tier")
 
     def run(
@@ -24,7 +24,7 @@ class LocalRunner:
     ) -> list[SplitResult]:
         """All results; a mistake in the program is raised after every split has ended."""
         waiting: set[Future[SplitResult]] = {
-            self._pool.submit(tier_split, self._session, work, split) for split in splits
+            self._pool.submit(tier_split, self._engine, work, split) for split in splits
         }
         results: list[SplitResult] = []
         trouble: BaseException | None = None

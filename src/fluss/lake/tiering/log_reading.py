@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.decode.log_rows import LogRows
-from fluss.client.decode.scan_plan import ScanPlan
-from fluss.client.net.session import Session
-from fluss.client.scan.log_range import LogRange
+from fluss.client.engine.rows import LogRows
+from fluss.client.engine.table import TableAccess
 from fluss.lake.tables.interface.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.lake.tiering.work import SplitWork, TableWork
 from fluss.values.basic import public_bucket
@@ -27,8 +25,8 @@ class SplitLog:
     batch, so that they get somewhere.
     """
 
-    def __init__(self, session: Session, work: TableWork, split: SplitWork) -> None:
-        self._session, self._work, self._split = session, work, split
+    def __init__(self, table: TableAccess, work: TableWork, split: SplitWork) -> None:
+        self._table, self._work, self._split = table, work, split
         self.reached = split.split.start_offset or 0
         self.newest_ms: int | None = None
         self._stopped = False
@@ -45,7 +43,7 @@ class SplitLog:
         stop = split.split.end_offset
         patience = self._work.options.patience_seconds
         ranges = {bucket: (split.read_from, stop)}
-        with LogRange(self._session, self._work.table, ScanPlan(), ranges, patience_seconds=patience) as log:
+        with self._table.read_log(ranges, patience_seconds=patience) as log:
             for rows in log:
                 yield rows
                 self.reached = rows.last_offset + 1

@@ -24,11 +24,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from fluss.client.calls.admin import AdminCalls
-from fluss.client.calls.bucket_offsets import EARLIEST, LATEST, list_bucket_offsets
-from fluss.client.net.metadata import ClientTable
-from fluss.client.net.session import Session
-from fluss.client.scan.row_sizes import sample_row_bytes
+from fluss.client.engine.admin import ClientTable
+from fluss.client.engine.engine import Engine
+from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.maintenance.registry import CoordinatorRegistry
@@ -92,19 +90,20 @@ class LogEnds:
     latest: Offsets
 
 
-def plan_round(session: Session, path: TablePath, lake: LakeFormat, options: TieringOptions) -> RoundPlan:
+def plan_round(engine: Engine, path: TablePath, lake: LakeFormat, options: TieringOptions) -> RoundPlan:
     """What there is to do now. Code 7 if the table does not exist."""
-    ends = read_log_ends(session, path)
+    ends = read_log_ends(engine, path)
     planned_at = time.time()
-    table = session.run(session.cluster.table(path, fresh=True), CALL_SECONDS)
+    access = TableAccess.open(engine, path, CALL_SECONDS)
+    table = access.description
     if table.table_id != ends.table_id:
         raise FlussError(f"table {path} was dropped and created again just now", ErrorCode.TABLE_NOT_EXIST)
-    registered = CoordinatorRegistry(TieringCalls(session), table.table_id, path).snapshot()
+    registered = CoordinatorRegistry(TieringCalls(engine), table.table_id, path).snapshot()
     lake_table = lake.load(path, registered)
     last = lake_table.last_commit(table.table_id)
     work = TableWork(table, lake_table.target(), options, planned_at + round_seconds(table, options))
     plan = RoundPlan(work, lake_table, registered, last, (), planned_at)
-    splits = _key_splits(plan, ends) if table.has_primary_key else _log_splits(session, plan, ends)
+    splits = _key_splits(plan, ends) if table.has_primary_key else _log_splits(access, plan, ends)
     return replace(plan, splits=tuple(splits))
 
 
@@ -114,20 +113,15 @@ def round_seconds(table: ClientTable, options: TieringOptions) -> float:
     return min(max(freshness_ms / 1000, options.min_round_seconds), options.max_round_seconds)
 
 
-def read_log_ends(session: Session, path: TablePath) -> LogEnds:
+def read_log_ends(engine: Engine, path: TablePath) -> LogEnds:
     """The offsets of all buckets of the partitions that there are now."""
-    return session.run(_read_log_ends(session, path), CALL_SECONDS)
+    return engine.run(_read_log_ends(engine, path), CALL_SECONDS)
 
 
-async def _read_log_ends(session: Session, path: TablePath) -> LogEnds:
-    cluster = session.cluster
-    table = await cluster.table(path, fresh=True)
-    names: dict[int | None, str | None] = {None: None}
-    if table.is_partitioned:
-        infos = await AdminCalls(cluster).list_partition_infos(path, None)
-        names = {info.partition_id: info.partition_name for info in infos}
-        if names:
-            await cluster.refresh(tables=[path], partition_ids=sorted(each for each in names if each is not None))
+async def _read_log_ends(engine: Engine, path: TablePath) -> LogEnds:
+    table = TableAccess(engine, await engine.describe(path))
+    names = await table.list_partitions()
+    await table.find_leaders(names)
     buckets = [
         TableBucket.with_partition(table.table_id, partition_id, bucket_id)
         for partition_id in names
@@ -135,17 +129,17 @@ async def _read_log_ends(session: Session, path: TablePath) -> LogEnds:
     ]
     if not buckets:
         return LogEnds(table.table_id, names, {}, {})
-    latest = await list_bucket_offsets(cluster, path, buckets, LATEST)
-    earliest = await list_bucket_offsets(cluster, path, buckets, EARLIEST)
+    latest = await table.latest(buckets)
+    earliest = await table.earliest(buckets)
     return LogEnds(table.table_id, names, earliest, latest)
 
 
 # ---- log tables ----
 
 
-def _log_splits(session: Session, plan: RoundPlan, ends: LogEnds) -> list[SplitWork]:
+def _log_splits(table: TableAccess, plan: RoundPlan, ends: LogEnds) -> list[SplitWork]:
     whole = [split for bucket in ends.latest if (split := _log_split(plan, ends, bucket)) is not None]
-    return _cut(session, plan.work, whole)
+    return _cut(table, plan.work, whole)
 
 
 def _log_split(plan: RoundPlan, ends: LogEnds, bucket: TableBucket) -> SplitWork | None:
@@ -176,12 +170,12 @@ def _say_lost(work: TableWork, ends: LogEnds, bucket: TableBucket, start: int, e
     logger.warning("%s; they are skipped", text)
 
 
-def _cut(session: Session, work: TableWork, whole: Sequence[SplitWork]) -> list[SplitWork]:
+def _cut(table: TableAccess, work: TableWork, whole: Sequence[SplitWork]) -> list[SplitWork]:
     """Large ranges in equal pieces, so that all cores have work and a failed task costs little."""
     if sum(split.offset_count for split in whole) < MIN_SPLIT_ROWS:
         return list(whole)
     starts = {public_bucket(split.split.bucket): split.read_from for split in whole}
-    sizes = session.run(sample_row_bytes(session.cluster, work.table.path, starts), CALL_SECONDS)
+    sizes = table.engine.run(table.row_bytes(starts), CALL_SECONDS)
     some = max(sizes.values(), default=1.0)
     weights = {split: split.offset_count * sizes.get(public_bucket(split.split.bucket), some) for split in whole}
     options = work.options

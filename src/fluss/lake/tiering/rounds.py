@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fluss.client.net.session import Session
+from fluss.client.engine.engine import Engine
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.coordinator_calls import KEEP_ALL_SNAPSHOTS, TieringCalls
 from fluss.lake.tables.interface.format import (
@@ -102,7 +102,7 @@ class TableRound:
 
     def __init__(
         self,
-        session: Session,
+        engine: Engine,
         path: TablePath,
         lake: LakeFormat,
         runner: SplitRunner,
@@ -110,15 +110,15 @@ class TableRound:
         watcher: Watcher,
         fence: Callable[[], FlussError | None] = lambda: None,
     ) -> None:
-        self._session = session
-        self._calls = TieringCalls(session)
+        self._engine = engine
+        self._calls = TieringCalls(engine)
         self._path, self._lake, self._runner, self._options = path, lake, runner, options
         self._watcher, self._fence = watcher, fence
         self._began = time.monotonic()
 
     def run(self) -> RoundReport:
         """The whole round. An error means that nothing was committed, or that the message says otherwise."""
-        plan = plan_round(self._session, self._path, self._lake, self._options)
+        plan = plan_round(self._engine, self._path, self._lake, self._options)
         table_id = plan.work.table.table_id
         if plan.last is not None:
             self._register_missing(plan, plan.last)
@@ -167,7 +167,7 @@ class TableRound:
         reason = self._fence()
         if reason is not None:
             raise reason
-        found = self._session.run(self._session.cluster.table(self._path, fresh=True), CALL_SECONDS)
+        found = self._engine.run(self._engine.describe(self._path), CALL_SECONDS)
         if found.table_id != plan.work.table.table_id:
             raise FlussError(
                 f"table {self._path} was dropped and created again while it was tiered: the round is given up",

@@ -23,9 +23,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from fluss.client.calls.admin import AdminCalls
-from fluss.client.calls.table_info import TableInfo
-from fluss.client.net.session import Session
+from fluss.client.engine.admin import TableInfo
+from fluss.client.engine.engine import Engine
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.coordinator_calls import TieringCalls, TieringTable
 from fluss.lake.maintenance.registry import CoordinatorRegistry
@@ -77,21 +76,21 @@ class TieringService:
 
     def __init__(
         self,
-        session: Session,
+        engine: Engine,
         runner: SplitRunner,
         watcher: ServiceWatcher,
         options: TieringOptions | None = None,
         tables: Sequence[TablePath] | None = None,
         upkeep: TaskRunner | None = None,
     ) -> None:
-        self._session = session
+        self._engine = engine
         self._runner = runner
         self._watcher = watcher
         self._options = options or TieringOptions()
         self._tables = None if tables is None else list(tables)
         self._upkeep = upkeep
-        self._calls = AdminCalls(session.cluster)
-        self._lake_overrides = {**json.loads(session.config.lake_properties), **self._options.lake_overrides}
+        self._calls = engine.admin
+        self._lake_overrides = {**json.loads(engine.config.lake_properties), **self._options.lake_overrides}
         self._lakes: dict[tuple[str, tuple[tuple[str, str], ...]], LakeFormat] = {}
         self._failing = FailingTables()
         self._kept: set[TieringTable] = set()
@@ -104,7 +103,7 @@ class TieringService:
         """Tier everything that is there now; one result per table, an error for a table that failed."""
         done: dict[int, Result] = {}
         if self._tables is None:
-            heartbeats = Heartbeats(TieringCalls(self._session), self._options.heartbeat_seconds)
+            heartbeats = Heartbeats(TieringCalls(self._engine), self._options.heartbeat_seconds)
             try:
                 self._in_threads(lambda: self._drain(heartbeats, done))
             finally:
@@ -120,7 +119,7 @@ class TieringService:
                 self._named_rounds(self._tables)
                 stop.wait(every_seconds)
             return
-        heartbeats = Heartbeats(TieringCalls(self._session), self._options.heartbeat_seconds)
+        heartbeats = Heartbeats(TieringCalls(self._engine), self._options.heartbeat_seconds)
         try:
             self._in_threads(lambda: self._serve(heartbeats, stop, every_seconds))
             self._give_back(heartbeats, is_end=True)
@@ -219,7 +218,7 @@ class TieringService:
         self._in_threads(lambda: self._ask_for_rounds(rest, {}))
 
     def _named_table(self, path: TablePath) -> tuple[int, TablePath]:
-        info = self._session.run(self._calls.get_table_info(path))
+        info = self._engine.run(self._calls.get_table_info(path))
         if not property_value(info.properties, DATALAKE_ENABLED):
             raise FlussError(
                 f"table {path} has no lake: set table.datalake.enabled=true",
@@ -232,9 +231,9 @@ class TieringService:
         if self._tables is not None:
             return [self._named_table(path) for path in self._tables]
         found = []
-        for path in self._session.run(self._all_tables()):
+        for path in self._engine.run(self._all_tables()):
             try:
-                info = self._session.run(self._calls.get_table_info(path))
+                info = self._engine.run(self._calls.get_table_info(path))
             except FlussError as error:
                 if error.error_code in (*_GONE_CODES, ErrorCode.AUTHORIZATION_EXCEPTION):
                     continue  # dropped meanwhile, or none of our business
@@ -289,9 +288,9 @@ class TieringService:
         lake: LakeFormat | None = None
         result: Result
         try:
-            info = self._session.run(self._calls.get_table_info(path))
+            info = self._engine.run(self._calls.get_table_info(path))
             lake = self._lake_of(info.properties)
-            result = TableRound(self._session, path, lake, self._runner, self._options, self._watcher, fence).run()
+            result = TableRound(self._engine, path, lake, self._runner, self._options, self._watcher, fence).run()
         except FlussError as error:
             if self._is_gone(path, info, error):
                 logger.info("%s was dropped while it was tiered: %s", path, error.message)
@@ -316,7 +315,7 @@ class TieringService:
         if error.error_code not in _PERHAPS_GONE_CODES:
             return False
         try:
-            found = self._session.run(self._calls.get_table_info(path))
+            found = self._engine.run(self._calls.get_table_info(path))
         except FlussError as answer:
             return answer.error_code in _GONE_CODES
         return info is not None and found.table_id != info.table_id
@@ -345,7 +344,7 @@ class TieringService:
 
     def _maintain(self, path: TablePath, info: TableInfo, lake: LakeFormat) -> MaintenanceReport:
         """Errors of upkeep do not count as errors of the round: its rows are safe."""
-        registry = CoordinatorRegistry(TieringCalls(self._session), info.table_id, path)
+        registry = CoordinatorRegistry(TieringCalls(self._engine), info.table_id, path)
         try:
             table = lake.load(path)
             return maintain_if_due(table, info.table_id, info.properties, runner=self._upkeep, registry=registry)

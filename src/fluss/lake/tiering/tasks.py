@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fluss.client.net.session import Session
-from fluss.client.state.bucket_state import BucketState
+from fluss.client.engine.engine import Engine
+from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.reading.merge import MergeKeys
 from fluss.lake.tables.interface.format import CommitMessage
@@ -25,30 +25,31 @@ from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
 GONE_CODES = frozenset({ErrorCode.PARTITION_NOT_EXISTS, ErrorCode.TABLE_NOT_EXIST})
 
 
-def tier_split(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
+def tier_split(engine: Engine, work: TableWork, split: SplitWork) -> SplitResult:
     """Write the files of one split."""
+    table = TableAccess(engine, work.table)
     try:
         if split.kind == "log":
-            return _tier_log(session, work, split)
+            return _tier_log(table, work, split)
         if split.kind == "changes":
-            return _tier_changes(session, work, split)
-        return _tier_state(session, work, split)
+            return _tier_changes(table, work, split)
+        return _tier_state(table, work, split)
     except FlussError as error:
         if error.error_code in GONE_CODES:
             return SplitResult(split.split, gone=error.message)
         return SplitResult(split.split, error=FlussError(f"{work.table.path}: {error.message}", error.error_code))
 
 
-def _tier_log(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
-    log = SplitLog(session, work, split)
+def _tier_log(table: TableAccess, work: TableWork, split: SplitWork) -> SplitResult:
+    log = SplitLog(table, work, split)
     message = work.target.write_split(split.split, (with_lake_columns(rows) for rows in log))
     return _result(split, message, log.reached, log.newest_ms)
 
 
-def _tier_changes(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
+def _tier_changes(table: TableAccess, work: TableWork, split: SplitWork) -> SplitResult:
     keys = MergeKeys(work.table)
     fold = ChangeFold(keys)
-    log = SplitLog(session, work, split)
+    log = SplitLog(table, work, split)
     for rows in log:
         fold.add(rows)
         if fold.is_full(work.options.max_changes_bytes):
@@ -58,10 +59,10 @@ def _tier_changes(session: Session, work: TableWork, split: SplitWork) -> SplitR
     return _result(split, message, log.reached, log.newest_ms)
 
 
-def _tier_state(session: Session, work: TableWork, split: SplitWork) -> SplitResult:
+def _tier_state(table: TableAccess, work: TableWork, split: SplitWork) -> SplitResult:
     """Rows of a state carry the moment of the whole: when each of them changed is not known any more."""
     now_ms = int(time.time() * 1000)
-    state = BucketState(session, work.table, split.split.bucket, patience_seconds=work.options.patience_seconds)
+    state = table.read_state(split.split.bucket, patience_seconds=work.options.patience_seconds)
 
     def batches() -> Iterator[Any]:
         for batch in state:
@@ -70,7 +71,7 @@ def _tier_state(session: Session, work: TableWork, split: SplitWork) -> SplitRes
 
     message = work.target.write_split(split.split, batches(), split.files)
     try:
-        _check_schema(session, work)
+        _check_schema(table, work)
     except FlussError:
         work.target.discard([message])
         raise
@@ -78,9 +79,9 @@ def _tier_state(session: Session, work: TableWork, split: SplitWork) -> SplitRes
     return _result(split, message, reached, now_ms)
 
 
-def _check_schema(session: Session, work: TableWork) -> None:
+def _check_schema(table: TableAccess, work: TableWork) -> None:
     """A state is newer than the plan: if the table has new columns since, it may have rows with values in them."""
-    found = session.run(session.cluster.table(work.table.path, fresh=True))
+    found = table.engine.run(table.engine.describe(table.path))
     if found.table_id != work.table.table_id:
         raise FlussError(f"table {work.table.path} was dropped and created again", ErrorCode.TABLE_NOT_EXIST)
     if found.schema_id != work.table.schema_id:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fluss.client.net.metadata import ClientTable
+from fluss.client.engine.admin import ClientTable
 from fluss.errors import FlussError
 from fluss.lake.tables.interface.format import CommitMessage, LakeFile, LakeSplit, LakeTarget
 from fluss.lake.tiering.options import TieringOptions

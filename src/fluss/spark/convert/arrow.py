@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from fluss.client.fitting import FitRules
-from fluss.client.input.arrow_input import ArrowInput, Source
+from fluss.client.engine.values import ArrowInput, FitRules, Source
 from fluss.codec.arrow.convert import check_nulls, converted, cut
 from fluss.codec.arrow.types import to_arrow_type
 from fluss.errors import FlussError

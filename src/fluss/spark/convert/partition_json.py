@@ -30,7 +30,7 @@ from fluss.lazy_imports import import_lock
 from fluss.model.types import DataType
 
 if TYPE_CHECKING:
-    from fluss.client.calls.table_info import TableInfo
+    from fluss.client.engine.admin import TableInfo
     from fluss.spark.options.parsing import NanosAs
 
 _FLOAT_ROOTS = frozenset({"FLOAT", "DOUBLE"})

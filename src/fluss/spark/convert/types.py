@@ -30,7 +30,7 @@ from fluss.spark.convert.arrow import check_types, for_spark, spark_arrow_schema
 from fluss.spark.convert.column_names import chosen_columns
 
 if TYPE_CHECKING:
-    from fluss.client.calls.table_info import TableInfo
+    from fluss.client.engine.admin import TableInfo
     from fluss.spark.options.parsing import FlussOptions, NanosAs
 
 __all__ = [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from fluss.api.connection import engine_of
 from fluss.errors import FlussError
 from fluss.lake.maintenance.compaction import CompactionPlan, CompactionResult
 from fluss.lake.maintenance.expiry import ExpiryPlan, ExpiryResult
@@ -119,7 +120,7 @@ def maintain(
         for name in names:
             path = table_path(name)
             with open_maintenance(
-                connection._session, path, runner=SparkTaskRunner(spark), lake_overrides=lake_options
+                engine_of(connection), path, runner=SparkTaskRunner(spark), lake_overrides=lake_options
             ) as upkeep:
                 done += [_do(upkeep, str(path), job, dry_run) for job in JOBS if job in wanted]
     return done

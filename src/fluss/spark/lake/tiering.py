@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fluss.api.connection import engine_of
 from fluss.errors import FlussError
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Progress
@@ -65,7 +66,7 @@ class _SplitTask:
     def __call__(self, split: SplitWork) -> SplitResult:
         try:
             with lease(self.client) as connection:
-                return tier_split(connection._session, self.work, split)
+                return tier_split(engine_of(connection), self.work, split)
         except FlussError as error:  # no connection: as a result, so that the files of other tasks are known
             return SplitResult(split.split, error=error)
 
@@ -117,7 +118,7 @@ def tier(
     with lease(client) as connection:
         runner = SparkRunner(spark, client)
         service = TieringService(
-            connection._session, runner, watcher or Progress(), limits, paths, SparkTaskRunner(spark)
+            engine_of(connection), runner, watcher or Progress(), limits, paths, SparkTaskRunner(spark)
         )
         try:
             if every_seconds is None:

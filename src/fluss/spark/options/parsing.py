@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast
 
-from fluss.client.fitting import ExtraDigits
+from fluss.client.engine.values import ExtraDigits
 from fluss.config import Config, option_key
 from fluss.errors import FlussError
 from fluss.model.names import check_cursor_name

@@ -103,7 +103,7 @@ class FlussBatchReader(DataSourceReader):
 
     def _take(self, filters: list[Filter]) -> None:
         with open_table(self._options) as opened:
-            self._pushed = push(filters, opened.info.get_schema()._inner, self._schema.names)
+            self._pushed = push(filters, opened.access.schema, self._schema.names)
             self._predicate = self._rest_of_filter(opened)
 
     def partitions(self) -> list[InputPartition]:
@@ -125,7 +125,7 @@ class FlussBatchReader(DataSourceReader):
 
     def _rest_of_filter(self, opened: OpenTable) -> Any:
         """What the choice of partitions has answered need not be asked of every row."""
-        columns = partition_pruning.readable_columns(opened.info.get_schema()._inner, opened.info.get_partition_keys())
+        columns = partition_pruning.readable_columns(opened.access.schema, opened.info.get_partition_keys())
         return self._pushed.without(columns)
 
     # ---- in the tasks ----
@@ -175,7 +175,7 @@ class FlussBatchReader(DataSourceReader):
                 stored_for=stored_for,
                 skips_bad_batches=self._options.read.skips_bad_batches,
             )
-        chosen = columns or [cheapest_column(opened.info.get_schema()._inner)]
+        chosen = columns or [cheapest_column(opened.access.schema)]
         if isinstance(split, UnionTask):
             return read_lake_task(opened, split, chosen, self._pushed.predicate, patience_seconds)
         if isinstance(split, StateSplit):

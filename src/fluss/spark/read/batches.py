@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.decode.log_rows import LogRows
-from fluss.client.decode.stored_batch import StoredBatch
+from fluss.client.engine.rows import LogRows, StoredBatch
 from fluss.model.paths import ChangeType
 from fluss.spark.convert.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
 

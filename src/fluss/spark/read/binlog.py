@@ -20,9 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from fluss.client.decode.log_rows import LogRows
-from fluss.client.decode.scan_plan import ScanPlan
-from fluss.client.scan.log_range import LogRange
+from fluss.client.engine.rows import LogRows, ScanPlan
 from fluss.errors import FlussError
 from fluss.model.paths import ChangeType
 from fluss.model.schema import Schema
@@ -74,10 +72,10 @@ def binlog_columns(schema: StructType) -> BinlogColumns:
 def read_binlog(opened: OpenTable, each: BucketRange, columns: BinlogColumns, patience_seconds: float) -> Iterator[Any]:
     """Record batches of the changes that belong to a range, in offset order."""
     bucket = TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id)
-    plan = columns.plan(opened.info.get_schema()._inner)
+    plan = columns.plan(opened.access.schema)
     pairing = Pairing(columns, look_back(opened, bucket, plan, patience_seconds), str(opened.info.table_path))
     ranges = {bucket: (each.start, each.stop)}
-    with LogRange(opened.session, opened.table._table, plan, ranges, patience_seconds=patience_seconds) as log:
+    with opened.access.read_log(ranges, plan, patience_seconds=patience_seconds) as log:
         for rows in log:
             changes = pairing.changes(rows)
             if is_within(rows, each):
@@ -89,7 +87,7 @@ def look_back(opened: OpenTable, bucket: TableBucket, plan: ScanPlan, patience_s
 
     def read(offset: int) -> Any:
         ranges = {bucket: (offset, offset + 1)}
-        with LogRange(opened.session, opened.table._table, plan, ranges, patience_seconds=patience_seconds) as log:
+        with opened.access.read_log(ranges, plan, patience_seconds=patience_seconds) as log:
             for rows in log:
                 if rows.change_types is not None and rows.change_types[0] == ChangeType.UPDATE_BEFORE:
                     return rows.rows

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fluss.client.calls.row_counts import count_bucket_rows
 from fluss.errors import FlussError
 from fluss.lake.reading.plan import UnionPlan
 from fluss.spark.convert.types import LOG_OFFSET_COLUMN
@@ -43,7 +42,7 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
             raise FlussError(f"table {opened.info.table_path} has no primary key: mode=state is for tables with one")
         found = exact_count(opened, parsed)
         is_binlog = parsed.mode == "binlog"
-        column = LOG_OFFSET_COLUMN if is_binlog else cheapest_column(opened.info.get_schema()._inner)
+        column = LOG_OFFSET_COLUMN if is_binlog else cheapest_column(opened.access.schema)
     if found is None:
         found = spark.read.format("fluss").options(**{**given, "columns": column}).load().count()
     return found
@@ -81,7 +80,7 @@ def _all_rows(opened: OpenTable, options: FlussOptions) -> int | None:
             return None  # offsets without rows, and keys that change several times
         if options.read.read_optimized:
             return None  # snapshots of Apache Fluss have other rows than its servers count
-        counts = opened.run(count_bucket_rows(opened.session.cluster, opened.info.table_path, buckets.buckets))
+        counts = opened.run(opened.access.row_counts(buckets.buckets))
         return None if counts is None else sum(counts.values())
     ranges = resolve(buckets, options.read)
     if any(each.since_ms is not None or each.until_ms is not None for each in ranges):

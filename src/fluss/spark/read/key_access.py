@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.api.table import FlussTable
-from fluss.client.keys.lookup_keys import KeyReader, prefix_reader, primary_key_reader
+from fluss.api.table import FlussTable, access_of
+from fluss.client.engine.keys import KeyReader
 from fluss.errors import FlussError
 from fluss.spark.read.plan import LookupSplit
 from fluss.spark.read.pushdown import Pushed
@@ -29,13 +29,13 @@ def lookup_split(table: FlussTable, pushed: Pushed) -> LookupSplit | None:
     names = info.get_primary_keys()
     keys = pushed.keys(names)
     if keys is not None:
-        return _checked(primary_key_reader(table._table), names, keys, by_prefix=False)
+        return _checked(access_of(table).key_reader(), names, keys, by_prefix=False)
     prefix = [*info.get_partition_keys(), *info.get_bucket_keys()]
     keys = pushed.keys(prefix)
     if keys is None or len(keys) > MAX_PREFIXES:
         return None
     try:
-        reader = prefix_reader(table._table, prefix)
+        reader = access_of(table).prefix_reader(prefix)
     except FlussError:
         return None  # the table cannot be looked up by prefix
     return _checked(reader, prefix, keys, by_prefix=True)
@@ -46,7 +46,7 @@ def places_of_keys(table: FlussTable, pushed: Pushed) -> set[tuple[str | None, i
     keys = pushed.keys(table.get_table_info().get_primary_keys())
     if keys is None:
         return None
-    reader = primary_key_reader(table._table, table._session.config.bucket_hash)
+    reader = access_of(table).key_reader()
     try:
         groups = reader.groups(reader.batch_of_rows(keys))
     except FlussError:
@@ -79,7 +79,7 @@ def looked_up(table: FlussTable, split: LookupSplit) -> Iterator[Any]:
 async def _rows_by_key(table: FlussTable, split: LookupSplit) -> Any:
     """Keys that are not there are rows of nulls, also in the key, which no row can have."""
     lookuper = table.new_lookup().create_lookuper()
-    keys = primary_key_reader(table._table).batch_of_rows(split.keys)
+    keys = access_of(table).key_reader().batch_of_rows(split.keys)
     found = await lookuper.lookup_many(keys)
     return found.filter(found.column(split.names[0]).is_valid())
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from fluss.client.calls.table_info import TableInfo
+from fluss.client.engine.admin import TableInfo
 from fluss.codec.keys.partition_names import split_partition_name
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.reading.options import LakeOptions
@@ -37,6 +37,7 @@ from fluss.spark.read.pushdown import Pushed
 from fluss.spark.read.ranges import has_start
 from fluss.spark.sessions.connecting import OpenTable
 from fluss.values.predicates import Predicate
+from fluss.values.schema import model_schema
 
 # Digits of a second that the lake keeps.
 LAKE_TIME_PRECISION = 6
@@ -97,10 +98,9 @@ def lake_keeps_digits(schema: Schema) -> bool:
 
 def make_plan(opened: OpenTable, lake: LakeOptions, pushed: Pushed) -> UnionPlan | None:
     """The plan; None when the table is read without its lake, because nothing is in it yet."""
-    table = opened.table._table
     for attempts_left in reversed(range(MAX_PLANS)):
         try:
-            plan = plan_union(opened.session, table, predicate=pushed.predicate, options=lake)
+            plan = plan_union(opened.access, predicate=pushed.predicate, options=lake)
         except FlussError as error:
             if error.error_code not in PLAN_ANEW_CODES or not attempts_left or lake.is_time_travel:
                 raise
@@ -119,7 +119,7 @@ class _Named:
 
 def _chosen(info: TableInfo, splits: Iterable[UnionSplit], pushed: Pushed) -> Iterator[UnionSplit]:
     """Those of partitions that satisfy the filters, also of partitions that are only in the lake."""
-    schema = info.get_schema()._inner
+    schema = model_schema(info.get_schema())
     keys = info.get_partition_keys()
     by_name: dict[str | None, list[UnionSplit]] = {}
     for split in splits:
@@ -160,10 +160,9 @@ def read_lake_task(
 ) -> Iterator[Any]:
     """Record batches with at least the wanted columns."""
     if any(name in SYSTEM_COLUMNS for name in columns):  # `$lake`: no filter is taken and there is no log
-        return lake_rows(opened.table._table, task.split.target, task.split.files, columns)
+        return lake_rows(opened.access, task.split.target, task.split.files, columns)
     return read_union(
-        opened.session,
-        opened.table._table,
+        opened.access,
         task.split,
         columns,
         predicate=predicate,

@@ -27,7 +27,7 @@ class ViewSplit(InputPartition):
 
 def view_split(opened: OpenTable, view: str, snapshot_id: int | None) -> ViewSplit:
     """The rows of now; files of a snapshot if the user names one."""
-    table = load_lake_table(opened.session, opened.table._table)
+    table = load_lake_table(opened.access)
     rows = _snapshots(table) if view == "snapshots" else _files(table, snapshot_id)
     return ViewSplit(pa.RecordBatch.from_pylist(rows, spark_arrow_schema(VIEW_SCHEMAS[view])))
 

@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.decode.bad_batches import warn_of
-from fluss.client.decode.log_rows import LogRows
-from fluss.client.decode.scan_plan import ScanPlan
-from fluss.client.decode.stored_batch import StoredBatch
-from fluss.client.scan.log_range import LogRange
+from fluss.client.engine.rows import LogRows, ScanPlan, StoredBatch, warn_of
 from fluss.codec.batches.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.schema import Column, Schema
@@ -79,7 +75,7 @@ def read_log(
     With `stored_for`, whole batches whose memory is that of this schema come as the server stores them, not looked at;
     so if bad ones are to be skipped, none do.
     """
-    schema: Schema = opened.info.get_schema()._inner
+    schema = opened.access.schema
     own = [name for name in columns if name not in METADATA_COLUMNS]
     extra = [name for name in columns if name in METADATA_COLUMNS]
     has_times = each.since_ms is not None or each.until_ms is not None
@@ -101,7 +97,7 @@ def read_log(
         plan = replace(plan, keep_stored=True)
     bucket = TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id)
     ranges = {bucket: (each.start, each.stop)}
-    with LogRange(opened.session, opened.table._table, plan, ranges, patience_seconds=patience_seconds) as log:
+    with opened.access.read_log(ranges, plan, patience_seconds=patience_seconds) as log:
         for rows in log:
             if has_times and not is_within(rows, each):
                 continue

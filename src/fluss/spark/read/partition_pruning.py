@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from fluss.client.filter.filters import RowFilter
+from fluss.client.engine.rows import RowFilter
 from fluss.codec.arrow.types import to_arrow_type
 from fluss.model.schema import Schema
 from fluss.values.predicates import Predicate

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
-from fluss.client.state.key_ranges import ALL_KEYS, KeyRange
+from fluss.client.engine.keys import ALL_KEYS, KeyRange
 
 TARGET_SPLIT_BYTES = 64 * 1024 * 1024
 MIN_SPLIT_BYTES = 16 * 1024 * 1024

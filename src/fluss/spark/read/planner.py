@@ -20,12 +20,10 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from fluss.client.scan.row_sizes import sample_row_bytes
 from fluss.errors import FlussError
 from fluss.lake.reading.options import LakeOptions
 from fluss.lake.reading.plan import UnionPlan, UnionSplit
 from fluss.model.properties import LOG_TTL, property_value
-from fluss.model.schema import Schema
 from fluss.spark.options.parsing import FlussOptions, ReadOptions
 from fluss.spark.read import partition_pruning
 from fluss.spark.read.key_access import lookup_split, places_of_keys
@@ -76,7 +74,7 @@ class Planner:
         self._options = options
         self._pushed = pushed
         self._info = opened.info
-        self._schema: Schema = opened.info.get_schema()._inner
+        self._schema = opened.access.schema
 
     def splits(self) -> list[InputPartition]:
         """The tasks; none when nothing can be there."""
@@ -239,8 +237,7 @@ class Planner:
             TableBucket.with_partition(self._info.table_id, each.partition_id, each.bucket_id): each.start
             for each in ranges
         }
-        call = sample_row_bytes(self._opened.session.cluster, self._info.table_path, positions)
-        found = self._opened.run(call)
+        found = self._opened.run(self._opened.access.row_bytes(positions))
         average = sum(found.values()) / len(found) if found else 0.0
         return {(bucket.partition_id, bucket.bucket_id): found.get(bucket, average) for bucket in positions}
 

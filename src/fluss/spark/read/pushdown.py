@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
-from fluss.client.filter.filters import RowFilter
+from fluss.client.engine.rows import RowFilter
 from fluss.codec.arrow.types import to_arrow_type
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema

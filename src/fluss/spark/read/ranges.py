@@ -6,11 +6,10 @@ the servers, whose index may be coarse, so the times go along and are compared w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from fluss.client.calls.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
-from fluss.client.calls.row_counts import count_bucket_rows
+from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.offsets import MIN_LOST_OFFSETS
 from fluss.spark.options.parsing import ReadOptions
@@ -20,6 +19,7 @@ from fluss.spark.sessions.connecting import OpenTable
 from fluss.values.basic import TableBucket
 
 Offsets = dict[TableBucket, int]
+AskOffsets = Callable[[TableAccess, Sequence[TableBucket]], Coroutine[Any, Any, Offsets]]
 
 
 class TableBuckets:
@@ -37,35 +37,31 @@ class TableBuckets:
             for partition_id in self.names
             for bucket_id in range(count)
         ]
-        self._known: dict[tuple[int, int | None], Offsets] = {}
+        self._known: dict[str, Offsets] = {}
 
-    def offsets(self, kind: int, timestamp_ms: int | None = None) -> Offsets:
-        """Of all buckets."""
+    def _offsets(self, name: str, ask: AskOffsets) -> Offsets:
+        """Of all buckets; `name` is what they are kept under."""
         if not self.buckets:
             return {}
-        key = (kind, timestamp_ms)
-        if key not in self._known:
-            self._known[key] = self._opened.run(self._ask(kind, timestamp_ms))
-        return self._known[key]
+        if name not in self._known:
+            self._known[name] = self._opened.run(self._ask(ask))
+        return self._known[name]
 
-    async def _ask(self, kind: int, timestamp_ms: int | None) -> Offsets:
+    async def _ask(self, ask: AskOffsets) -> Offsets:
         """On the I/O thread; the leaders of all partitions are found with one question."""
-        cluster = self._opened.session.cluster
-        unled = {bucket.partition_id for bucket in self.buckets if cluster.leader_node(bucket) is None}
+        table = self._opened.access
+        unled = {bucket.partition_id for bucket in self.buckets if not table.is_led(bucket)}
         if len(unled) > 1:
-            ids = sorted(partition_id for partition_id in unled if partition_id is not None)
-            await cluster.refresh(tables=[self.path], partition_ids=ids)
-        if timestamp_ms is not None:
-            return await list_offsets_at(cluster, self.path, self.buckets, timestamp_ms)
-        return await list_bucket_offsets(cluster, self.path, self.buckets, kind)
+            await table.find_leaders(unled)
+        return await ask(table, self.buckets)
 
     def earliest(self) -> Offsets:
         """Where the logs begin."""
-        return self.offsets(EARLIEST)
+        return self._offsets("earliest", TableAccess.earliest)
 
     def latest(self) -> Offsets:
         """Where the logs end."""
-        return self.offsets(LATEST)
+        return self._offsets("latest", TableAccess.latest)
 
     def have_gaps(self) -> bool:
         """Whether some offsets of these logs have no row, or nobody can tell without reading. Not for changelogs.
@@ -75,7 +71,7 @@ class TableBuckets:
         if not self.buckets:
             return False
         earliest, latest = self.earliest(), self.latest()
-        found = self._opened.run(count_bucket_rows(self._opened.session.cluster, self.path, self.buckets))
+        found = self._opened.run(self._opened.access.row_counts(self.buckets))
         if found is None:
             return False  # other servers do not tell
         more = [found[bucket] - (latest[bucket] - earliest[bucket]) for bucket in self.buckets]
@@ -83,7 +79,8 @@ class TableBuckets:
 
     def at(self, timestamp_ms: int) -> Offsets:
         """At or before the first row with this commit time or a later one; the end for times to come."""
-        return self.offsets(TIMESTAMP, max(timestamp_ms, 0))
+        time_ms = max(timestamp_ms, 0)
+        return self._offsets(f"at {time_ms}", lambda table, buckets: table.offsets_at(buckets, time_ms))
 
     def text(self, bucket: TableBucket) -> str:
         """A bucket for people."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
-from fluss.client.calls.table_info import TableInfo
+from fluss.client.engine.admin import TableInfo
 from fluss.errors import FlussError
 from fluss.spark.convert.column_names import chosen_columns
 from fluss.spark.convert.types import source_schema

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluss.client.state.key_ranges import split_buckets
 from fluss.model.properties import CHANGELOG_IMAGE, property_value
 from fluss.spark.options.parsing import ReadOptions
 from fluss.spark.read.plan import TARGET_SPLIT_BYTES, StateSplit, interleaved
@@ -30,13 +29,11 @@ def cut_states(opened: OpenTable, splits: Sequence[StateSplit], read: ReadOption
         return list(splits)
     max_rows, max_bytes = read.max_records_per_partition, read.max_bytes_per_partition
     max_pieces = MAX_PIECES_PER_BUCKET if max_rows is None and max_bytes is None else None
-    table = opened.table._table
+    table = opened.access
     buckets = {
         split: TableBucket.with_partition(table.table_id, split.partition_id, split.bucket_id) for split in splits
     }
-    found = opened.run(
-        split_buckets(opened.session.cluster, table, buckets.values(), max_bytes or TARGET_SPLIT_BYTES, max_rows)
-    )
+    found = opened.run(table.key_pieces(buckets.values(), max_bytes or TARGET_SPLIT_BYTES, max_rows))
     groups = []
     for split in splits:
         pieces = found.get(buckets[split])

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fluss.client.decode.scan_plan import ScanPlan
-from fluss.client.state.bucket_state import BucketState, fold_range
-from fluss.client.state.key_ranges import ALL_KEYS
-from fluss.client.state.row_selection import Selection
+from fluss.client.engine.keys import ALL_KEYS
+from fluss.client.engine.rows import BucketState, ScanPlan, Selection
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.read.plan import StateSplit, WindowSplit
 from fluss.spark.sessions.connecting import OpenTable
@@ -30,10 +28,8 @@ def read_state(
 ) -> Iterator[Any]:
     """The rows of a bucket; only these columns have values."""
     bucket = TableBucket.with_partition(opened.info.table_id, split.partition_id, split.bucket_id)
-    table = opened.table._table
-    state = BucketState(
-        opened.session,
-        table,
+    table = opened.access
+    state = table.read_state(
         bucket,
         split.offset,
         patience_seconds=patience_seconds,
@@ -60,9 +56,7 @@ def _piece(state: BucketState, bucket: TableBucket) -> Iterator[Any]:
 def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) -> Iterator[Any]:
     """The last row of each key that changed in a range and is there at its end, with all columns."""
     each = split.range
-    return fold_range(
-        opened.session,
-        opened.table._table,
+    return opened.access.read_changed_keys(
         TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id),
         each.start,
         each.stop,
@@ -75,7 +69,7 @@ def selected(
     opened: OpenTable, batches: Iterable[Any], columns: Sequence[str], predicate: Predicate | None
 ) -> Iterator[Any]:
     """The wanted columns of the rows that satisfy the filter."""
-    table = opened.table._table
+    table = opened.access.description
     positions = tuple(table.schema.position(name) for name in columns)
     selection = Selection(table, ScanPlan(projection=positions, predicate=predicate))
     for batch in batches:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fluss.client.decode.stored_batch import StoredBatch
+from fluss.client.engine.rows import StoredBatch
 from fluss.codec.arrow.types import to_arrow_schema
 from fluss.model.schema import Schema
 from fluss.spark.convert.arrow import for_spark

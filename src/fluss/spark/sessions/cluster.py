@@ -19,8 +19,8 @@ from fluss.spark.options.session_options import inherited_options, over_defaults
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fluss.client.calls.admin import AdminCalls
-    from fluss.client.net.session import Session
+    from fluss.client.engine.admin import AdminCalls
+    from fluss.client.engine.engine import Engine
 
 T = TypeVar("T")
 
@@ -52,27 +52,31 @@ def _text(value: Any) -> str:
 class Admin:
     """Admin calls over a leased connection."""
 
-    calls: AdminCalls
-    session: Session
+    engine: Engine
+
+    @property
+    def calls(self) -> AdminCalls:
+        """The admin calls, as coroutines for `run`."""
+        return self.engine.admin
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one of `calls` and wait for it."""
         with import_lock:
             from fluss.spark.sessions.connecting import CALL_SECONDS
 
-        return self.session.run(coroutine, CALL_SECONDS)
+        return self.engine.run(coroutine, CALL_SECONDS)
 
 
 @contextlib.contextmanager
 def admin_of(spark: SparkSession, options: Mapping[str, Any] | None = None) -> Iterator[Admin]:
     """The admin calls of the session's cluster, for the `with` block."""
     with import_lock:
-        from fluss.client.calls.admin import AdminCalls
+        from fluss.api.connection import engine_of
         from fluss.spark.options.parsing import client_options
         from fluss.spark.sessions.connecting import lease
 
     with lease(client_options(merged_options(spark, options))) as connection:
-        yield Admin(AdminCalls(connection._session.cluster), connection._session)
+        yield Admin(engine_of(connection))
 
 
 def table_path(name: str) -> TablePath:

@@ -27,11 +27,12 @@ from typing import Any, TypeVar
 
 from pyspark import TaskContext
 
-from fluss.api.connection import FlussConnection
-from fluss.api.table import FlussTable
-from fluss.client.calls.admin import AdminCalls
-from fluss.client.calls.table_info import TableInfo
-from fluss.client.net.session import Session
+from fluss.api.connection import FlussConnection, close_blocking
+from fluss.api.connection import open_table as open_fluss_table
+from fluss.api.table import FlussTable, access_of
+from fluss.client.engine.admin import AdminCalls, TableInfo
+from fluss.client.engine.engine import Engine
+from fluss.client.engine.table import TableAccess
 from fluss.errors import FlussError
 from fluss.spark.options.parsing import ClientOptions, FlussOptions
 from fluss.values.basic import as_table_path
@@ -52,19 +53,24 @@ class OpenTable:
     table: FlussTable
     info: TableInfo
 
-    @property
-    def session(self) -> Session:
-        """For coroutines of the client: `opened.run(opened.admin.list_partition_infos(path, None))`."""
-        return self.connection._session
-
     @functools.cached_property
+    def access(self) -> TableAccess:
+        """The table as tasks and planners read it."""
+        return access_of(self.table)
+
+    @property
+    def engine(self) -> Engine:
+        """The connection, for coroutines: `opened.run(opened.admin.list_partition_infos(path, None))`."""
+        return self.access.engine
+
+    @property
     def admin(self) -> AdminCalls:
         """The admin calls, as coroutines for `run`."""
-        return AdminCalls(self.session.cluster)
+        return self.engine.admin
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_seconds: float = CALL_SECONDS) -> T:
         """Run a coroutine of the client and wait for it."""
-        return self.session.run(coroutine, timeout_seconds)
+        return self.engine.run(coroutine, timeout_seconds)
 
 
 @dataclass
@@ -86,10 +92,7 @@ _sweeper: threading.Timer | None = None
 def open_table(options: FlussOptions) -> Iterator[OpenTable]:
     """The table of the options, freshly described by the servers. Code 7 if it does not exist."""
     with lease(options.client) as connection:
-        session = connection._session
-        path = as_table_path(options.table)
-        described = session.run(session.cluster.table(path, fresh=True), CALL_SECONDS)
-        table = FlussTable(session, described)
+        table = open_fluss_table(connection, as_table_path(options.table), CALL_SECONDS)
         if TaskContext.get() is not None:
             _spare_the_collector()
         yield OpenTable(connection, table, table.get_table_info())
@@ -116,7 +119,7 @@ def close_all() -> None:
         idle = [key for key, entry in _entries.items() if entry.leases == 0]
         closing = [_entries.pop(key).connection for key in idle]
     for connection in closing:
-        connection._close_blocking()
+        close_blocking(connection)
 
 
 def _take(options: ClientOptions) -> _Entry:
@@ -135,7 +138,7 @@ def _take(options: ClientOptions) -> _Entry:
         entry.leases += 1
         spare = None if entry.connection is connection else connection
     if spare is not None:  # another thread was faster
-        spare._close_blocking()
+        close_blocking(spare)
     return entry
 
 
@@ -193,7 +196,7 @@ def _close_idle(seconds: float) -> None:
         expired = [key for rank, (since, key) in enumerate(idle) if rank < surplus or now - since > seconds]
         closing = [_entries.pop(key).connection for key in expired]
     for connection in closing:
-        connection._close_blocking()
+        close_blocking(connection)
 
 
 def _forget_parents() -> None:

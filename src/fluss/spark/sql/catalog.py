@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-    from fluss.client.calls.table_info import TableInfo
+    from fluss.client.engine.admin import TableInfo
     from fluss.spark.options.parsing import NanosAs
 
 _SPARK_PROPERTIES = frozenset(

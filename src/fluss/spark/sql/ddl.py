@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from fluss.client.calls.table_info import TableInfo
+    from fluss.client.engine.admin import TableInfo
     from fluss.values.databases import DatabaseInfo
     from fluss.values.descriptors import TableDescriptor
 
@@ -62,7 +62,7 @@ def alter_database(
 ) -> None:
     """Change properties and comment of a database. Code 2 on servers that cannot (Apache Fluss 0.9)."""
     with import_lock:
-        from fluss.client.calls.admin import REMOVE_VALUE, SET_VALUE, config_changes
+        from fluss.client.engine.admin import REMOVE_VALUE, SET_VALUE, config_changes
 
     changes = config_changes(SET_VALUE, _texts(set_properties)) + config_changes(REMOVE_VALUE, list(unset_properties))
     if not changes and comment is None:
@@ -205,7 +205,7 @@ def alter_table(
     table is created; the server says which.
     """
     with import_lock:
-        from fluss.client.calls.admin import REMOVE_VALUE, SET_VALUE, config_changes
+        from fluss.client.engine.admin import REMOVE_VALUE, SET_VALUE, config_changes
         from fluss.spark.convert.types import from_spark_schema
 
     fixed = sorted({*(set_properties or {}), *unset_properties} & {PRIMARY_KEY, BUCKET_COUNT, BUCKET_KEY, COMMENT})

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.fitting import FitRules
-from fluss.client.write.kv_encoding import kv_row_format
+from fluss.client.engine.values import FitRules
 from fluss.codec.rows.columns import RowFormat
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
@@ -90,13 +89,13 @@ def _planned(
                 "choose others with columns=[...]"
             )
     places = _places(key, on, rows.names)
-    table = opened.table._table
+    table = opened.access
     keys = Schema(tuple(Column(name, table.schema.columns[table.schema.position(name)].data_type) for name in key))
     asked = StructType([StructField(name, rows[place].dataType) for name, place in zip(key, places, strict=True)])
     check_types(spark_arrow_schema(asked), keys, settings.nanos_as)
     added = StructType([StructField(name, found[name].dataType, True, found[name].metadata) for name in names])
     schema = StructType([*rows.fields, *added.fields])
-    return _LookupJoin(settings, schema, added, tuple(places), keys, kv_row_format(table), is_inner)
+    return _LookupJoin(settings, schema, added, tuple(places), keys, table.row_format, is_inner)
 
 
 def _places(key: Sequence[str], on: Mapping[str, str] | Sequence[str] | None, names: Sequence[str]) -> list[int]:
@@ -130,7 +129,7 @@ class _LookupJoin:
     added: StructType
     places: tuple[int, ...]
     keys: Schema
-    row_format: RowFormat
+    row_format: RowFormat | None
     is_inner: bool
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from fluss.spark.sessions.cluster import admin_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fluss.client.calls.admin import ConfigEntry
+    from fluss.client.engine.admin import ConfigEntry
     from fluss.values.basic import ServerNode
 
 Options = Mapping[str, Any] | None
@@ -32,7 +32,7 @@ def get_cluster_configs(
 def set_cluster_configs(spark: SparkSession, values: Mapping[str, Any], *, options: Options = None) -> None:
     """Change options of the running cluster; the server refuses those that need a restart."""
     with import_lock:
-        from fluss.client.calls.admin import SET_VALUE, config_changes
+        from fluss.client.engine.admin import SET_VALUE, config_changes
 
     with admin_of(spark, options) as admin:
         admin.run(admin.calls.alter_cluster_configs(config_changes(SET_VALUE, values)))
@@ -41,7 +41,7 @@ def set_cluster_configs(spark: SparkSession, values: Mapping[str, Any], *, optio
 def reset_cluster_configs(spark: SparkSession, keys: Iterable[str], *, options: Options = None) -> None:
     """Let options of the running cluster have the values of its configuration file again."""
     with import_lock:
-        from fluss.client.calls.admin import REMOVE_VALUE, config_changes
+        from fluss.client.engine.admin import REMOVE_VALUE, config_changes
 
     with admin_of(spark, options) as admin:
         admin.run(admin.calls.alter_cluster_configs(config_changes(REMOVE_VALUE, list(keys))))

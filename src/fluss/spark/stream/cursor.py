@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 
 from fluss.api.cursors import Cursor
+from fluss.api.table import cursor_of
 from fluss.errors import FlussError
 from fluss.spark.sessions.patience import is_outage
 from fluss.spark.stream.offsets import StreamOffsets
@@ -87,5 +88,5 @@ class QueryCursor:
     def _opened(self) -> Cursor:
         if self._cursor is None:
             opened = self._watch.opened
-            self._cursor = Cursor(opened.session.cluster, opened.info.table_id, self._name)
+            self._cursor = cursor_of(opened.table, self._name)
         return self._cursor

@@ -32,13 +32,13 @@ def lake_start(options: FlussOptions, watch: TableWatch) -> StreamOffsets | None
     if not has_lake or options.read.union is False or (start is not None and start.kind != "full"):
         return None
     watch.look(now=True)  # before the snapshot: a partition that is gone by now was tiered to its end
-    snapshot = registered_snapshot(opened.session, opened.table._table)
+    table = opened.access
+    snapshot = registered_snapshot(table)
     if snapshot is None:
         return None
     earliest = watch.earliest()
-    table = opened.table._table
     try:
-        snapshot, files = snapshot_files(load_lake_table(opened.session, table, snapshot), table, snapshot)
+        snapshot, files = snapshot_files(load_lake_table(table, snapshot), table, snapshot)
     except FlussError:
         # It cannot be reached from here, or its packages are not installed: perhaps it is not needed.
         buckets = {TableBucket.with_partition(watch.table_id, *key): offset for key, offset in earliest.items()}
@@ -113,7 +113,7 @@ class SnapshotFiles:
 
     def _load(self, snapshot_id: int) -> tuple[list[LakeFile], LakeTarget]:
         opened = self._watch.opened
-        table = load_lake_table(opened.session, opened.table._table)
+        table = load_lake_table(opened.access)
         try:
             return table.plan_files(snapshot_id), table.target()
         except FlussError as error:

@@ -17,10 +17,10 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
-from fluss.client.calls.bucket_offsets import EARLIEST, LATEST, TIMESTAMP, list_bucket_offsets, list_offsets_at
-from fluss.client.scan.row_sizes import sample_row_bytes
+from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.options.parsing import FlussOptions
+from fluss.spark.read.ranges import AskOffsets
 from fluss.spark.sessions.connecting import OpenTable, open_table
 from fluss.spark.sessions.patience import is_outage
 from fluss.spark.stream.offsets import BucketKey
@@ -86,7 +86,7 @@ class TableWatch:
     def _check_identity(self) -> None:
         path = self.opened.info.table_path
         try:
-            found = self._run(self.opened.session.cluster.table_info(path))
+            found = self._run(self.opened.admin.get_table_info(path))
         except FlussError as error:
             raise dropped_table_error(str(path), error) from error
         if found.table_id != self.table_id:
@@ -106,15 +106,15 @@ class TableWatch:
 
     def latest(self) -> dict[BucketKey, int]:
         """Where the log of every bucket ends now."""
-        return self._offsets_of_all(LATEST)
+        return self._offsets_of_all(TableAccess.latest)
 
     def earliest(self) -> dict[BucketKey, int]:
         """The first offset of every bucket that can still be read."""
-        return self._offsets_of_all(EARLIEST)
+        return self._offsets_of_all(TableAccess.earliest)
 
     def at(self, timestamp_ms: int) -> dict[BucketKey, int]:
         """The offset of the first row of every bucket at or after a time; the end for times to come."""
-        return self._offsets_of_all(TIMESTAMP, timestamp_ms)
+        return self._offsets_of_all(lambda table, buckets: table.offsets_at(buckets, timestamp_ms))
 
     def _look_if_possible(self) -> None:
         """Without its coordinator a cluster still serves rows: then the partitions of the last look must do."""
@@ -126,12 +126,12 @@ class TableWatch:
             logger.warning("partitions of %s cannot be asked for now: %s", self.opened.info.table_path, error)
             self._looked_at = time.monotonic()
 
-    def _offsets_of_all(self, kind: int, timestamp_ms: int | None = None) -> dict[BucketKey, int]:
+    def _offsets_of_all(self, ask: AskOffsets) -> dict[BucketKey, int]:
         self._look_if_possible()
         for _ in range(MAX_VANISHING_ROUNDS):
             keys = self.keys()
             try:
-                return self._offsets(keys, kind, timestamp_ms)
+                return self._offsets(keys, ask)
             except FlussError as error:
                 last = error
             # Without an answer here either, it is an outage. A table that is gone or other is said clearly.
@@ -140,21 +140,17 @@ class TableWatch:
                 break
         raise dropped_table_error(str(self.opened.info.table_path), last)
 
-    def _offsets(self, keys: list[BucketKey], kind: int, timestamp_ms: int | None) -> dict[BucketKey, int]:
+    def _offsets(self, keys: list[BucketKey], ask: AskOffsets) -> dict[BucketKey, int]:
         if not keys:
             return {}
         buckets = [TableBucket.with_partition(self.table_id, *key) for key in keys]
-        cluster, path = self.opened.session.cluster, self.opened.info.table_path
-        if timestamp_ms is not None:
-            found = self._run(list_offsets_at(cluster, path, buckets, timestamp_ms))
-        else:
-            found = self._run(list_bucket_offsets(cluster, path, buckets, kind))
+        found = self._run(ask(self.opened.access, buckets))
         return {(bucket.partition_id, bucket.bucket_id): found[bucket] for bucket in buckets}
 
     def row_bytes(self, positions: Mapping[BucketKey, int]) -> dict[BucketKey, float]:
         """The average size of a stored row around these offsets; buckets that cannot tell now are left out."""
         buckets = {TableBucket.with_partition(self.table_id, *key): offset for key, offset in positions.items()}
-        sizes = self._run(sample_row_bytes(self.opened.session.cluster, self.opened.info.table_path, buckets))
+        sizes = self._run(self.opened.access.row_bytes(buckets))
         return {(bucket.partition_id, bucket.bucket_id): size for bucket, size in sizes.items()}
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:

@@ -23,11 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from fluss.client.calls.bucket_offsets import EARLIEST, list_bucket_offsets
-from fluss.client.decode.log_rows import LogRows
-from fluss.client.decode.scan_plan import ScanPlan
-from fluss.client.scan.log_range import LogRange
-from fluss.client.state.bucket_state import BucketState
+from fluss.client.engine.rows import LogRange, LogRows, ScanPlan
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.reading.split_rows import lake_rows
 from fluss.lake.tables.interface.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
@@ -79,7 +75,7 @@ def _state(
     assert task.state_time_ms is not None
     key, offset = task.state
     bucket = TableBucket.with_partition(task.table_id, *key)
-    for batch in BucketState(opened.session, opened.table._table, bucket, offset, patience_seconds=seconds):
+    for batch in opened.access.read_state(bucket, offset, patience_seconds=seconds):
         rows = batch if binlog is None else state_images(batch, binlog)
         yield _with_state_columns(rows, columns, offset, task.state_time_ms)
 
@@ -104,7 +100,7 @@ def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_t
 
 def _lake(opened: OpenTable, columns: Sequence[str], binlog: BinlogColumns | None, files: LakeFiles) -> Iterator[Any]:
     """Rows of the lake are inserts, at the offset and the time that the lake has of them."""
-    table = opened.table._table
+    table = opened.access
     own = [name for name in columns if name not in METADATA_COLUMNS] or [cheapest_column(table.schema)]
     wanted = own if binlog is None else list(table.schema.column_names)
     extra = [name for name in columns if name in METADATA_COLUMNS]
@@ -147,7 +143,7 @@ class _LogTask:
         self._missing = {
             TableBucket.with_partition(task.table_id, *each.key): (each.start, each.stop) for each in task.ranges
         }
-        schema = opened.info.get_schema()._inner
+        schema = opened.access.schema
         self._binlog = binlog
         self._pairings: dict[TableBucket, Pairing] = {}
         self._extra = [name for name in columns if name in METADATA_COLUMNS]
@@ -202,8 +198,7 @@ class _LogTask:
                     yield from self._handed_out(rows)
 
     def _log(self, ranges: Mapping[TableBucket, tuple[int, int]]) -> LogRange:
-        session, table = self._opened.session, self._opened.table._table
-        return LogRange(session, table, self._plan, ranges, patience_seconds=self._seconds)
+        return self._opened.access.read_log(ranges, self._plan, patience_seconds=self._seconds)
 
     def _handed_out(self, rows: LogRows) -> Iterator[Any]:
         batch = self._batch(rows)
@@ -251,9 +246,7 @@ class _LogTask:
 
     def _losses(self, error: FlussError) -> list[Loss]:
         if error.error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
-            session, path = self._opened.session, self._opened.info.table_path
-            call = list_bucket_offsets(session.cluster, path, list(self._missing), EARLIEST)
-            begins = self._opened.run(call)
+            begins = self._opened.run(self._opened.access.earliest(list(self._missing)))
             return [
                 Loss("expired", (bucket.partition_id, bucket.bucket_id), start, begins[bucket])
                 for bucket, (start, _) in self._missing.items()

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fluss.client.fitting import ExtraDigits
-from fluss.client.write.base_writer import BaseWriter
+from fluss.client.engine.values import ExtraDigits
 from fluss.errors import FlussError
 from fluss.spark.sessions.connecting import OpenTable
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import RowConverter, gather_bytes, gathered
+
+if TYPE_CHECKING:
+    from fluss.client.engine.writers import AppendWriter, UpsertWriter
 
 FLUSH_SECONDS = 600.0
 """How long a task waits at its end for a server that is away."""
@@ -52,7 +54,7 @@ def wanted_bytes(opened: OpenTable) -> int:
 
 
 def write_all(
-    writer: BaseWriter,
+    writer: AppendWriter | UpsertWriter,
     write: Callable[[pa.RecordBatch], Any],
     batches: Batches,
     flush_seconds: float = FLUSH_SECONDS,

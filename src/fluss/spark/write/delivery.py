@@ -81,7 +81,7 @@ def _way_of_keys(opened: OpenTable, delivery: Delivery | None) -> Way:
 
 def _adding_columns(opened: OpenTable) -> tuple[str, ...]:
     """Columns in which a repeated row counts again."""
-    functions = {column.name: column.agg_function for column in opened.table._table.schema.columns}
+    functions = {column.name: column.agg_function for column in opened.access.schema.columns}
     return tuple(
         f"{name} ({function['type']})"
         for name, function in functions.items()

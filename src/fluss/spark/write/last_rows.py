@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.client.state.changelog_state import last_of_each
+from fluss.client.engine.keys import last_of_each
 from fluss.codec.keys.bucketing import fluss_buckets
 from fluss.codec.keys.encoding import KeyEncoding, encode_keys
 from fluss.model.properties import DELETE_BEHAVIOR, MERGE_ENGINE_VERSION_COLUMN
@@ -56,10 +56,10 @@ class LastRows:
     """Finds the last row of every key of one table, in batches that say of each row whether it deletes."""
 
     def __init__(self, plan: WritePlan, opened: OpenTable) -> None:
-        table = opened.table._table
-        names = table.schema.primary_key
+        schema = opened.access.schema
+        names = schema.primary_key
         self._positions = [plan.target.get_field_index(name) for name in names]
-        self._types = [table.schema.data_types[table.schema.position(name)] for name in names]
+        self._types = [schema.data_types[schema.position(name)] for name in names]
         properties = opened.info.get_properties()
         version = properties.get(MERGE_ENGINE_VERSION_COLUMN)
         self._version_position = None if version is None else plan.target.get_field_index(version)

@@ -96,7 +96,7 @@ class Markers:
         deadline = time.monotonic() + CALL_SECONDS
         while True:
             try:
-                return self.opened.run(self.opened.session.cluster.call_coordinator(key, request))
+                return self.opened.run(self.opened.engine.call_coordinator(key, request))
             except FlussError as error:
                 if not error.is_retriable or time.monotonic() > deadline:
                     raise

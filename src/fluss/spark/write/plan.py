@@ -19,10 +19,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.types import NullType, StringType, StructField, StructType
 
-from fluss.client.calls.table_info import TableInfo
-from fluss.client.send.log_encoding import log_row_format
-from fluss.client.write.kv_encoding import kv_row_format
-from fluss.client.write.routing import required_columns
+from fluss.client.engine.admin import TableInfo
 from fluss.codec.arrow.types import to_arrow_schema
 from fluss.codec.rows.columns import RowFormat
 from fluss.errors import FlussError
@@ -137,7 +134,7 @@ class _Planner:
         columns = self._columns(kind, written)
         positions = tuple(found[name] for name in written)
         self._check_types(columns, positions)
-        table = self._opened.table._table
+        access = self._opened.access
         return WritePlan(
             options=self._options,
             table_id=self._info.table_id,
@@ -147,12 +144,12 @@ class _Planner:
             positions=positions,
             row_kind_position=self._row_kind_position,
             keys=tuple(self._keys),
-            required=tuple(self._keys) or required_columns(table),
-            row_format=kv_row_format(table) if self._keys else log_row_format(table),
+            required=tuple(self._keys) or access.required_columns,
+            row_format=access.row_format,
         )
 
     def _columns(self, kind: Kind, written: Sequence[str]) -> Schema:
-        schema = self._opened.table._table.schema
+        schema = self._opened.access.schema
         columns = []
         for name in written:
             data_type = schema.columns[schema.position(name)].data_type

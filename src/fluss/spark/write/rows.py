@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.calls.table_info import TableInfo
-from fluss.client.fitting import FitRules
+from fluss.client.engine.admin import TableInfo
+from fluss.client.engine.values import FitRules
 from fluss.errors import FlussError
 from fluss.spark.convert.arrow import SparkInput
 from fluss.spark.write.plan import WritePlan

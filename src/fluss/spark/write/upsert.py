@@ -5,13 +5,17 @@ Doing all of them again, in their order, changes nothing, but for tables that ad
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
-from fluss.client.write.upsert_writer import UpsertWriter
 from fluss.spark.sessions.connecting import OpenTable
 from fluss.spark.write.append import Batches, wanted_bytes, write_all
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import Changes, RowConverter, gathered
+
+if TYPE_CHECKING:
+    from fluss.client.engine.writers import UpsertWriter
 
 
 def upsert(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
