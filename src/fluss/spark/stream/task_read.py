@@ -1,9 +1,8 @@
-"""What a task of a streaming query does: read ranges of the log, the state of a bucket as of an offset, or files of the
-lake.
+"""Tasks of a streaming query: they read ranges of the log, the state of a bucket at an offset, or files of the lake.
 
-The same task reads the same rows in the same order whenever it runs, also in another process after a crash; with
-`failOnDataLoss=false` less, when rows have expired or the partition was dropped in between. Servers that restart only
-take time.
+A task reads the same rows in the same order whenever it runs, even in another process after a crash; with
+`failOnDataLoss=false` it reads fewer if rows have expired or the partition was dropped in between. Restarting servers
+only delay a task.
 
 | option mode | primary-key table | log table |
 |---|---|---|
@@ -47,11 +46,11 @@ from fluss.values.basic import TableBucket
 
 STATE_CHANGE_TYPE = "insert"
 MAX_HELD_BYTES = 32 * 1024 * 1024
-"""Rows of buckets whose turn has not come; with more, buckets are read one after the other."""
+"""Limit of rows held for buckets that are not yet due; beyond it, buckets are read one after another."""
 
 
 def read_task(options: FlussOptions, schema: StructType, task: StreamTask) -> Iterator[Any]:
-    """Record batches with at least the wanted columns; of each bucket in offset order."""
+    """Return record batches with at least the wanted columns, in offset order within each bucket."""
     binlog = binlog_columns(schema) if options.mode == "binlog" else None
     with contextlib.ExitStack() as stack:
         seconds = patience_seconds(options)
@@ -85,7 +84,7 @@ def _state(
 
 
 def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_time_ms: int) -> Any:
-    """The row was there at the last change before `offset`; when it was written is not known any more."""
+    """Add the columns of a row of the state: `offset` is exclusive, and the time of writing is no longer known."""
     count = batch.num_rows
     values: dict[str, Any] = {
         CHANGE_TYPE_COLUMN: pa.scalar(STATE_CHANGE_TYPE),
@@ -103,7 +102,7 @@ def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_t
 
 
 def _lake(opened: OpenTable, columns: Sequence[str], binlog: BinlogColumns | None, files: LakeFiles) -> Iterator[Any]:
-    """Rows of the lake are inserts, at the offset and the time that the lake has of them."""
+    """Read rows of the lake as inserts, with the offset and the time that the lake has for them."""
     table = opened.table._table
     own = [name for name in columns if name not in METADATA_COLUMNS] or [cheapest_column(table.schema)]
     wanted = own if binlog is None else list(table.schema.column_names)
@@ -127,7 +126,7 @@ def _lake_column(batch: Any, name: str) -> Any:
 
 
 class _LogTask:
-    """One reading of ranges; remembers how far each bucket is, to go on there after a loss that may be."""
+    """Reads ranges of the log once; remembers the position in each bucket, to continue there after an accepted loss."""
 
     def __init__(
         self,
@@ -156,12 +155,12 @@ class _LogTask:
             return
         own = [name for name in columns if name not in METADATA_COLUMNS] or [cheapest_column(schema)]
         positions = tuple(schema.position(name) for name in own)
-        is_whole = positions == tuple(range(len(schema.columns)))  # servers need not touch the batches then
+        is_whole = positions == tuple(range(len(schema.columns)))  # then servers send the batches unchanged
         plan = ScanPlan(projection=None if is_whole else positions)
         self._plan = bad_batch_plan(plan, skips=options.read.skips_bad_batches)
 
     def batches(self) -> Iterator[Any]:
-        """Until everything is read, or known to be gone."""
+        """Return batches until everything is read or known to be lost."""
         while self._missing:
             try:
                 yield from self._read()
@@ -174,7 +173,7 @@ class _LogTask:
                 self._go_on_after(losses)
 
     def _read(self) -> Iterator[Any]:
-        """All buckets at once, but handed out one after the other, so that a repeated task has the same order."""
+        """Read all buckets at once, but return them one after another, so that a repeated task has the same order."""
         order = list(self._missing)
         held: dict[TableBucket, list[LogRows]] = {bucket: [] for bucket in order}
         held_bytes = 0
@@ -195,7 +194,7 @@ class _LogTask:
                 yield from self._handed_out(rows)
 
     def _one_by_one(self, order: Sequence[TableBucket]) -> Iterator[Any]:
-        """From where each bucket is; what was held back is read again."""
+        """Read the buckets one after another from their positions; rows that were held are read again."""
         for bucket in order:
             with self._log({bucket: self._missing[bucket]}) as log:
                 for rows in log:
@@ -230,15 +229,15 @@ class _LogTask:
         return self._pairings[bucket]
 
     def _after_images(self, rows: LogRows) -> Any:
-        """Which rows an insert or update left behind; None if all did."""
+        """A mask of the rows that inserts and updates produced, or None if that is all of them."""
         assert rows.change_types is not None
         kinds = np.frombuffer(rows.change_types, np.uint8)
         deletes = np.flatnonzero(kinds == ChangeType.DELETE)
         if len(deletes) and self._options.mode is None:
             raise FlussError(
                 f"table {self._options.table}: a row was deleted at offset {rows.offset_of(int(deletes[0]))} of "
-                f"{self._name((rows.bucket.partition_id, rows.bucket.bucket_id))}, and a stream of plain rows cannot "
-                "say so. Choose .option('mode', 'changelog') to get every change with its _change_type, or "
+                f"{self._name((rows.bucket.partition_id, rows.bucket.bucket_id))}, and a stream of plain rows cannot show "
+                "that. Use .option('mode', 'changelog') to get every change with its _change_type, or "
                 ".option('mode', 'state') to leave deletes out"
             )
         kept = np.flatnonzero((kinds != ChangeType.DELETE) & (kinds != ChangeType.UPDATE_BEFORE))
