@@ -72,7 +72,7 @@ def test_position_deletes_are_folded(lake: IcebergFormat) -> None:
     check_all_see(lake, tierer, rows)
     plan = upkeep(tierer, compaction_max_delete_files=ROUNDS).plan_compaction()
     assert "7 files" in str(plan)
-    assert "6 hidden rows leave" in str(plan)
+    assert "6 hidden rows removed" in str(plan)
     assert upkeep(tierer, compaction_max_delete_files=ROUNDS).compact().files_after == 1
     tierer.table = tierer.table.refreshed()
     check_all_see(lake, tierer, rows)
@@ -220,7 +220,7 @@ def test_a_row_deleted_meanwhile_stays_deleted(lake: IcebergFormat) -> None:
     tierer.commit(tierer.table.target().delete_rows(message, {file: pa.array([19])}))
     result = compact(tierer.table, TABLE_ID, plan, Done())
     assert (result.snapshot_id, result.groups_given_up) == (None, 1)
-    assert str(result) == "nothing compacted: the table changed meanwhile"
+    assert str(result) == "nothing compacted: the table changed in the meantime"
     tierer.table = tierer.table.refreshed()
     check_all_see(lake, tierer, [row for row in rows if row["id"] != 19])
 
@@ -297,4 +297,7 @@ def test_tables_of_somebody_else_are_left_alone(lake: IcebergFormat) -> None:
     assert str(maintain_if_due(tierer.table, TABLE_ID, off)) == "nothing was due"
     bad = made(lake, spec_of(PEOPLE, properties={"iceberg.maintenance.compaction.min-files": "many"}))
     report = maintain_if_due(bad.table, TABLE_ID, {})
-    assert "'maintenance.compaction.min-files' of the lake table is 'many' instead of a number" in report.errors[0]
+    assert (
+        "'maintenance.compaction.min-files' of the lake table must be a number that is not negative, got 'many'"
+        in report.errors[0]
+    )

@@ -247,7 +247,7 @@ def test_a_table_that_was_taken_back_is_a_clear_error(db: fluss.Database, has_ke
     write(table, people(5, 9), has_key)
     second = table.tier().snapshot_id
     table.outside().manage_snapshots().rollback_to_snapshot(first).commit()
-    with pytest.raises(FlussError, match="taken back or made anew") as caught:
+    with pytest.raises(FlussError, match="rolled back or recreated") as caught:
         table.tier()
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
     assert str(first) in caught.value.message

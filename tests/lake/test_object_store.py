@@ -62,7 +62,7 @@ def test_a_rest_catalog(tmp_path: Path) -> None:
         other = open_lake("iceberg", properties, tmp_path / "unused").load(tierer.spec.path)
         for number in range(3, 8):
             tierer.commit(tierer.write(people(number, 1), start=number))
-        with pytest.raises(FlussError, match="another commit was faster"):
+        with pytest.raises(FlussError, match="another commit came first"):
             other.commit(TABLE_ID, [tierer.write(people(3, 1), start=3)])
         assert tierer.rows() == people(0, 8)
         assert upkeep(tierer).compact().files_after == 1

@@ -40,7 +40,7 @@ class BrokenRunner(LocalRunner):
     """A cluster that is gone."""
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
-        raise FlussError("the Spark job of lake upkeep failed: cancelled")
+        raise FlussError("the Spark job of lake maintenance failed: cancelled")
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_removed_is_told_and_the_next_clean_goes_on(lake: 
         upkeep(tierer, days_later=2, min_snapshots=1, runner=PicklingRunner()).expire()
     assert caught.value.error_code == ErrorCode.STORAGE_EXCEPTION
     assert first in caught.value.message
-    assert "`fluss lake clean` removes those that are left" in caught.value.message
+    assert "`fluss lake clean` removes the rest" in caught.value.message
     assert on_disk(ordered) == [*ordered[:2], *ordered[6:]], "chunks beside it are done, further ones are not begun"
     blocked.rmdir()
     tierer.table = tierer.table.refreshed()

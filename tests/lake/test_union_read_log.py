@@ -161,7 +161,7 @@ def test_time_travel(db: fluss.Database, keys: list[str] | None) -> None:
         assert rows_of(table, as_of=at) == ordered(rows)
         assert rows_of(table, as_of=dt.datetime.fromtimestamp(at / 1000, dt.timezone.utc)) == ordered(rows)
         assert len(rows_of(table, ["id"], lake_snapshot=snapshot_id, where=col("id") < 5)) == 5
-    with pytest.raises(FlussError, match="no snapshot of 1000 ms") as caught:
+    with pytest.raises(FlussError, match="no snapshot from 1000 ms") as caught:
         rows_of(table, as_of=1000)
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
     with pytest.raises(FlussError, match="has no snapshot 7") as caught:
@@ -173,10 +173,10 @@ def test_options_that_make_no_sense(db: fluss.Database) -> None:
     table = LakeTable(db)
     for options, text in (
         ({"lake_snapshot": "1"}, "the id of a snapshot"),
-        ({"lake_snapshot": 1, "as_of": 1}, "give one of them"),
+        ({"lake_snapshot": 1, "as_of": 1}, "give only one of them"),
         ({"as_of": dt.datetime(2026, 1, 1)}, "time zone"),
         ({"as_of": "yesterday"}, "milliseconds"),
-        ({"union": True, "read_optimized": True}, "union goes with"),
+        ({"union": True, "read_optimized": True}, "union is for"),
     ):
         with pytest.raises(FlussError, match=text):
             rows_of(table, **options)

@@ -87,7 +87,7 @@ def test_a_lake_in_an_object_store(tmp_path: Path) -> None:
             plan = planned(table)
             for path in [path for path in store.objects if path.endswith(".parquet")]:
                 del store.objects[path]
-            with pytest.raises(FlussError, match="has gone since the read was planned") as caught:
+            with pytest.raises(FlussError, match="was removed after the read was planned") as caught:
                 read_plan(table, plan)
             assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
 

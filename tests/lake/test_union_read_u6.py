@@ -66,7 +66,7 @@ def test_u6_files_that_have_gone_are_a_clear_error(db: fluss.Database, keys: lis
     plan = planned(table)
     compact(table)
     expire_all_but_newest(table)
-    with pytest.raises(FlussError, match="has gone since the read was planned") as caught:
+    with pytest.raises(FlussError, match="was removed after the read was planned") as caught:
         read_plan(table, plan)
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
     with pytest.raises(FlussError, match="expired snapshots cannot be read") as caught:

@@ -83,7 +83,7 @@ def test_each_job_with_and_without_dry_run(db: fluss.Database, capsys: pytest.Ca
     rows += rounds(table, 1, first=5)
     check_reads(table, rows)
     assert run(db, "expire", table, "--dry-run") == 0
-    assert capsys.readouterr().out == f"expire {table.name}: 0 snapshots go, 7 stay\n", "all are young"
+    assert capsys.readouterr().out == f"expire {table.name}: 0 snapshots would expire, 7 stay\n", "all are young"
     assert run(db, "expire", table) == 0
     assert capsys.readouterr().out == "0 snapshots expired, 0 files removed\n"
     assert run(db, "clean", table, "--dry-run") == 0
@@ -107,7 +107,10 @@ def test_old_snapshots_and_lost_files_go(
         assert capsys.readouterr().out == f"compact {table.name}: 0 files in 0 groups\n"
         assert run(db, "expire", table, *flags) == 0
         head, *snapshots = capsys.readouterr().out.splitlines()
-        assert (head, len(snapshots)) == (f"expire {table.name}: {before - 3} snapshots go, 3 stay", before - 3)
+        assert (head, len(snapshots)) == (
+            f"expire {table.name}: {before - 3} snapshots would expire, 3 stay",
+            before - 3,
+        )
         assert run(db, "clean", table, *flags) == 0
         head, *files = capsys.readouterr().out.splitlines()
         assert head.startswith(f"clean {table.name}: 1 files that no snapshot knows")

@@ -63,13 +63,13 @@ def test_a_writer_that_fails_leaves_nothing_behind(lake: IcebergFormat, monkeypa
         ("write.target-file-size-bytes", "0", "a number of bytes"),
         ("write.parquet.dict-size-bytes", "-1", "a number of bytes"),
         ("write.parquet.compression-level", "high", "a whole number"),
-        ("write.parquet.compression-level", "99", "a level that gzip has"),
+        ("write.parquet.compression-level", "99", "a level of gzip"),
     ],
 )
 def test_properties_that_no_file_can_be_written_with(lake: IcebergFormat, key: str, value: str, words: str) -> None:
     gzip = {"iceberg.write.parquet.compression-codec": "gzip"}
     bad = spec_of(PEOPLE, properties={**gzip, f"iceberg.{key}": value})
-    with pytest.raises(FlussError, match=f"'iceberg.{key}' of the table is '{value}', it must be {words}") as caught:
+    with pytest.raises(FlussError, match=f"'iceberg.{key}' of the table must be {words}.*, got '{value}'") as caught:
         lake.create_table(bad)
     assert caught.value.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
     assert not lake.catalog.table_exists(identifier(bad.path))

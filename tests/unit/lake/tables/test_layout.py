@@ -165,13 +165,13 @@ def test_catalogs_by_configuration(tmp_path: Any) -> None:
     rest = {"type": "rest", "uri": "http://127.0.0.1:1/", "warehouse": "s3://lake/", "s3.endpoint": "http://x"}
     assert catalog_properties(rest, tmp_path) == rest
     assert catalog_properties({"warehouse": "s3://lake/w"}, tmp_path)["warehouse"] == "s3://lake/w"
-    with pytest.raises(FlussError, match="'hadoop' is not one that works without a JVM"):
+    with pytest.raises(FlussError, match="'hadoop' needs a JVM"):
         catalog_properties({"type": "hadoop", "warehouse": "/w"}, tmp_path)
     with pytest.raises(FlussError, match="no catalog is configured"):
         catalog_properties({}, None)
 
 
 def test_other_formats_are_refused_with_what_to_do(tmp_path: Any) -> None:
-    with pytest.raises(FlussError, match=r"set 'datalake\.format' to it") as caught:
+    with pytest.raises(FlussError, match=r"set 'datalake\.format' to 'iceberg'") as caught:
         open_lake("paimon", {}, tmp_path)
     assert caught.value.error_code == ErrorCode.INVALID_CONFIG_EXCEPTION
