@@ -126,7 +126,7 @@ def test_spark_forgets_the_options_of_a_table_and_the_error_says_so(tables: Tabl
     pairs = ", ".join(f"'{key}' '{value}'" for key, value in tables.options(table=tables.path("real")).items())
     spark.sql(f"CREATE TABLE forgetful (id BIGINT, name STRING) USING fluss OPTIONS ({pairs})")
     try:
-        with pytest.raises(Exception, match=r"CREATE TABLE \.\.\. USING do not reach it"):
+        with pytest.raises(Exception, match=r"CREATE TABLE \.\.\. USING are not passed to it"):
             spark.sql("SELECT * FROM forgetful").collect()
         again = ", ".join(f"'{key}' = '{value}'" for key, value in tables.options(table=tables.path("real")).items())
         assert spark.sql(f"SELECT id FROM forgetful WITH ({again})").collect() == [(1,)]

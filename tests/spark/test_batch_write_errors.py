@@ -58,7 +58,7 @@ TRANSACTION = {"transaction": "nightly", "transactionBatch": "1"}
         ("twins", "id, 'a' Id", {"columns": "key, ID"}, "option columns: 'ID' may mean 'id' or 'Id'"),
         ("twins", "1 key, 'a' ID", {}, "a column of the rows: 'ID' may mean 'id' or 'Id'"),
         ("users", f"{GOOD_USER}, '' Op, '' oP", {"rowKindColumn": "op"}, "rowKindColumn: 'op' may mean 'Op' or 'oP'"),
-        ("events", f"{GOOD_EVENT}, '+I' op", {"rowKindColumn": "op"}, "rows of a log table can only be appended"),
+        ("events", f"{GOOD_EVENT}, '+I' op", {"rowKindColumn": "op"}, "rows of log tables can only be appended"),
         ("events", GOOD_EVENT, {"mode": "changelog"}, "the changelog of table .* cannot be written"),
         ("users", GOOD_USER, {"columns": "name, age"}, "must have the primary key in it, it lacks id"),
         ("users", "id, 'x' name", {"columns": "id, name"}, "leaves out 'age', which is INT NOT NULL"),
@@ -88,7 +88,7 @@ def test_spark_shows_the_refusal(planned: Tables, spark: SparkSession) -> None:
         planned.write(spark.range(1), "users")
     with pytest.raises(PySparkException, match="no option 'rowkind': did you mean rowKindColumn"):
         planned.write(spark.range(1), "users", {"rowKind": "op"})
-    with pytest.raises(PySparkException, match=r"belongs to no streaming query: .* give also transaction"):
+    with pytest.raises(PySparkException, match=r"belongs to no streaming query: .* needs option transaction too"):
         planned.write(spark.range(1), "events", {"transactionBatch": 1, "columns": "id"})
     with pytest.raises(PySparkException, match="option limit is for batch reads; it changes nothing in batch writes"):
         planned.write(spark.range(1), "events", {"limit": 1, "columns": "id"})

@@ -176,7 +176,7 @@ def catalog_with_t(module_tables: Tables) -> str:
         ("CREATE TABLE {c}.t (id INT)", "TABLE_OR_VIEW_ALREADY_EXISTS"),
         ("CREATE TABLE {c}.u (id INT) TBLPROPERTIES ('primary.key' = 'no')", "no"),
         ("CREATE TABLE {c}.u (id INT, at TIMESTAMP) PARTITIONED BY (days(at))", "partitioned by columns, not by"),
-        ("CREATE TABLE {c}.u (id INT) LOCATION '/tmp/u'", "leave LOCATION out"),
+        ("CREATE TABLE {c}.u (id INT) LOCATION '/tmp/u'", "LOCATION is not supported"),
         ("CREATE TABLE {c}.u (id INT) USING orc", "have the format fluss, not orc: leave it out, or say USING fluss"),
         ("CREATE TABLE {c}.u USING csv AS SELECT 1 AS id", "have the format fluss, not csv"),
         ("CREATE TABLE {c}.u (id INT) STORED AS PARQUET", "have the format fluss, not PARQUET"),

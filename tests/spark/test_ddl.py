@@ -51,7 +51,7 @@ def test_the_spellings_of_apache_fluss_and_a_bucket_key_alone(tables: Tables) ->
     assert info.custom_properties == {}
     fluss.spark.create_table(tables.spark, tables.path("l"), schema, properties={"bucket.key": "b"}, options=options)
     assert tables.db.info(tables.path("l")).bucket_keys == ["b"]
-    with pytest.raises(FlussError, match=r"primary.key is \['a'\], but the argument says \['b'\]"):
+    with pytest.raises(FlussError, match=r"primary.key is \['a'\], but the argument is \['b'\]"):
         fluss.spark.create_table(
             tables.spark, tables.path("m"), schema, primary_key=["b"], properties=properties, options=options
         )

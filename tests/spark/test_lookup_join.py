@@ -132,10 +132,10 @@ def test_what_cannot_be_joined(spark: SparkSession, tables: Tables) -> None:
         ("log", (), {}, "is for primary-key tables"),
         ("customers", (["id", "name"],), {}, "the whole primary key"),
         ("customers", ({"id": "other"},), {}, "has no column 'other' for 'id'"),
-        ("customers", ("id",), {}, "a list of names or a map"),
+        ("customers", ("id",), {}, "must be a list or a map"),
         ("customers", (), {"how": "outer"}, "how must be left or inner"),
         ("customers", (), {"columns": ["nothing"]}, "has no column 'nothing'"),
-        ("customers", (), {"columns": "name"}, "a list of names"),
+        ("customers", (), {"columns": "name"}, "columns must be a list"),
         ("customers", (), {"columns": ["id"]}, "'id' is in the frame and in"),
     ):
         with pytest.raises(FlussError, match=reason):

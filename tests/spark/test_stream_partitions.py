@@ -105,7 +105,7 @@ def test_rows_of_a_dropped_partition_that_were_not_read_are_a_loss(
         drop_partition(tables, "mon")
         with pytest.raises(FlussError, match=r"partition mon .* was dropped when the next .* its log went up to"):
             wait_until(lambda: query.next_rows() and False, "the loss is noticed")
-    lost = pytest.raises(FlussError, match=r"rows behind it may be lost.*failOnDataLoss=false")
+    lost = pytest.raises(FlussError, match=r"rows after it may be lost.*failOnDataLoss=false")
     with tables.reading(start=checkpoint) as query, lost:
         query.next_end()
     with tables.reading({"failOnDataLoss": "false"}, start=checkpoint) as query, caplog.at_level(logging.WARNING):

@@ -299,7 +299,8 @@ def test_mistakes_are_found_before_the_first_batch() -> None:
         fluss.spark.foreach_batch("t", options={"limit": "1"})
     in_a_list: Any = ["shop.totals", "shop.history"]
     with pytest.raises(
-        fluss.FlussError, match=r"takes tables as texts, .* got \['shop.totals', 'shop.history'\]: write"
+        fluss.FlussError,
+        match=r"takes names of tables as separate arguments, got \['shop.totals', 'shop.history'\]: write",
     ):
         fluss.spark.foreach_batch(in_a_list)
     with pytest.raises(fluss.FlussError, match=r"has table fluss\.t twice"):

@@ -85,7 +85,7 @@ def test_as_a_service_with_the_address_of_the_session(spark: SparkSession, db: f
 
 
 def test_what_cannot_be(spark: SparkSession, db: fluss.Database) -> None:
-    with pytest.raises(FlussError, match="not both"):
+    with pytest.raises(FlussError, match="give only one of them"):
         fluss.spark.tier(spark, address(db), once=True, every="1m")
     with pytest.raises(FlussError, match="has no unit"):
         fluss.spark.tier(spark, address(db), every="1")

@@ -236,9 +236,8 @@ class _LogTask:
         if len(deletes) and self._options.mode is None:
             raise FlussError(
                 f"table {self._options.table}: a row was deleted at offset {rows.offset_of(int(deletes[0]))} of "
-                f"{self._name((rows.bucket.partition_id, rows.bucket.bucket_id))}, and a stream of plain rows cannot show "
-                "that. Use .option('mode', 'changelog') to get every change with its _change_type, or "
-                ".option('mode', 'state') to leave deletes out"
+                f"{self._name((rows.bucket.partition_id, rows.bucket.bucket_id))}, which a stream of plain rows cannot "
+                "show. Use .option('mode', 'changelog') to get every change with its _change_type, or "
             )
         kept = np.flatnonzero((kinds != ChangeType.DELETE) & (kinds != ChangeType.UPDATE_BEFORE))
         return None if len(kept) == len(kinds) else pa.array(kept)

@@ -160,7 +160,7 @@ def test_numbers_are_nanoseconds_where_the_option_says_so() -> None:
         (t.TimeType(9), pa.int64()),
         (nested, pa.list_(pa.struct([("at", pa.int64())]))),
     ):
-        with pytest.raises(FlussError, match=r"nanosAs=bigint give them, need that option here too"):
+        with pytest.raises(FlussError, match=r"nanosAs=bigint return, need that option here too"):
             check_types(pa.schema([("c", source)]), Schema((Column("c", data_type),)))
         values = pa.array([1_000_000_001], source) if source == pa.int64() else pa.array([None, [{"at": 7}]], source)
         made = into(data_type, "bigint").rows([values]).column(0)
@@ -229,7 +229,7 @@ def test_structs_must_have_the_same_fields_in_order() -> None:
 
 def test_names_must_fit() -> None:
     target = Schema((Column("a", t.IntType()), Column("b", t.IntType())))
-    with pytest.raises(FlussError, match=r"lack b and have c, which the table does not have: .* are a, b"):
+    with pytest.raises(FlussError, match=r"lack b and have c, which the table does not have; .* are a, b"):
         check_types(pa.schema([("a", pa.int32()), ("c", pa.int32())]), target)
-    with pytest.raises(FlussError, match="a column twice: a"):
+    with pytest.raises(FlussError, match="duplicate columns: a"):
         check_types(pa.schema([("a", pa.int32()), ("a", pa.int32())]), target)

@@ -45,7 +45,7 @@ def test_what_each_direction_refuses(direction: Direction, refused: set[str]) ->
         if name not in refused:
             check_direction({name.lower()}, direction)
             continue
-        with pytest.raises(FlussError, match=f"option {name} is for .*; it changes nothing in {direction}"):
+        with pytest.raises(FlussError, match=f"option {name} is for .* and has no effect on {direction}"):
             check_direction({name.lower()}, direction)
 
 

@@ -101,7 +101,7 @@ def test_offsets_survive_the_checkpoint_and_equal_ones_have_equal_texts(offsets:
         ({"buckets": ["x"], "table_id": 7, "version": 1}, "cannot be read"),
         ({"partitions": {"US": [1]}, "table_id": 7, "version": 1}, "cannot be read"),
         ({"buckets": [1], "table_id": 7, "unread_state": [0], "version": 1}, "cannot be read"),
-        ({"buckets": [1], "table_id": 7, "behind": [5], "version": 1}, "no offsets of"),
+        ({"buckets": [1], "table_id": 7, "behind": [5], "version": 1}, "buckets without offsets"),
     ],
 )
 def test_offsets_of_nobody_are_refused(document: dict[str, Any], words: str) -> None:

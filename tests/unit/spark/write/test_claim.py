@@ -180,7 +180,7 @@ def test_a_lost_claim_stops_the_append(notes: Notes, clock: Clock) -> None:
         assert is_taken.wait(patience(DEADLINE_SECONDS))
         with rival:
             wait_until(lambda: own._is_lost, "the loss is noticed")
-            with pytest.raises(FlussError, match="another attempt of this task appends its rows now"):
+            with pytest.raises(FlussError, match="another attempt of this task has taken over"):
                 list(own.checked(cast(Any, [1])))
             _is_renewed(rival, notes)
     assert notes.there() == set()

@@ -52,8 +52,8 @@ def test_no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "MIN_FREE_DISK_BYTES", 2**62)
     with Spool(SCHEMA) as spool:
         spool.add(rows(0))
-        with pytest.raises(FlussError, match=r"less than \d+ bytes are free there"):
+        with pytest.raises(FlussError, match=r"fewer than \d+ bytes are free there"):
             spool.add(rows(100))
     monkeypatch.setattr(module, "MAX_SPOOL_BYTES", 10)
-    with pytest.raises(FlussError, match="at most 10 bytes"):
+    with pytest.raises(FlussError, match="the limit is 10 bytes"):
         Spool(SCHEMA).add(rows(0))
