@@ -49,7 +49,7 @@ def test_names_that_are_taken_are_left_alone(tables: Tables) -> None:
     tables.create("other", SCHEMA)
     spark.range(3).createOrReplaceTempView("mine")
     try:
-        with pytest.raises(FlussError, match=r"tables or views named mine already: .*prefix"):
+        with pytest.raises(FlussError, match=r"already has tables or views named mine: .*prefix"):
             fluss.spark.attach(spark, tables.name, options=tables.options())
         assert not spark.catalog.tableExists("other")  # all or nothing
         with fluss.spark.attach(spark, tables.name, prefix="f_", like="m*", options=tables.options()) as attached:
@@ -78,16 +78,16 @@ def test_plain_names_of_the_current_database_are_not_taken(tables: Tables) -> No
             assert spark.sql("SHOW VIEWS IN spark_catalog.default LIKE 'orders'").where("isTemporary").count() == 1
             assert spark.table("orders").count() == 1
         spark.range(3).createOrReplaceTempView("orders")
-        with pytest.raises(FlussError, match="tables or views named orders already"):
+        with pytest.raises(FlussError, match="already has tables or views named orders"):
             fluss.spark.attach(spark, tables.name, options=tables.options())
         spark.catalog.dropTempView("orders")
         spark.sql(f"USE fl.{other}")
-        with pytest.raises(FlussError, match="tables or views named orders already"):
+        with pytest.raises(FlussError, match="already has tables or views named orders"):
             fluss.spark.attach(spark, tables.name, options=tables.options())
         fluss.spark.catalog.register(spark, "elsewhere", tables.target.bootstrap_servers)
         spark.sql(f"USE elsewhere.{tables.name}")
         spark.conf.set("spark.sql.catalog.elsewhere.bootstrap.servers", "127.0.0.1:1")  # another cluster
-        with pytest.raises(FlussError, match="tables or views named orders already"):
+        with pytest.raises(FlussError, match="already has tables or views named orders"):
             fluss.spark.attach(spark, tables.name, options=tables.options())
     finally:
         spark.sql("USE spark_catalog.default")

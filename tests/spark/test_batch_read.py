@@ -187,9 +187,9 @@ def test_names_in_the_option_columns_are_found_as_spark_finds_them(tables: Table
     tables.db.append(tables.path("twins"), [{"id": 1, "Id": "a"}])
     assert tables.read("twins", {"columns": "Id"}).collect() == [("a",)]
     for table, columns, reason in (
-        ("mixed", "id,ID", "has a column twice: 'id'"),
-        ("mixed", "id,nope", "has no column 'nope', only Name, id"),
-        ("twins", "ID", "'ID' may mean 'id' or 'Id', which differ only in case"),
+        ("mixed", "id,ID", "must not have duplicates, got 'id' twice"),
+        ("mixed", "id,nope", "unknown column 'nope' in .*; its columns are Name, id"),
+        ("twins", "ID", "'ID' is ambiguous: 'id' and 'Id' differ only in case"),
     ):
         with pytest.raises(PySparkException, match=reason):
             tables.read(table, {"columns": columns})

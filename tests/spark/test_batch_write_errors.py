@@ -41,29 +41,34 @@ TRANSACTION = {"transaction": "nightly", "transactionBatch": "1"}
     ("table", "columns", "options", "said"),
     [
         ("events", "id, 'x' name", {}, "the rows lack 'at': add them, or name the columns to write with the option"),
-        ("events", f"{GOOD_EVENT}, 1 more", {}, "has no column 'more'; its columns are id, name, at"),
-        ("events", f"{GOOD_EVENT}, 'y' NAME", {}, "column 'name' is there twice"),
+        ("events", f"{GOOD_EVENT}, 1 more", {}, "unknown columns 'more'; its columns are id, name, at"),
+        ("events", f"{GOOD_EVENT}, 'y' NAME", {}, "column 'name' is duplicated"),
         ("events", "'one' id, 'x' name, cast(null as timestamp_ntz) at", {}, "column 'id' is BIGINT.*rows have string"),
         ("events", "id, 'x' name, current_timestamp() at", {}, "column 'at' is.*timestamp_ntz is not"),
-        ("events", "null id, 'x' name, null at", {}, "column 'id' is NOT NULL, but it is null in all rows"),
-        ("events", "id, make_ym_interval(1, 1) name, null at", {}, "column 'name'|cannot leave Spark"),
+        ("events", "null id, 'x' name, null at", {}, "column 'id' is NOT NULL, but null in all rows"),
+        ("events", "id, make_ym_interval(1, 1) name, null at", {}, "column 'name'|that Spark cannot convert to Arrow"),
         ("events", "'x' name", {"columns": "name"}, "leaves out 'id', which is BIGINT NOT NULL"),
         (
             "events",
             GOOD_EVENT,
             {"columns": "id, nam"},
-            "option columns: the table has no column 'nam', only id, name, at",
+            "option columns: unknown column 'nam' in the table; its columns are id, name, at",
         ),
-        ("events", GOOD_EVENT, {"columns": "id, ID"}, "option columns has a column twice: 'id'"),
-        ("twins", "id, 'a' Id", {"columns": "key, ID"}, "option columns: 'ID' may mean 'id' or 'Id'"),
-        ("twins", "1 key, 'a' ID", {}, "a column of the rows: 'ID' may mean 'id' or 'Id'"),
-        ("users", f"{GOOD_USER}, '' Op, '' oP", {"rowKindColumn": "op"}, "rowKindColumn: 'op' may mean 'Op' or 'oP'"),
+        ("events", GOOD_EVENT, {"columns": "id, ID"}, "option columns must not have duplicates, got 'id' twice"),
+        ("twins", "id, 'a' Id", {"columns": "key, ID"}, "option columns: 'ID' is ambiguous: 'id' and 'Id'"),
+        ("twins", "1 key, 'a' ID", {}, "a column of the rows: 'ID' is ambiguous: 'id' and 'Id'"),
+        (
+            "users",
+            f"{GOOD_USER}, '' Op, '' oP",
+            {"rowKindColumn": "op"},
+            "rowKindColumn: 'op' is ambiguous: 'Op' and 'oP'",
+        ),
         ("events", f"{GOOD_EVENT}, '+I' op", {"rowKindColumn": "op"}, "rows of log tables can only be appended"),
         ("events", GOOD_EVENT, {"mode": "changelog"}, "the changelog of table .* cannot be written"),
-        ("users", GOOD_USER, {"columns": "name, age"}, "must have the primary key in it, it lacks id"),
+        ("users", GOOD_USER, {"columns": "name, age"}, "must include the primary key, but lacks id"),
         ("users", "id, 'x' name", {"columns": "id, name"}, "leaves out 'age', which is INT NOT NULL"),
-        ("users", GOOD_USER, {"rowKindColumn": "op"}, "rowKindColumn='op' is missing: there is id, name, age"),
-        ("users", f"{GOOD_USER}, 1 op", {"rowKindColumn": "op"}, "must be a string such as .*, it is int"),
+        ("users", GOOD_USER, {"rowKindColumn": "op"}, "rowKindColumn='op' is missing; the columns are id, name, age"),
+        ("users", f"{GOOD_USER}, 1 op", {"rowKindColumn": "op"}, "must be a string such as .*, got int"),
         ("users", "id", {}, "the rows lack 'name', 'age'"),
         ("users", GOOD_USER, TRANSACTION, "are for log tables, .*users has a primary key"),
         ("users", GOOD_USER, {"transactionBatch": "1"}, "are for log tables, .*users has a primary key"),
@@ -90,7 +95,7 @@ def test_spark_shows_the_refusal(planned: Tables, spark: SparkSession) -> None:
         planned.write(spark.range(1), "users", {"rowKind": "op"})
     with pytest.raises(PySparkException, match=r"belongs to no streaming query: .* needs option transaction too"):
         planned.write(spark.range(1), "events", {"transactionBatch": 1, "columns": "id"})
-    with pytest.raises(PySparkException, match="option limit is for batch reads; it changes nothing in batch writes"):
+    with pytest.raises(PySparkException, match="option limit is for batch reads and has no effect on batch writes"):
         planned.write(spark.range(1), "events", {"limit": 1, "columns": "id"})
 
 
@@ -103,7 +108,7 @@ def test_save_modes(planned: Tables, spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr(*_split(GOOD_EVENT))
     options = planned.options(table=planned.path("events"))
     for mode, said in [
-        ("overwrite", "mode overwrite is not supported .* use mode.'append'.; to begin anew, drop and create"),
+        ("overwrite", "mode overwrite is not supported .* use mode.'append'.; to start over, drop and create"),
         ("error", "Append"),
         ("ignore", "Append"),
     ]:

@@ -205,7 +205,7 @@ def test_tables_that_add_up_cannot_be_written_exactly_once(tables: Tables, caplo
         assert not caplog.messages
         plan = [tables.plan(path, {}, names) for _ in range(2)][-1]
     assert len(caplog.messages) == 1
-    assert "totals adds up what comes in total (sum): rows" in caplog.messages[0]
+    assert "totals aggregates new values in total (sum): rows" in caplog.messages[0]
     for _ in range(2):
         commit(plan, [run_task(plan, TASK, [pa.record_batch({"id": [1], "total": [5], "top": [7]})])])
     assert tables.db.to_arrow(path).to_pylist() == [{"id": 1, "total": 10, "top": 7}]

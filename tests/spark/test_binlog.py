@@ -187,9 +187,9 @@ def test_tables_without_old_rows_are_refused() -> None:
             place.read(f"{log}$binlog")
         keys: dict[str, Any] = {"primary_keys": ["id"], "bucket_count": 1}
         wal = place.create("wal", ID_AND_TEXT, properties={"table.changelog.image": "WAL"}, **keys)
-        with pytest.raises(FlussError, match=r"wal keeps no old rows.*mode=changelog"):
+        with pytest.raises(FlussError, match=r"wal has no old rows.*mode=changelog"):
             place.read(wal, mode="binlog")
-        with pytest.raises(FlussError, match="has no column 'id', only _change_type"):
+        with pytest.raises(FlussError, match=r"unknown column 'id' in .*; its columns are _change_type"):
             place.read(place.create("t", ID_AND_TEXT, **keys), mode="binlog", columns="id")
         engine = {"table.merge-engine": "first_row"}
         first = place.create("first", ID_AND_TEXT, properties=engine, **keys)

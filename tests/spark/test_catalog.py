@@ -177,7 +177,7 @@ def catalog_with_t(module_tables: Tables) -> str:
         ("CREATE TABLE {c}.u (id INT) TBLPROPERTIES ('primary.key' = 'no')", "no"),
         ("CREATE TABLE {c}.u (id INT, at TIMESTAMP) PARTITIONED BY (days(at))", "partitioned by columns, not by"),
         ("CREATE TABLE {c}.u (id INT) LOCATION '/tmp/u'", "LOCATION is not supported"),
-        ("CREATE TABLE {c}.u (id INT) USING orc", "have the format fluss, not orc: leave it out, or say USING fluss"),
+        ("CREATE TABLE {c}.u (id INT) USING orc", "have the format fluss, not orc: leave it out, or write USING fluss"),
         ("CREATE TABLE {c}.u USING csv AS SELECT 1 AS id", "have the format fluss, not csv"),
         ("CREATE TABLE {c}.u (id INT) STORED AS PARQUET", "have the format fluss, not PARQUET"),
         ("CREATE TABLE {c}.u (id INT, s STRING COLLATE UNICODE_CI)", "column 's' has the collation UNICODE_CI"),
@@ -267,7 +267,7 @@ def test_tables_made_of_rows(tables: Tables, catalog: str) -> None:
 def test_names_of_other_catalogs_are_left_alone(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.catalog.taken", "some.other.Catalog")
     try:
-        with pytest.raises(FlussError, match="has a catalog named 'taken' already"):
+        with pytest.raises(FlussError, match="already has a catalog named 'taken'"):
             fluss.spark.catalog.register(spark, "taken", "localhost:1")
     finally:
         spark.conf.unset("spark.sql.catalog.taken")

@@ -129,12 +129,12 @@ def test_what_cannot_be_joined(spark: SparkSession, tables: Tables) -> None:
     tables.create("log", pa.schema([("id", pa.int64())]))
     ids = spark.range(1)
     for table, arguments, more, reason in (
-        ("log", (), {}, "is for primary-key tables"),
+        ("log", (), {}, "needs a primary-key table"),
         ("customers", (["id", "name"],), {}, "the whole primary key"),
-        ("customers", ({"id": "other"},), {}, "has no column 'other' for 'id'"),
+        ("customers", ({"id": "other"},), {}, "unknown column 'other' for 'id'"),
         ("customers", ("id",), {}, "must be a list or a map"),
         ("customers", (), {"how": "outer"}, "how must be left or inner"),
-        ("customers", (), {"columns": ["nothing"]}, "has no column 'nothing'"),
+        ("customers", (), {"columns": ["nothing"]}, "unknown column 'nothing'"),
         ("customers", (), {"columns": "name"}, "columns must be a list"),
         ("customers", (), {"columns": ["id"]}, "'id' is in the frame and in"),
     ):

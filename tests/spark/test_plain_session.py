@@ -103,4 +103,4 @@ def test_a_time_that_is_older_than_the_log_is_kept_is_warned_of(outcome: Outcome
 
 
 def warning(outcome: Outcome, table: str) -> str:
-    return f"table {outcome.tables.path(table)} keeps its log for 3600 s: older rows of the time range may be gone"
+    return f"table {outcome.tables.path(table)} keeps its log for 3600 s: older rows of the time range may have expired"

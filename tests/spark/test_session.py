@@ -154,7 +154,7 @@ def test_what_spark_submit_was_given_wins_over_our_defaults(tmp_path: Path) -> N
 
 def test_the_running_session_is_returned_with_what_can_still_change(tables: Tables) -> None:
     spark = tables.spark
-    with pytest.warns(RuntimeWarning, match=r"too late for it: master=local\[7\], spark.driver.memory=9g"):
+    with pytest.warns(RuntimeWarning, match=r"have no effect: master=local\[7\], spark.driver.memory=9g"):
         found = fluss.spark.session(
             master="local[7]", config={"spark.driver.memory": "9g", "spark.sql.ansi.enabled": False}
         )

@@ -133,7 +133,7 @@ def test_offsets_begin_where_they_say_and_other_buckets_at_their_beginning(table
 
 @pytest.mark.parametrize(
     ("start", "words"),
-    [('{"7": 0}', "offset of bucket 7"), ('{"US": {"0": 0}}', "partition 'US'"), ('{"0": 99}', "its log ends at")],
+    [('{"7": 0}', "offset for bucket 7"), ('{"US": {"0": 0}}', "partition 'US'"), ('{"0": 99}', "its log ends at")],
 )
 def test_offsets_that_nobody_has_are_refused(ours: ReaderTables, start: str, words: str) -> None:
     ours.create()
@@ -206,7 +206,7 @@ def test_columns_that_nobody_wants_are_not_read(ours: ReaderTables) -> None:
     with ours.reading(schema=StructType([StructField("id", LongType())])) as query:
         assert ids(query.all_rows()) == list(range(5))
     unknown = StructType([StructField("nope", LongType())])
-    with ours.reading(schema=unknown) as query, pytest.raises(FlussError, match="no column 'nope'"):
+    with ours.reading(schema=unknown) as query, pytest.raises(FlussError, match="unknown column 'nope'"):
         query.begin()
 
 

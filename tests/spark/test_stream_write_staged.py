@@ -145,7 +145,7 @@ def test_a_checkpoint_that_was_set_back_is_noticed(query: Query) -> None:
     """Spark never repeats an older batch than its newest: these would be other rows under a number that was used."""
     for number in range(3):
         writer(query.options).commit([query.task(number, 0, rows(100 * number))], number)
-    with pytest.raises(FlussError, match=r"up to number 2, and this is number 1: its checkpoint was set back"):
+    with pytest.raises(FlussError, match=r"up to number 2, but this is number 1: its checkpoint was reset"):
         query.task(1, 0, rows(700))
     assert query.ids() == list(range(300))
 

@@ -164,7 +164,7 @@ def test_types_that_tables_do_not_have_are_named(tables: Tables) -> None:
 def test_collations_are_refused(tables: Tables, column: str, place: str) -> None:
     """They would be lost without a word."""
     spark, options = tables.spark, tables.options()
-    reason = f"{place} has the collation UNICODE_CI, which tables do not keep: make it STRING"
+    reason = f"{place} has the collation UNICODE_CI, which tables do not store: make it STRING"
     with pytest.raises(fluss.FlussError, match=reason):
         fluss.spark.create_table(spark, tables.path("no"), column, options=options)
     fluss.spark.create_table(spark, tables.path("yes"), "id INT, t STRING COLLATE UTF8_BINARY", options=options)

@@ -21,7 +21,7 @@ def find_column(name: str, names: Sequence[str], what: str) -> int | None:
         return list(names).index(name)
     similar = [position for position, other in enumerate(names) if other.lower() == name.lower()]
     if len(similar) > 1:
-        meant = " or ".join(repr(names[position]) for position in similar)
+        meant = " and ".join(repr(names[position]) for position in similar)
         raise FlussError(f"{what}: {name!r} is ambiguous: {meant} differ only in case; write it exactly as one of them")
     return similar[0] if similar else None
 
