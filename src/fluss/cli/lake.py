@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as closing:
         connection = FlussConnection.open(Config(client_settings(options)))
         closing.callback(connection._close_blocking)
-        upkeep = closing.enter_context(
+        maintenance = closing.enter_context(
             open_maintenance(
                 connection._session,
                 TablePath(*table_name(options.table)),
@@ -61,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
             )
         )
         jobs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-            "compact": (upkeep.plan_compaction, upkeep.compact),
-            "expire": (upkeep.plan_expiry, upkeep.expire),
-            "clean": (upkeep.plan_orphans, upkeep.remove_orphans),
+            "compact": (maintenance.plan_compaction, maintenance.compact),
+            "expire": (maintenance.plan_expiry, maintenance.expire),
+            "clean": (maintenance.plan_orphans, maintenance.remove_orphans),
         }
         plan, do = jobs[options.job]
         print(plan() if options.dry_run else do())

@@ -115,7 +115,7 @@ def groups_worth_rewriting(files: Iterable[LakeFile], options: MaintenanceOption
     current: list[LakeFile] = []
 
     def close() -> None:
-        kept = _without_large_ones_in_front(current, options)
+        kept = _without_large_leading_files(current, options)
         if len(kept) >= options.compaction_min_files or any(_has_many_deletes(file, options) for file in kept):
             groups.append(kept)
         current.clear()
@@ -137,7 +137,7 @@ def _has_many_deletes(file: LakeFile, options: MaintenanceOptions) -> bool:
     return file.deleted_rows > 0 and (is_hollow or file.delete_file_count >= options.compaction_max_delete_files)
 
 
-def _without_large_ones_in_front(files: Sequence[LakeFile], options: MaintenanceOptions) -> list[LakeFile]:
+def _without_large_leading_files(files: Sequence[LakeFile], options: MaintenanceOptions) -> list[LakeFile]:
     kept = list(files)
     while kept and not _has_many_deletes(kept[0], options):
         if kept[0].size_bytes <= sum(file.size_bytes for file in kept[1:]):

@@ -157,16 +157,16 @@ def maintain_if_due(
     errors: list[str] = []
     try:
         fresh = table.refreshed()
-        upkeep = TableMaintenance(fresh, table_id, runner=runner, registry=registry, clock_ms=clock_ms)
+        maintenance = TableMaintenance(fresh, table_id, runner=runner, registry=registry, clock_ms=clock_ms)
         if property_value(table_properties, DATALAKE_AUTO_COMPACTION):
-            plan = upkeep.plan_compaction()
+            plan = maintenance.plan_compaction()
             if plan.tasks:
-                compaction = upkeep.compact(plan)
+                compaction = maintenance.compact(plan)
         if property_value(table_properties, DATALAKE_AUTO_EXPIRE_SNAPSHOT):
-            if upkeep.is_expiry_due():
-                expiry = upkeep.expire()
-            if upkeep.are_orphans_due():
-                removed = upkeep.remove_orphans()
+            if maintenance.is_expiry_due():
+                expiry = maintenance.expire()
+            if maintenance.are_orphans_due():
+                removed = maintenance.remove_orphans()
                 orphans = removed if removed.file_count else None
     except FlussError as error:
         # The rows of the round are in the lake; maintenance is tried again after the next round.

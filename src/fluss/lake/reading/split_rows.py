@@ -131,9 +131,9 @@ class _Reader:
             return self._wanted.apply(self._live())
         if self._table.has_primary_key and self._split.log_count:
             return self._merged()
-        return self._one_after_the_other()
+        return self._lake_then_log()
 
-    def _one_after_the_other(self) -> Iterator[Any]:
+    def _lake_then_log(self) -> Iterator[Any]:
         yield from self._wanted.apply(self._lake(self._wanted.needed))
         if self._split.log_count:
             with self._log(self._wanted.columns) as log:

@@ -51,18 +51,18 @@ class Heartbeats:
     def finish(self, table: TieringTable, report: RoundReport) -> None:
         """Report a finished round, or one cut short so that the table is due again."""
         finished = FinishedTable(table, report.is_cut, report.total_bytes, report.total_rows)
-        self._tell(table, lambda: self._calls.heartbeat(finished=[finished]).errors.get(table))
+        self._report(table, lambda: self._calls.heartbeat(finished=[finished]).errors.get(table))
 
     def fail(self, table: TieringTable) -> None:
         """Report a failed round: the table is due again."""
-        self._tell(table, lambda: self._calls.heartbeat(failed=[table]).errors.get(table))
+        self._report(table, lambda: self._calls.heartbeat(failed=[table]).errors.get(table))
 
     def close(self) -> None:
         """End the thread. The coordinator assigns unfinished tables to others after its heartbeat timeout."""
         self._ended.set()
         self._thread.join(STOP_SECONDS)
 
-    def _tell(self, table: TieringTable, call: Callable[[], FlussError | None]) -> None:
+    def _report(self, table: TieringTable, call: Callable[[], FlussError | None]) -> None:
         with self._lock:
             self._in_work.discard(table)
             was_lost = self._lost.pop(table, None) is not None

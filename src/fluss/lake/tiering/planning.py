@@ -153,7 +153,7 @@ def _log_split(plan: RoundPlan, ends: LogEnds, bucket: TableBucket) -> SplitWork
     start = plan.committed.get(bucket)
     read_from = earliest if start is None else start
     if start is not None and start < earliest:
-        _say_lost(plan.work, ends, bucket, start, earliest)
+        _report_lost_rows(plan.work, ends, bucket, start, earliest)
         read_from = earliest
     if latest <= (read_from if start is None else start):
         return None
@@ -161,7 +161,7 @@ def _log_split(plan: RoundPlan, ends: LogEnds, bucket: TableBucket) -> SplitWork
     return SplitWork("log", LakeSplit(bucket, ends.names[bucket.partition_id], first, latest), min(read_from, latest))
 
 
-def _say_lost(work: TableWork, ends: LogEnds, bucket: TableBucket, start: int, earliest: int) -> None:
+def _report_lost_rows(work: TableWork, ends: LogEnds, bucket: TableBucket, start: int, earliest: int) -> None:
     name = ends.names[bucket.partition_id]
     where = f"bucket {bucket.bucket_id}" + ("" if name is None else f" of partition {name!r}")
     text = (

@@ -107,21 +107,21 @@ class Progress(Quiet):
         with self._lock:
             self._lines.pop(report.path, None)
             if report.snapshot_id is not None and not self._only_errors:
-                self._say(report_text(report))
+                self._print(report_text(report))
             if report.error is not None:
-                self._say(f"{report.path}: some buckets were skipped: {report.error}")
+                self._print(f"{report.path}: some buckets were skipped: {report.error}")
             self._draw()
 
     def failed(self, path: TablePath, error: FlussError) -> None:
         with self._lock:
             self._lines.pop(path, None)
-            self._say(f"{path}: nothing was committed: {error}")
+            self._print(f"{path}: nothing was committed: {error}")
             self._draw()
 
     def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
         with self._lock:
             if report != MaintenanceReport() and (report.errors or not self._only_errors):
-                self._say(f"{path}: {report}")
+                self._print(f"{path}: {report}")
                 self._draw()
 
     def ended(self, tables: int) -> None:
@@ -130,12 +130,12 @@ class Progress(Quiet):
             if self._has_said or self._only_errors:
                 return
             if tables == 0:
-                self._say("nothing to tier: no table has a lake; set table.datalake.enabled=true to add one")
+                self._print("nothing to tier: no table has a lake; set table.datalake.enabled=true to add one")
             else:
                 which = "the table" if tables == 1 else f"all {tables} tables"
-                self._say(f"nothing to tier: the lake has every row of {which} with a lake")
+                self._print(f"nothing to tier: the lake has every row of {which} with a lake")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._has_said = True
         if self._has_bar:
             self._stream.write("\r\x1b[K")

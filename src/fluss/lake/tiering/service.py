@@ -124,7 +124,7 @@ class TieringService:
         heartbeats = Heartbeats(TieringCalls(self._session), self._options.heartbeat_seconds)
         try:
             self._in_threads(lambda: self._serve(heartbeats, stop, every_seconds))
-            self._give_back(heartbeats, is_end=True)
+            self._report_unpaused(heartbeats, is_end=True)
         finally:
             heartbeats.close()
 
@@ -145,7 +145,7 @@ class TieringService:
 
     def _serve(self, heartbeats: Heartbeats, stop: threading.Event, every_seconds: float) -> None:
         while not stop.is_set():
-            self._give_back(heartbeats)
+            self._report_unpaused(heartbeats)
             try:
                 table = heartbeats.take()
             except FlussError as error:
@@ -154,16 +154,16 @@ class TieringService:
             if table is None:
                 stop.wait(self._idle_seconds(every_seconds))
             elif self._failing.seconds_left(table.table_id):  # a restarted coordinator does not know about the pause
-                self._keep(table)
-            elif _is_fenced(self._handed_out(heartbeats, table, self._keep)):
+                self._hold(table)
+            elif _is_fenced(self._run_assigned(heartbeats, table, self._hold)):
                 stop.wait(FIRST_PAUSE_SECONDS)
 
-    def _keep(self, table: TieringTable) -> None:
+    def _hold(self, table: TieringTable) -> None:
         """Keep a paused table assigned: heartbeats continue, and no other service gets it."""
         with self._lock:
             self._kept.add(table)
 
-    def _give_back(self, heartbeats: Heartbeats, *, is_end: bool = False) -> None:
+    def _report_unpaused(self, heartbeats: Heartbeats, *, is_end: bool = False) -> None:
         """Report tables whose pause is over as failed, so that they are due again."""
         with self._lock:
             rested = {each for each in self._kept if is_end or not self._failing.seconds_left(each.table_id)}
@@ -182,17 +182,17 @@ class TieringService:
             with self._lock:
                 known = done.get(table.table_id)
             if known is None or (isinstance(known, RoundReport) and known.is_cut):
-                result = self._handed_out(heartbeats, table, heartbeats.fail)
+                result = self._run_assigned(heartbeats, table, heartbeats.fail)
                 with self._lock:
                     done[table.table_id] = result
                 continue
             heartbeats.fail(table)
             return
 
-    def _handed_out(
+    def _run_assigned(
         self, heartbeats: Heartbeats, table: TieringTable, on_failure: Callable[[TieringTable], None]
     ) -> Result:
-        result = self._told_round(table.path, lambda: heartbeats.reason_lost(table))
+        result = self._run_and_report(table.path, lambda: heartbeats.reason_lost(table))
         if isinstance(result, RoundReport) and result.error is None:
             heartbeats.finish(table, result)
             self._failing.went_well(table.table_id)
@@ -259,7 +259,7 @@ class TieringService:
             if item is None:
                 return
             table_id, path = item
-            result = self._whole(path)
+            result = self._run_until_whole(path)
             if isinstance(result, FlussError) or result.error is not None:
                 self._failing.failed(table_id)
             else:
@@ -267,11 +267,11 @@ class TieringService:
             with self._lock:
                 done[table_id] = result
 
-    def _whole(self, path: TablePath) -> Result:
+    def _run_until_whole(self, path: TablePath) -> Result:
         """Run rounds until all rows that existed at the start are in the lake."""
         fenced = 0
         for _ in range(ROUNDS_PER_TABLE):
-            result = self._told_round(path, lambda: None, tell_fenced=fenced == FENCED_ATTEMPTS)
+            result = self._run_and_report(path, lambda: None, tell_fenced=fenced == FENCED_ATTEMPTS)
             if isinstance(result, FlussError):
                 if not _is_fenced(result) or fenced == FENCED_ATTEMPTS:
                     return result
@@ -282,7 +282,7 @@ class TieringService:
 
     # ---- a round ----
 
-    def _told_round(
+    def _run_and_report(
         self, path: TablePath, fence: Callable[[], FlussError | None], *, tell_fenced: bool = True
     ) -> Result:
         """Run a round and report its end to the watcher; errors of any kind are results."""

@@ -120,16 +120,16 @@ def maintain(
             path = table_path(name)
             with open_maintenance(
                 connection._session, path, runner=SparkTaskRunner(spark), lake_overrides=lake_options
-            ) as upkeep:
-                done += [_do(upkeep, str(path), job, dry_run) for job in JOBS if job in wanted]
+            ) as maintenance:
+                done += [_do(maintenance, str(path), job, dry_run) for job in JOBS if job in wanted]
     return done
 
 
-def _do(upkeep: TableMaintenance, table: str, job: str, dry_run: bool) -> Maintained:
+def _do(maintenance: TableMaintenance, table: str, job: str, dry_run: bool) -> Maintained:
     if job == "compact":
-        compaction = upkeep.plan_compaction()
-        return Maintained(table, job, compaction, None if dry_run else upkeep.compact(compaction))
+        compaction = maintenance.plan_compaction()
+        return Maintained(table, job, compaction, None if dry_run else maintenance.compact(compaction))
     if job == "expire":
-        return Maintained(table, job, upkeep.plan_expiry(), None if dry_run else upkeep.expire())
-    orphans = upkeep.plan_orphans()
-    return Maintained(table, job, orphans, None if dry_run else upkeep.remove_orphans(orphans))
+        return Maintained(table, job, maintenance.plan_expiry(), None if dry_run else maintenance.expire())
+    orphans = maintenance.plan_orphans()
+    return Maintained(table, job, orphans, None if dry_run else maintenance.remove_orphans(orphans))

@@ -140,7 +140,7 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
     >>> parse_options({"bootstrap.servers": "localhost:9123", "table": "shop.orders"}).table
     TablePath(database_name='shop', table_name='orders')
     """
-    given = _Given(options, inherited_options())
+    given = _OptionReader(options, inherited_options())
     given.check_names()
     if direction is not None:
         check_direction(given.said, direction)
@@ -151,8 +151,8 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
     return FlussOptions(
         table=table,
         client=_client(given),
-        columns=given.take(_names, "columns"),
-        limit=given.take(_whole(0), "limit"),
+        columns=given.take(_column_names, "columns"),
+        limit=given.take(_whole_number(0), "limit"),
         mode=mode if suffix is None else MODE_SUFFIXES[suffix],
         lake_view=view,
         nanos_as=cast(NanosAs, given.take(_one_of("microseconds", "bigint"), "nanosAs") or "microseconds"),
@@ -160,8 +160,8 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
         declared_schema=given.values.get(DECLARED_SCHEMA_OPTION),
         read=_read(given),
         stream=StreamOptions(
-            max_rows_per_trigger=given.take(_whole(1), "maxRowsPerTrigger"),
-            max_bytes_per_trigger=given.take(_whole(1), "maxBytesPerTrigger"),
+            max_rows_per_trigger=given.take(_whole_number(1), "maxRowsPerTrigger"),
+            max_bytes_per_trigger=given.take(_whole_number(1), "maxBytesPerTrigger"),
             fail_on_data_loss=given.take(_switch, "failOnDataLoss") is not False,
             cursor=given.take(_cursor, "cursor"),
         ),
@@ -169,7 +169,7 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
     )
 
 
-class _Given:
+class _OptionReader:
     """Lower-cased keys and strings, taken one by one. `said` are the options of this read or write alone.
 
     Session options that are already merged into the given ones are newer than those that this process has inherited.
@@ -201,9 +201,9 @@ class _Given:
         return parse(*found[0])
 
 
-def _table(given: _Given) -> tuple[TablePath, str | None, str | None]:
+def _table(given: _OptionReader) -> tuple[TablePath, str | None, str | None]:
     """The table, the ending of its name that selects the mode, and the view after `$lake`."""
-    name = given.take(_text, "table", "path")
+    name = given.take(_non_empty, "table", "path")
     if name is None:
         raise FlussError(
             "format 'fluss' needs a table: .option('table', 'database.table') or .load('database.table'). Options of "
@@ -221,13 +221,13 @@ def _table(given: _Given) -> tuple[TablePath, str | None, str | None]:
 
 def client_options(options: Mapping[str, str]) -> ClientOptions:
     """Parse only the options of a connection, for work that does not belong to one table."""
-    given = _Given(options, {})
+    given = _OptionReader(options, {})
     given.check_names()
     return _client(given)
 
 
-def _client(given: _Given) -> ClientOptions:
-    servers = given.take(_text, *ADDRESS_OPTIONS)
+def _client(given: _OptionReader) -> ClientOptions:
+    servers = given.take(_non_empty, *ADDRESS_OPTIONS)
     if servers is None:
         raise FlussError("format 'fluss' needs the address of a server: .option('bootstrap.servers', 'host:9123')")
     settings: dict[str, tuple[str, str]] = {}
@@ -245,8 +245,8 @@ def _client(given: _Given) -> ClientOptions:
     return client
 
 
-def _read(given: _Given) -> ReadOptions:
-    zone = given.take(_text, "timeZone") or "UTC"
+def _read(given: _OptionReader) -> ReadOptions:
+    zone = given.take(_non_empty, "timeZone") or "UTC"
     open_end = given.values.get("end", "").strip().lower() == OPEN_END
 
     def position(name: str, value: str) -> Position:
@@ -261,14 +261,14 @@ def _read(given: _Given) -> ReadOptions:
         open_end=open_end,
         incremental_start_ms=given.take(moment, "scan.incremental.start.timestamp"),
         incremental_end_ms=given.take(moment, "scan.incremental.end.timestamp"),
-        max_records_per_partition=given.take(_whole(1), "scan.maxRecordsPerPartition"),
-        max_bytes_per_partition=given.take(_whole(1), "scan.maxBytesPerPartition"),
+        max_records_per_partition=given.take(_whole_number(1), "scan.maxRecordsPerPartition"),
+        max_bytes_per_partition=given.take(_whole_number(1), "scan.maxBytesPerPartition"),
         read_optimized=given.take(_switch, "read.optimized", "read_optimized") is True,
         union=given.take(_switch, "union"),
-        snapshot_id=given.take(_whole(0), "snapshot_id"),
+        snapshot_id=given.take(_whole_number(0), "snapshot_id"),
         as_of_ms=given.take(moment, "as_of"),
         start_is_for_streams="scan.startup.mode" in given.values,
-        poll_timeout_ms=given.take(_whole(1), "scan.poll.timeout") or DEFAULT_POLL_TIMEOUT_MS,
+        poll_timeout_ms=given.take(_whole_number(1), "scan.poll.timeout") or DEFAULT_POLL_TIMEOUT_MS,
         skips_bad_batches=given.take(_one_of("error", "skip"), "onBadBatch", "on_bad_batch") == "skip",
     )
     _check_ranges(read)
@@ -294,12 +294,12 @@ def _check_lake(read: ReadOptions) -> None:
         )
 
 
-def _write(given: _Given) -> WriteOptions:
+def _write(given: _OptionReader) -> WriteOptions:
     write = WriteOptions(
-        row_kind_column=given.take(_text, "rowKindColumn"),
+        row_kind_column=given.take(_non_empty, "rowKindColumn"),
         delivery=cast("Delivery | None", given.take(_one_of("exactly-once", "at-least-once"), "delivery")),
         transaction=given.take(_transaction_name, "transaction"),
-        transaction_batch=given.take(_whole(0), "transactionBatch"),
+        transaction_batch=given.take(_whole_number(0), "transactionBatch"),
         on_extra_digits=cast(
             "ExtraDigits", given.take(_one_of("error", "truncate"), "onExtraDigits", "on_extra_digits") or "error"
         ),
@@ -311,7 +311,7 @@ def _write(given: _Given) -> WriteOptions:
 
 
 def _start(
-    given: _Given, position: Callable[[str, str], Position], moment: Callable[[str, str], int]
+    given: _OptionReader, position: Callable[[str, str], Position], moment: Callable[[str, str], int]
 ) -> Position | None:
     """The start from `start`, `starting`, or the two options that Apache Fluss has for it."""
     start = given.take(position, "start", "starting")
@@ -344,7 +344,7 @@ def _check_ranges(read: ReadOptions) -> None:
 # ---- values ----
 
 
-def _text(name: str, value: str) -> str:
+def _non_empty(name: str, value: str) -> str:
     if not value.strip():
         raise FlussError(f"option {name} must not be empty")
     return value.strip()
@@ -356,7 +356,7 @@ def _transaction_name(name: str, value: str) -> str:
     return value.strip()
 
 
-def _names(name: str, value: str) -> tuple[str, ...]:
+def _column_names(name: str, value: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in value.split(","))
     if not all(names):
         raise FlussError(f"option {name} must be column names separated by commas, got {value!r}")
@@ -365,7 +365,7 @@ def _names(name: str, value: str) -> tuple[str, ...]:
     return names
 
 
-def _whole(minimum: int) -> Callable[[str, str], int]:
+def _whole_number(minimum: int) -> Callable[[str, str], int]:
     def parse(name: str, value: str) -> int:
         text = value.strip()
         if not text.isdecimal() or int(text) < minimum:

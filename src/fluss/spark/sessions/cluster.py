@@ -38,13 +38,13 @@ def table_options(spark: SparkSession, table: str | None = None, **options: Any)
 def merged_options(spark: SparkSession, options: Mapping[str, Any] | None) -> dict[str, str]:
     """Merge options of a call over those of the session and note which are the session's; keys in lower case."""
     settings = {str(key): str(value) for key, value in dict(spark.conf.getAll).items()}
-    given = {key.lower(): _text(value) for key, value in (options or {}).items()}
+    given = {key.lower(): _as_string(value) for key, value in (options or {}).items()}
     # A classic session has all of its options; those in the environment may come from an earlier session.
     inherited = {} if hasattr(spark, "_jsparkSession") else inherited_options()
     return over_defaults({**inherited, **session_options(settings)}, given)
 
 
-def _text(value: Any) -> str:
+def _as_string(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

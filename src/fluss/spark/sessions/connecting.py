@@ -91,7 +91,7 @@ def open_table(options: FlussOptions) -> Iterator[OpenTable]:
         described = session.run(session.cluster.table(path, fresh=True), CALL_SECONDS)
         table = FlussTable(session, described)
         if TaskContext.get() is not None:
-            _spare_the_collector()
+            _freeze_objects()
         yield OpenTable(connection, table, table.get_table_info())
 
 
@@ -120,7 +120,7 @@ def close_all() -> None:
 
 
 def _take(options: ClientOptions) -> _Entry:
-    _forget_parents()
+    _forget_parents_connections()
     with _lock:
         entry = _entries.get(options)
         if entry is not None and not entry.connection.is_closed:
@@ -196,7 +196,7 @@ def _close_idle(seconds: float) -> None:
         connection._close_blocking()
 
 
-def _forget_parents() -> None:
+def _forget_parents_connections() -> None:
     """Forget the parent's connections in a forked child. Sessions detect the fork themselves and close nothing."""
     global _owner_pid, _lock, _sweeper
     if _owner_pid != os.getpid():
@@ -207,7 +207,7 @@ def _forget_parents() -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _spare_the_collector() -> None:
+def _freeze_objects() -> None:
     """Speed up Spark's workers, which collect garbage after every task: scanning all modules took 0.1 s.
 
     All present objects live as long as the process, so the collector need not scan them again.

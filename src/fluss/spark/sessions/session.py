@@ -61,7 +61,7 @@ def session(
     `SPARK_REMOTE` or the setting `spark.remote` names. An existing session is returned with those settings of `config`
     changed that can still change; a warning names those that cannot.
     """
-    settings = {key: _text(value) for key, value in (config or {}).items()}
+    settings = {key: _as_string(value) for key, value in (config or {}).items()}
     check_spark_version()
     existing = _existing_session()
     if existing is not None:
@@ -145,7 +145,7 @@ def _submitted_settings() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _text(value: Any) -> str:
+def _as_string(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

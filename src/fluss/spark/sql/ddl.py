@@ -145,13 +145,13 @@ def _descriptor(
     ):
         if isinstance(columns, str):
             raise FlussError(f"{name} must be a list of columns, got the string {columns!r}: write [{columns!r}]")
-    primary_key = _choose(PRIMARY_KEY, list(primary_key), _split(properties.pop(PRIMARY_KEY, "")))
-    bucket_keys = _choose(BUCKET_KEY, list(bucket_keys), _split(properties.pop(BUCKET_KEY, "")))
+    primary_key = _argument_or_property(PRIMARY_KEY, list(primary_key), _split(properties.pop(PRIMARY_KEY, "")))
+    bucket_keys = _argument_or_property(BUCKET_KEY, list(bucket_keys), _split(properties.pop(BUCKET_KEY, "")))
     count_text = properties.pop(BUCKET_COUNT, None)
     if count_text is not None and not count_text.isdecimal():
         raise FlussError(f"{BUCKET_COUNT} must be a whole number, got {count_text!r}")
-    buckets = _choose(BUCKET_COUNT, buckets, None if count_text is None else int(count_text))
-    comment = _choose(COMMENT, comment, properties.pop(COMMENT, None))
+    buckets = _argument_or_property(BUCKET_COUNT, buckets, None if count_text is None else int(count_text))
+    comment = _argument_or_property(COMMENT, comment, properties.pop(COMMENT, None))
     builder = Schema.builder()
     for column in from_spark_schema(as_struct(schema)):
         builder.column(column.name, column.data_type, column.comment)
@@ -166,7 +166,7 @@ def _descriptor(
     )
 
 
-def _choose(name: str, argument: Any, from_properties: Any) -> Any:
+def _argument_or_property(name: str, argument: Any, from_properties: Any) -> Any:
     if argument and from_properties and argument != from_properties:
         raise FlussError(
             f"property {name} is {from_properties!r}, but the argument is {argument!r}: give only one of them"

@@ -60,11 +60,11 @@ def _share(
         left -= share  # the whole share, not the rows taken: rounding must not favour the last buckets
         shares[key] = min(wanted[key], int(share / cost_of_row[key]))
     rest = budget - sum(rows * cost_of_row[key] for key, rows in shares.items())
-    _give_rest(shares, wanted, cost_of_row, rest, _turned(waiting, turn))
+    _distribute_rest(shares, wanted, cost_of_row, rest, _turned(waiting, turn))
     return shares
 
 
-def _give_rest(
+def _distribute_rest(
     shares: dict[BucketKey, int],
     wanted: Mapping[BucketKey, int],
     cost_of_row: Mapping[BucketKey, float],

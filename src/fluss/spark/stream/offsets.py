@@ -100,7 +100,7 @@ class StreamOffsets:
         if list(by_partition) == [None]:
             document["buckets"] = by_partition[None]
         else:
-            document["partitions"] = _with_text_keys(by_partition)
+            document["partitions"] = _with_string_keys(by_partition)
         if self.unread_state:
             document["state_time"] = self.state_time_ms
             document["unread_state"] = _set_to_json(self.unread_state)
@@ -150,10 +150,10 @@ class StreamOffsets:
 
 def _set_to_json(keys: Iterable[BucketKey]) -> Any:
     by_partition = _by_partition((key, key[1]) for key in keys)
-    return by_partition[None] if list(by_partition) == [None] else _with_text_keys(by_partition)
+    return by_partition[None] if list(by_partition) == [None] else _with_string_keys(by_partition)
 
 
-def _with_text_keys(by_partition: dict[int | None, list[int]]) -> dict[str, list[int]]:
+def _with_string_keys(by_partition: dict[int | None, list[int]]) -> dict[str, list[int]]:
     return {str(partition_id): numbers for partition_id, numbers in by_partition.items()}
 
 

@@ -123,7 +123,7 @@ class StreamPlanner:
         if must_wait:
             end = patiently(lambda: self._next_end(start, limits), self._patience_seconds)
         else:
-            self._rest()
+            self._pause_while_idle()
             end = self._next_end_unless_away(start, limits)
         self._asked_at = time.monotonic()
         self._idle_since = (self._idle_since or self._asked_at) if end == start else None
@@ -154,7 +154,7 @@ class StreamPlanner:
         behind = lag(self._end, self._view)
         return {
             **latest.to_json(),
-            "lag": _bare(StreamOffsets(self._end.table_id, behind)),
+            "lag": _numbers_only(StreamOffsets(self._end.table_id, behind)),
             "lag_rows": sum(behind.values()),
         }
 
@@ -167,7 +167,7 @@ class StreamPlanner:
 
     # ---- one batch ----
 
-    def _rest(self) -> None:
+    def _pause_while_idle(self) -> None:
         """Pause while idle: Spark's default trigger asks a hundred times a second, whether or not rows arrive."""
         if self._idle_since is not None:
             now = time.monotonic()
@@ -198,7 +198,7 @@ class StreamPlanner:
 
     def _next_end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
         self._check_table(start)
-        view = self._look(start)
+        view = self._view_now(start)
         losses = find_losses(start, view, self._last_seen)
         lost = [loss for loss in losses if loss.kind != "receded" or self._is_final(loss)]
         self._policy.judge(lost, self._watch.names_of(loss.key for loss in lost))
@@ -222,7 +222,7 @@ class StreamPlanner:
         if start.table_id != self._watch.table_id:
             raise other_table_error(str(self._options.table), start.table_id, self._watch.table_id)
 
-    def _look(self, start: StreamOffsets) -> TableView:
+    def _view_now(self, start: StreamOffsets) -> TableView:
         latest = self._watch.latest()
         now = time.monotonic()
         is_new = any(key not in self._last_seen or key not in start.positions for key in latest)
@@ -275,7 +275,7 @@ def _until(
     return ends
 
 
-def _bare(offsets: StreamOffsets) -> Any:
+def _numbers_only(offsets: StreamOffsets) -> Any:
     """Only the numbers, in the form of the offsets."""
     document = offsets.to_json()
     return document.get("buckets", document.get("partitions"))

@@ -170,7 +170,7 @@ class _LogTask:
                 if not losses:
                     raise
                 self._policy.judge(losses, {loss.key: self._name(loss.key) for loss in losses})
-                self._go_on_after(losses)
+                self._continue_after(losses)
 
     def _read(self) -> Iterator[Any]:
         """Read all buckets at once, but return them one after another, so that a repeated task has the same order."""
@@ -180,7 +180,7 @@ class _LogTask:
         with self._log(self._missing) as log:
             for rows in log:
                 if rows.bucket == order[0]:
-                    yield from self._handed_out(rows)
+                    yield from self._returned(rows)
                     continue
                 held[rows.bucket].append(rows)
                 held_bytes += rows.rows.nbytes
@@ -191,20 +191,20 @@ class _LogTask:
             return
         for bucket in order:
             for rows in held[bucket]:
-                yield from self._handed_out(rows)
+                yield from self._returned(rows)
 
     def _one_by_one(self, order: Sequence[TableBucket]) -> Iterator[Any]:
         """Read the buckets one after another from their positions; rows that were held are read again."""
         for bucket in order:
             with self._log({bucket: self._missing[bucket]}) as log:
                 for rows in log:
-                    yield from self._handed_out(rows)
+                    yield from self._returned(rows)
 
     def _log(self, ranges: Mapping[TableBucket, tuple[int, int]]) -> LogRange:
         session, table = self._opened.session, self._opened.table._table
         return LogRange(session, table, self._plan, ranges, patience_seconds=self._seconds)
 
-    def _handed_out(self, rows: LogRows) -> Iterator[Any]:
+    def _returned(self, rows: LogRows) -> Iterator[Any]:
         batch = self._batch(rows)
         if batch is not None:
             yield batch
@@ -267,7 +267,7 @@ class _LogTask:
             ]
         return []
 
-    def _go_on_after(self, losses: list[Loss]) -> None:
+    def _continue_after(self, losses: list[Loss]) -> None:
         for loss in losses:
             bucket = TableBucket.with_partition(self._opened.info.table_id, *loss.key)
             _, stop = self._missing.pop(bucket)

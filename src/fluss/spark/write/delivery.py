@@ -73,13 +73,13 @@ def _way_of_keys(opened: OpenTable, delivery: Delivery | None) -> Way:
                 "count again. Leave the option out, or aggregate in Spark and write to a table without merge engine"
             )
         if delivery is None:
-            _warn_of_repetition(str(opened.info.table_path), _adding_columns(opened))
+            _warn_of_repetition(str(opened.info.table_path), _aggregated_columns(opened))
     elif engine != "first_row" and delivery == "exactly-once":
         return "last_rows"
     return "upsert"
 
 
-def _adding_columns(opened: OpenTable) -> tuple[str, ...]:
+def _aggregated_columns(opened: OpenTable) -> tuple[str, ...]:
     """Descriptions of the columns in which a repeated row counts again."""
     functions = {column.name: column.agg_function for column in opened.table._table.schema.columns}
     return tuple(

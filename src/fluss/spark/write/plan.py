@@ -132,7 +132,7 @@ class _Planner:
         self._row_kind_position = self._find_row_kind()
 
     def plan(self) -> WritePlan:
-        found = self._found()
+        found = self._found_columns()
         kind, written = self._kind_and_columns(found)
         columns = self._columns(kind, written)
         positions = tuple(found[name] for name in written)
@@ -180,7 +180,7 @@ class _Planner:
             self._refuse(f"column {name!r} of option rowKindColumn must be a string such as '+I' or '-D', got {found}")
         return position
 
-    def _found(self) -> dict[str, int]:
+    def _found_columns(self) -> dict[str, int]:
         """The positions of those columns of the table that are in the DataFrame."""
         found: dict[str, int] = {}
         extra = []

@@ -56,24 +56,24 @@ def load_offsets(text: str | bytes) -> tuple[int, dict[TableBucket, int]]:
         refuse_newer("document with bucket offsets", document["version"], OFFSETS_VERSION, ErrorCode.CORRUPT_MESSAGE)
         if document["version"] != OFFSETS_VERSION:
             raise ValueError(f"version {document['version']!r} instead of {OFFSETS_VERSION}")
-        table_id = _whole(document["table_id"])
+        table_id = _whole_number(document["table_id"])
         plain, partitioned = document.get("bucket_offsets"), document.get("partition_offsets")
         if plain is not None and partitioned is not None:
             raise ValueError("offsets with and without partitions")
         offsets = {} if plain is None else _from_list(table_id, None, plain)
         for entry in partitioned or ():
-            offsets |= _from_list(table_id, _whole(entry["partition_id"]), entry["bucket_offsets"])
+            offsets |= _from_list(table_id, _whole_number(entry["partition_id"]), entry["bucket_offsets"])
     except (ValueError, TypeError, KeyError) as error:
         raise FlussError(f"damaged bucket offsets: {error!r} in {text[:200]!r}", ErrorCode.CORRUPT_MESSAGE) from None
     return table_id, offsets
 
 
 def _from_list(table_id: int, partition_id: int | None, values: list[Any]) -> dict[TableBucket, int]:
-    offsets = {TableBucket(table_id, partition_id, bucket): _whole(value) for bucket, value in enumerate(values)}
+    offsets = {TableBucket(table_id, partition_id, bucket): _whole_number(value) for bucket, value in enumerate(values)}
     return {bucket: offset for bucket, offset in offsets.items() if offset != UNKNOWN_OFFSET}
 
 
-def _whole(value: object) -> int:
+def _whole_number(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < UNKNOWN_OFFSET:
         raise ValueError(f"{value!r} instead of a whole number")
     return value
