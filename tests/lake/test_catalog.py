@@ -1,4 +1,4 @@
-"""Opening the catalog of the lake, alone and with others."""
+"""Opening the catalog of the lake, in one process and in several at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for directory in sys.stdin:
 
 @pytest.mark.all
 def test_programs_that_open_a_new_catalog_at_the_same_moment(tmp_path: Path) -> None:
-    """The server, a tierer and a reader may all be the first."""
+    """The server, a tiering service and a reader may all be the first."""
     command, pipe = [sys.executable, "-c", OPEN_AT_A_SIGNAL], subprocess.PIPE
     openers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) for _ in range(OPENERS)]
     try:

@@ -1,4 +1,4 @@
-"""Old snapshots and unknown files go; what a reader, a tierer or the coordinator may still need stays."""
+"""Old snapshots and unknown files are removed; what a reader, a round or the coordinator may still need stays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files_on_disk(tierer: Tierer, lake: IcebergFormat) -> set[str]:
     return {os.path.join(folder, name) for folder, _, names in os.walk(location) for name in names}
 
 
-def test_snapshots_and_the_files_that_only_they_need_go(lake: IcebergFormat) -> None:
+def test_snapshots_and_the_files_that_only_they_need_are_removed(lake: IcebergFormat) -> None:
     tierer, rows = log_table(lake)
     upkeep(tierer).compact()
     tierer.table = tierer.table.refreshed()
@@ -49,7 +49,7 @@ def test_snapshots_and_the_files_that_only_they_need_go(lake: IcebergFormat) -> 
     tierer.commit(tierer.write(people(101, 1), start=19))
     result = upkeep(tierer, days_later=2, min_snapshots=3).expire()
     assert result.snapshot_count == 1
-    assert result.file_count >= 2 * ROUNDS, "now they go"
+    assert result.file_count >= 2 * ROUNDS, "now they are removed"
     left = [path for path in files_on_disk(tierer, lake) if "/data/" in path]
     assert len(left) == 4
     assert len(files_on_disk(tierer, lake)) < len(before)
@@ -62,7 +62,7 @@ def test_snapshots_and_the_files_that_only_they_need_go(lake: IcebergFormat) -> 
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
 
 
-def test_files_of_deleted_rows_go_with_their_snapshots(lake: IcebergFormat) -> None:
+def test_files_of_deleted_rows_are_removed_with_their_snapshots(lake: IcebergFormat) -> None:
     tierer, rows = keyed_table(lake)
     upkeep(tierer, compaction_max_delete_files=ROUNDS).compact()
     tierer.table = tierer.table.refreshed()
@@ -73,7 +73,7 @@ def test_files_of_deleted_rows_go_with_their_snapshots(lake: IcebergFormat) -> N
     check_all_see(lake, tierer, rows)
 
 
-def test_what_stays(lake: IcebergFormat) -> None:
+def test_which_snapshots_stay(lake: IcebergFormat) -> None:
     tierer, _ = log_table(lake, buckets=1)
     ids = snapshot_ids(tierer)
 
@@ -86,7 +86,7 @@ def test_what_stays(lake: IcebergFormat) -> None:
     assert left(days_later=2, min_snapshots=4) == ROUNDS - 4
     registry = Registry()
     registry.registered = [ids[3]]
-    assert left(days_later=2, min_snapshots=1, registry=registry) == ROUNDS - 4, "and all that is newer"
+    assert left(days_later=2, min_snapshots=1, registry=registry) == ROUNDS - 4, "and all newer ones"
     outside(lake, tierer).manage_snapshots().create_tag(ids[2], "audit").commit()
     assert left(days_later=2, min_snapshots=1) == ROUNDS - 3
     # Commits of others above the last round: the chain back to its offsets must hold.
@@ -125,7 +125,7 @@ def test_a_commit_between_plan_and_expiry_is_seen(lake: IcebergFormat) -> None:
     assert len(snapshot_ids(tierer)) == ROUNDS + 1
 
 
-def test_files_of_dead_rounds_go_and_those_of_running_ones_stay(lake: IcebergFormat) -> None:
+def test_files_of_dead_rounds_are_removed_and_those_of_running_ones_stay(lake: IcebergFormat) -> None:
     tierer, rows = log_table(lake, rounds=2)
     dead = tierer.write(people(900, 2), start=6)
     lost = dead.added[0].file_path
@@ -156,7 +156,7 @@ def test_a_file_that_is_committed_after_the_listing_stays(lake: IcebergFormat) -
     check_all_see(lake, tierer, [*rows, *people(50, 2)])
 
 
-def test_what_is_due_after_a_round(lake: IcebergFormat) -> None:
+def test_the_maintenance_that_is_due_after_a_round(lake: IcebergFormat) -> None:
     properties = {"iceberg.history.expire.min-snapshots-to-keep": "3", "iceberg.maintenance.expire.batch": "4"}
     tierer = made(lake, spec_of(PEOPLE, properties=properties))
     assert str(maintain_if_due(tierer.table, TABLE_ID, {})) == "nothing was due", "an empty table"
@@ -177,11 +177,11 @@ def test_what_is_due_after_a_round(lake: IcebergFormat) -> None:
     off = {"table.datalake.auto-expire-snapshot": "false"}
     assert str(maintain_if_due(tierer.table, TABLE_ID, off, registry=registry, clock_ms=later)) == "nothing was due"
     report = maintain_if_due(tierer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
-    assert report.expiry is None, "three can go, four are worth it"
+    assert report.expiry is None, "three can be removed, four are worth it"
     assert str(report) == "1 files removed that no snapshot knew"
     assert not os.path.exists(lost.removeprefix("file://"))
     again = maintain_if_due(tierer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
-    assert str(again) == "nothing was due", "the next look is a day later, whoever looks"
+    assert str(again) == "nothing was due", "the next search is a day later, in any process"
     tierer.table = tierer.table.refreshed()
     tierer.commit(tierer.write(people(5, 1), start=5))
     report = maintain_if_due(tierer.table, TABLE_ID, {}, registry=registry, clock_ms=later)

@@ -39,7 +39,7 @@ def test_a_warehouse_in_an_object_store(tmp_path: Path) -> None:
         assert any(key.startswith("lake/warehouse/db/") and key.endswith(".parquet") for key in store.objects)
         assert "secret of the store" not in repr(tierer.table.target())
 
-        # Upkeep works there, too.
+        # Maintenance works there, too.
         for number in range(3, 8):
             tierer.commit(tierer.write(people(number, 1), start=number))
         assert upkeep(tierer).compact().files_after == 1
@@ -52,7 +52,7 @@ def test_a_warehouse_in_an_object_store(tmp_path: Path) -> None:
 
 
 def test_a_rest_catalog(tmp_path: Path) -> None:
-    """Tables are made, tiered into from two places, kept up and read through it; its file has them all."""
+    """Tables are created, tiered by two services, maintained and read through it; its file has them all."""
     with RestCatalogServer(tmp_path) as rest:
         properties = {"type": "rest", "uri": rest.uri}
         lake = open_lake("iceberg", properties, tmp_path / "unused")

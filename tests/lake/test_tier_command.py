@@ -63,7 +63,7 @@ def test_once_with_and_without_login(server: ServerProcess, db: fluss.Database) 
     table.check([person(n) for n in range(6)])
 
 
-def test_once_with_nothing_to_do_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_once_reports_that_there_is_nothing_to_do(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with fluss.embedded(tmp_path / "data") as cluster, fluss.connect(cluster.bootstrap_servers) as db:
         command = ["tier", "--once", "--local", "--bootstrap", cluster.bootstrap_servers]
         assert main(command) == 0
@@ -134,7 +134,7 @@ def test_wrong_flags(capsys: pytest.CaptureFixture[str], flags: list[str], words
     assert re.search(words, capsys.readouterr().err)
 
 
-def test_what_is_wrong_is_said_in_one_line(server: ServerProcess, db: fluss.Database) -> None:
+def test_errors_are_one_line(server: ServerProcess, db: fluss.Database) -> None:
     address = ("--bootstrap", server.addresses["FLUSS"])
     both = tier(*address, "--once", "--every", "1m")
     assert (both.returncode, "not allowed with" in both.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""`fluss lake compact|expire|clean` on a server, upkeep after rounds, and what readers make of it."""
+"""`fluss lake compact|expire|clean` on a server, maintenance after rounds, and reads after it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
 
 
 class Keeping(Watching):
-    """Remembers what upkeep did."""
+    """Remembers the reports of maintenance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ def test_each_job_with_and_without_dry_run(db: fluss.Database, capsys: pytest.Ca
     assert capsys.readouterr().out == "0 files removed that no snapshot knew\n"
 
 
-def test_old_snapshots_and_lost_files_go(
+def test_old_snapshots_and_lost_files_are_removed(
     db: fluss.Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = LakeTable(db, bucket_count=1, custom_properties={"iceberg.history.expire.min-snapshots-to-keep": "3"})
@@ -136,7 +136,7 @@ def test_errors_are_one_line(db: fluss.Database, capsys: pytest.CaptureFixture[s
         main(["lake"])
 
 
-def test_upkeep_follows_rounds_unless_switched_off(db: fluss.Database) -> None:
+def test_maintenance_follows_rounds_unless_disabled(db: fluss.Database) -> None:
     options = replace(OPTIONS, maintenance=True)
     watcher = Keeping()
     table = LakeTable(db, bucket_count=1)
@@ -168,7 +168,7 @@ def test_a_compaction_that_died_before_it_was_registered_is_repaired_by_the_next
     rows = rounds(table, 5)
     lake = lake_of(table.properties)
     try:
-        # Without a coordinator the snapshot is in the lake and nobody is told.
+        # Without a coordinator the snapshot is in the lake but not registered.
         result = TableMaintenance(lake.load(table.path), db.info(table.name).table_id).compact()
     finally:
         lake.close()

@@ -43,7 +43,7 @@ def test_views_read_insert_and_follow_the_tables(tables: Tables) -> None:
     assert tables.db.tables() == ["plain", "third"]
 
 
-def test_names_that_are_taken_are_left_alone(tables: Tables) -> None:
+def test_names_in_use_are_left_alone(tables: Tables) -> None:
     spark = tables.spark
     tables.create("mine", SCHEMA)
     tables.create("other", SCHEMA)
@@ -62,7 +62,7 @@ def test_names_that_are_taken_are_left_alone(tables: Tables) -> None:
 
 
 @pytest.mark.all
-def test_plain_names_of_the_current_database_are_not_taken(tables: Tables) -> None:
+def test_plain_names_of_the_current_database_are_not_in_use(tables: Tables) -> None:
     """After USE with a catalog of ours they mean the same tables as the views; those of another database do not."""
     spark = tables.spark
     tables.create("orders", SCHEMA, bucket_count=1)
@@ -119,7 +119,7 @@ def test_options_of_views_may_be_for_reads_alone(tables: Tables) -> None:
 
 
 def test_spark_forgets_the_options_of_a_table_and_the_error_says_so(tables: Tables) -> None:
-    """`CREATE TABLE ... USING` keeps a name only; options of the query itself arrive."""
+    """`CREATE TABLE ... USING` keeps only a name; options of the query itself are passed."""
     spark = tables.spark
     tables.create("real", SCHEMA)
     tables.db.append(tables.path("real"), [{"id": 1, "name": "a"}])

@@ -1,4 +1,4 @@
-"""What cannot be written says so: while Spark plans if it can be known then, else the job fails with the reason."""
+"""Rows that cannot be written are errors: while Spark plans if possible, else the job fails with the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENTS = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string()), ("
 
 @pytest.fixture(scope="module")
 def planned(module_tables: Tables) -> Tables:
-    """A log table and a primary-key table that nothing is ever written to."""
+    """A log table and a primary-key table that stay empty."""
     module_tables.create("events", EVENTS)
     module_tables.create("users", USERS)
     module_tables.create("loose", fluss.Schema(pa.schema([("id", pa.int64()), ("a", pa.int32())]), ["id"]))
@@ -131,7 +131,7 @@ def test_save_modes(planned: Tables, spark: SparkSession) -> None:
         (lambda writer: writer.sortBy("id"), "SORT_BY_WITHOUT_BUCKETING"),
     ],
 )
-def test_spark_refuses_another_layout_than_the_tables(
+def test_spark_refuses_a_layout_that_differs_from_the_table(
     planned: Tables, spark: SparkSession, layout: Callable[[DataFrameWriter], DataFrameWriter], said: str
 ) -> None:
     writer = spark.range(1).selectExpr(*_split(GOOD_EVENT)).write.format("fluss").mode("append")
@@ -179,7 +179,7 @@ def test_partitions_that_may_not_be_created_or_cannot_exist(any_tables: Tables, 
 
 
 def dropping(frame: DataFrame, servers: str, path: str) -> DataFrame:
-    """The rows of the frame; the table is dropped when some of them have passed."""
+    """The rows of the frame; the table is dropped after some of them."""
 
     def drop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):

@@ -61,8 +61,8 @@ def test_the_spellings_of_apache_fluss_and_a_bucket_key_alone(tables: Tables) ->
         )
 
 
-def test_what_cannot_be_meant(tables: Tables) -> None:
-    """A text is a list of letters to Python; and what is fixed would become a property of the user's own."""
+def test_invalid_arguments(tables: Tables) -> None:
+    """Python accepts a string as a list of letters; and a fixed property would become one of the user's own."""
     spark: Any = tables.spark
     for name in ("primary_key", "bucket_keys", "partitioned_by"):
         text: Any = {name: "id"}
@@ -167,12 +167,12 @@ def test_the_cluster_may_be_a_setting_of_the_session(tables: Tables) -> None:
         fluss.spark.create_table(spark, tables.path("t"), "a INT")
         chosen = fluss.spark.table_options(spark, tables.path("t"), limit=3)
         assert spark.read.format("fluss").options(**chosen).load().columns == ["a"]
-        # With our Java classes, reads and writes see settings of the session as they are now.
+        # With our Java classes, reads and writes see the current settings of the session.
         spark.sql("SELECT 7 AS a").write.format("fluss").mode("append").save(tables.path("t"))
         assert spark.read.format("fluss").load(tables.path("t")).collect() == [(7,)]
         spark.conf.set("spark.sql.fluss.limit", "0")
         assert spark.read.format("fluss").load(tables.path("t")).collect() == []
-        # What is said for all tables may be for some reads and writes only; what is said of a write must be for that.
+        # Defaults for all tables may apply to some reads and writes only; an option of a write must apply to it.
         spark.sql("SELECT 8 AS a").write.format("fluss").mode("append").save(tables.path("t"))
         rest = fluss.spark.table_options(spark, tables.path("t"))
         spark.sql("SELECT 9 AS a").write.format("fluss").mode("append").options(**rest).save()

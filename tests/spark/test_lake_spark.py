@@ -1,4 +1,4 @@
-"""Tables with a lake under Spark: batch, SQL, streams, tiering and upkeep as jobs."""
+"""Tables with a lake under Spark: batch, SQL, streams, tiering and maintenance as jobs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_batch_reads_of_keys_and_partitions(spark: SparkSession, db: fluss.Datab
     expected = [n for n in range(30) if n != 6]
     assert now.count() == len(expected)
     assert fluss.spark.count(spark, table.name, options={"bootstrap.servers": address(table)}) == len(expected)
-    assert ids(now.where("age < 80 AND id < 10")) == [5, 7, 8, 9], "old rows of changed keys do not come back"
+    assert ids(now.where("age < 80 AND id < 10")) == [5, 7, 8, 9], "old rows of changed keys do not reappear"
     assert ids(now.where("region = 'us'")) == list(range(20, 30)), "only in the lake"
     assert ids(frame(spark, table, snapshot_id=first)) == list(range(30))
     lake = frame(spark, table, "$lake")
@@ -121,7 +121,7 @@ def test_a_stream_from_the_lake_over_a_restart(spark: SparkSession, db: fluss.Da
     assert "lake" not in logged_offsets(tmp_path / "checkpoint")[-1]
 
 
-def test_upkeep_as_a_spark_job(
+def test_maintenance_as_a_spark_job(
     spark: SparkSession, db: fluss.Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep_few = {"iceberg.history.expire.min-snapshots-to-keep": "3"}
@@ -153,10 +153,10 @@ def test_upkeep_as_a_spark_job(
     assert after.snapshot_id != before.snapshot_id
     table.check(rows)
     keyed.check(list(model.values()))
-    assert ids(frame(spark, table)) == list(range(22)), "lake and log fit together after it"
+    assert ids(frame(spark, table)) == list(range(22)), "lake and log still match after it"
     assert ids(frame(spark, table, snapshot_id=before.snapshot_id)) == list(range(20))
     registered = db.connection._session.run(_newest_snapshot(db, table))
-    assert registered == after.snapshot_id, "readers plan the compacted snapshot"
+    assert registered == after.snapshot_id, "readers use the compacted snapshot"
     table.tier()
     table.check(people(range(22)))
     with monkeypatch.context() as patches:
@@ -173,7 +173,7 @@ def check_files_are_removed_by_tasks(
     spark: SparkSession, table: LakeTable, patches: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def removed_here(*_: object) -> None:
-        raise AssertionError("the driver removes no files")
+        raise AssertionError("the driver must not remove files")
 
     lost = table.lose_a_round(people(range(900, 902)))
     turn_clock(patches, days=2)
@@ -189,7 +189,7 @@ def check_files_are_removed_by_tasks(
     assert isinstance(expired.result, ExpiryResult)
     assert expired.result.file_count > 2, "several tasks"
     assert len(table.outside().metadata.snapshots) == 3
-    assert table.lost_files() == [lost], "the files of the snapshots are gone"
+    assert table.lost_files() == [lost], "the files of the snapshots were removed"
     patches.setattr(fluss.spark, "session", lambda *_: spark)
     patches.setattr(spark, "stop", lambda: None)
     assert main(["lake", "clean", "--bootstrap", address(table), "--table", table.name, "--spark"]) == 0

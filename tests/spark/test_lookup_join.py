@@ -124,7 +124,7 @@ def test_a_stream_sees_the_rows_of_each_moment(tables: Tables, tmp_path: Path) -
     assert seen.rows == [(1, 1, "old", ""), (2, 1, "new", "")]
 
 
-def test_what_cannot_be_joined(spark: SparkSession, tables: Tables) -> None:
+def test_invalid_joins(spark: SparkSession, tables: Tables) -> None:
     tables.create("customers", CUSTOMERS)
     tables.create("log", pa.schema([("id", pa.int64())]))
     ids = spark.range(1)

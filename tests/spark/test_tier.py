@@ -80,11 +80,11 @@ def test_as_a_service_with_the_address_of_the_session(spark: SparkSession, db: f
         stop.set()
         thread.join(patience(60))
         spark.conf.unset("spark.sql.fluss.bootstrap.servers")
-    assert outcome == [[]], "it ended when it was told"
+    assert outcome == [[]], "it ended when it was stopped"
     table.check([person(n) for n in range(6)])
 
 
-def test_what_cannot_be(spark: SparkSession, db: fluss.Database) -> None:
+def test_invalid_arguments(spark: SparkSession, db: fluss.Database) -> None:
     with pytest.raises(FlussError, match="give only one of them"):
         fluss.spark.tier(spark, address(db), once=True, every="1m")
     with pytest.raises(FlussError, match="has no unit"):

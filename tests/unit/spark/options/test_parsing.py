@@ -1,4 +1,4 @@
-"""Options of `format("fluss")`: what is understood, and what is said about the rest."""
+"""Options of `format("fluss")`: valid ones are parsed, others are refused with a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parsed(**options: str) -> FlussOptions:
     return parse_options({**NEEDED, **{name.replace("__", "."): value for name, value in options.items()}})
 
 
-def test_the_smallest_set() -> None:
+def test_the_required_options() -> None:
     options = parsed()
     assert str(options.table) == "shop.orders"
     assert options.client.config().bootstrap_servers == "localhost:9123"
@@ -103,13 +103,13 @@ def test_a_password_is_not_shown() -> None:
         ({"transactionBatch": "-1"}, r"option transactionBatch must be a whole number of at least 0"),
     ],
 )  # fmt: skip
-def test_refusals_say_the_option_the_value_and_what_is_allowed(options: dict[str, str], words: str) -> None:
+def test_refusals_have_the_option_the_value_and_what_is_allowed(options: dict[str, str], words: str) -> None:
     with pytest.raises(FlussError, match=words):
         parse_options({**NEEDED, **options})
 
 
 @pytest.mark.parametrize(("missing", "words"), [("table", "needs a table"), ("bootstrap.servers", "needs the address")])
-def test_what_is_needed_is_asked_for(missing: str, words: str) -> None:
+def test_missing_options_are_named(missing: str, words: str) -> None:
     with pytest.raises(FlussError, match=words):
         parse_options({key: value for key, value in NEEDED.items() if key != missing})
 

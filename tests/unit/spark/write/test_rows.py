@@ -43,7 +43,7 @@ def table(bucket_keys: tuple[str, ...] = (), *, partitioned: bool = False, keyed
     return TableInfo(ClientTable(TablePath("shop", "orders"), 1, 1, descriptor, 0, 0))
 
 
-def test_more_is_gathered_where_rows_are_divided() -> None:
+def test_more_is_gathered_for_more_buckets() -> None:
     assert gather_bytes(table(), MEGABYTE) == MEGABYTE
     assert gather_bytes(table(("id",)), MEGABYTE) == 4 * MEGABYTE
     assert gather_bytes(table(keyed=True), MEGABYTE) == 4 * MEGABYTE

@@ -1,4 +1,4 @@
-"""Rows kept aside: in memory, in a file, and when neither has room."""
+"""Spooled rows: in memory, in a file, and if neither has room."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(first: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("memory_bytes", [10**9, 3_000, 0])
-def test_rows_come_back_as_they_were(memory_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_rows_are_returned_unchanged(memory_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "MAX_MEMORY_BYTES", memory_bytes)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
     with Spool(SCHEMA) as spool:
