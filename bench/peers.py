@@ -197,7 +197,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is discarded")
     parser.add_argument("--rows", type=int, default=200_000, help="rows of five columns")
     parser.add_argument("--ready-rows", type=int, default=100_000, help="rows of 1 KB")
-    parser.add_argument("--lone-rows", type=int, default=200, help="per round and kind")
+    parser.add_argument("--lone-rows", type=int, default=200, help="single rows per round and kind")
     parser.add_argument("--lookups", type=int, default=1_000, help="lookups alone, per round")
     parser.add_argument("--seconds", type=float, default=2.0, help="duration of lookups of many keys, per round")
     parser.add_argument("--only", dest="peers", nargs="+", choices=(KAFKA, REDIS), default=[KAFKA, REDIS])

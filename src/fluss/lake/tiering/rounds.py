@@ -249,7 +249,7 @@ class TableRound:
         except FlussError as error:
             raise FlussError(
                 f"{self._path}: snapshot {snapshot_id} is in the lake, but could not be registered; the next "
-                f"round does it: {error.message}",
+                f"round registers it: {error.message}",
                 error.error_code,
             ) from error
 

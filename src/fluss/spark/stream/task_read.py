@@ -238,6 +238,7 @@ class _LogTask:
                 f"table {self._options.table}: a row was deleted at offset {rows.offset_of(int(deletes[0]))} of "
                 f"{self._name((rows.bucket.partition_id, rows.bucket.bucket_id))}, which a stream of plain rows cannot "
                 "show. Use .option('mode', 'changelog') to get every change with its _change_type, or "
+                ".option('mode', 'state') to leave deletes out"
             )
         kept = np.flatnonzero((kinds != ChangeType.DELETE) & (kinds != ChangeType.UPDATE_BEFORE))
         return None if len(kept) == len(kinds) else pa.array(kept)
