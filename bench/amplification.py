@@ -1,4 +1,4 @@
-"""What one small request costs other clients: for every API key, how long the server stalls and the memory it takes.
+"""The cost of one small request for other clients: for every API key, the stall of the server and its memory.
 
 Each request of `bench.nasty_requests` goes to each server process that serves its key, while another connection sends
 API_VERSIONS all the time: its longest wait is the stall. Memory is the peak own memory of the process during the

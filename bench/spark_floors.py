@@ -97,7 +97,7 @@ class IdleReader(DataSourceStreamReader):
     """A stream that always has one more batch, of one task without rows."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query begins."""
+        """The start of a query."""
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -61,7 +61,7 @@ Done = tuple[RewriteTask, CommitMessage]
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """What would be rewritten; `print` it to see the plan."""
+    """The planned rewrites; `print` it to see them."""
 
     table: str
     snapshot_id: int | None
@@ -75,7 +75,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True)
 class CompactionResult:
-    """What was rewritten. `snapshot_id` None: nothing was due, or no rewrite fitted the table any more."""
+    """The result of a compaction. `snapshot_id` None: nothing was due, or no rewrite fitted the table any more."""
 
     snapshot_id: int | None = None
     files_before: int = 0

@@ -44,7 +44,7 @@ class ExpiryPlan:
 
 @dataclass(frozen=True)
 class ExpiryResult:
-    """What was removed."""
+    """The result of an expiry."""
 
     snapshot_count: int = 0
     file_count: int = 0

@@ -33,7 +33,7 @@ class OrphanPlan:
 
 @dataclass(frozen=True)
 class OrphanResult:
-    """What was removed."""
+    """The result of a removal."""
 
     file_count: int = 0
 

@@ -43,7 +43,7 @@ class CoordinatorRegistry:
         return None if found is None else found.snapshot_id
 
     def snapshot(self) -> RegisteredSnapshot | None:
-        """What the coordinator knows about the table with this id; None before its first round."""
+        """The registered snapshot of the table with this id; None before its first round."""
         found = self._calls.snapshot(self._path)
         if found is None or found[0] != self._table_id:
             return None

@@ -65,7 +65,7 @@ class TableMaintenance:
         return self._options
 
     def plan_compaction(self) -> CompactionPlan:
-        """What `compact` would do."""
+        """Plan the work of `compact`."""
         self._table = self._table.refreshed()
         return plan_compaction(self._table, self._table_id, self._options)
 
@@ -77,7 +77,7 @@ class TableMaintenance:
         return compact(self._table, self._table_id, chosen, self._runner, self._registry)
 
     def plan_expiry(self) -> ExpiryPlan:
-        """What `expire` would do."""
+        """Plan the work of `expire`."""
         self._table = self._table.refreshed()
         return self._expiry_of(self._table)
 
@@ -90,7 +90,7 @@ class TableMaintenance:
         return expire(self._table, self._expiry_of, self._runner)
 
     def plan_orphans(self) -> OrphanPlan:
-        """What `remove_orphans` would do."""
+        """Plan the work of `remove_orphans`."""
         self._table = self._table.refreshed()
         return plan_orphans(self._table, self._options, self._clock_ms())
 
@@ -117,7 +117,7 @@ class TableMaintenance:
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What maintenance did after a round; None: it was not due, or had nothing to do.
+    """The results of maintenance after a round; None: it was not due, or had nothing to do.
 
     Errors do not fail the round; they are listed here and logged.
     """

@@ -17,7 +17,7 @@ _FORMS = "earliest, latest, full, timestamp:<milliseconds or ISO time>, or offse
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading starts or ends.
+    """A position at which reading starts or ends.
 
     `full` is the current state followed by the changes. Explicit offsets are (partition name, bucket, offset); the
     partition name is None for tables without partitions.

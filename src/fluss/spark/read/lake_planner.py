@@ -60,7 +60,7 @@ class LateUnionTask(InputPartition):
 
 
 def lake_options_of(options: FlussOptions, info: TableInfo) -> LakeOptions | None:
-    """How the read uses the lake, or None if it does not."""
+    """The options for the lake, or None if the read does not use it."""
     read = options.read
     has_lake = bool(property_value(info.get_properties(), DATALAKE_ENABLED))
     if read.snapshot_id is not None or read.as_of_ms is not None:

@@ -20,7 +20,7 @@ Bucket = tuple[int | None, int]
 
 @dataclass(frozen=True, eq=False)
 class LaterSplit(InputPartition):
-    """What was planned: the end of each range, and the buckets whose state the read covers."""
+    """The earlier plan: the end of each range, and the buckets whose state the read covers."""
 
     stops: tuple[tuple[Bucket, int], ...]
     state_buckets: frozenset[Bucket]

@@ -1,4 +1,4 @@
-"""Which partitions can have rows that satisfy a condition on partition columns.
+"""Choosing the partitions that can have rows which satisfy a condition on partition columns.
 
 The values of a partition are known from its name, as strings. Only types whose strings can be parsed unambiguously take
 part; a condition on another type selects no partitions, and is instead applied to every row.
@@ -30,7 +30,7 @@ _READ_BACK: dict[str, Callable[[str], Any]] = {
 
 
 class Partition(Protocol):
-    """What this module needs of a partition."""
+    """The parts of a partition that this module needs."""
 
     @property
     def partition_spec(self) -> Any: ...

@@ -1,4 +1,4 @@
-"""What the tasks of a batch read do, as plain values, and how buckets become tasks. No I/O here.
+"""The tasks of a batch read as plain values, and how buckets become tasks. No I/O here.
 
 A split is one task. Every bucket is at least one task; a large range of offsets is cut into equal pieces so that every
 core is busy and a failed task is cheap to repeat. The current state of a bucket is cut by its keys, if the server
@@ -48,7 +48,7 @@ class BucketRange:
 
 @dataclass(frozen=True, eq=False)
 class Task(InputPartition):
-    """What Spark passes to a task: the split, and the table that it was planned for."""
+    """The value that Spark passes to a task: the split, and the table that it was planned for."""
 
     table_id: int
     split: InputPartition

@@ -36,7 +36,7 @@ class QueryCursor:
         self._moved_at = float("-inf")
 
     def start(self) -> StreamOffsets | None:
-        """Where a query without a checkpoint begins; None if there is no such cursor yet.
+        """The offsets at which a query without a checkpoint begins; None if there is no such cursor yet.
 
         Buckets that the cursor does not contain are newer, and are read from their beginning.
         """

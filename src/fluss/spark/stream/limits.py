@@ -1,4 +1,4 @@
-"""How many of the waiting rows one micro-batch takes: limited in rows and bytes, and shared fairly by the buckets.
+"""The number of waiting rows that a micro-batch takes: limited in rows and bytes, shared fairly by the buckets.
 
 Fair means that every bucket gets the same share, and that the unused part of a share goes to the others. Rounding never
 exceeds a limit, with one exception: a batch that could take nothing, because one row is larger than the limit, takes

@@ -1,4 +1,4 @@
-"""Where a new query begins: the option `start`, by default `full`.
+"""The start of a new query, from the option `start`, by default `full`.
 
 | start | log table | primary-key table |
 |---|---|---|

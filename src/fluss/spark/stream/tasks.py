@@ -49,8 +49,8 @@ class LakeFiles:
 
 
 class StreamTask(InputPartition):
-    """What one task reads: ranges of the log, at most one of each bucket, the state of a bucket as of an offset, or
-    files of the lake."""
+    """The work of one task: ranges of the log (at most one per bucket), the state of a bucket at an offset, or files of
+    the lake."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a write does, decided and checked before there are any rows.
+"""The plan of a write, made and checked before there are any rows.
 
 Spark asks for a writer while it plans the query, so everything that can be known then is refused then: features that
 the format does not support, missing or unknown columns, types that do not fit, a guarantee that the server cannot give.

@@ -1,4 +1,4 @@
-"""How far a Fluss table is in its lake table: the newest round, wherever it can still be read.
+"""The progress of a Fluss table in its lake table: the newest round, wherever it can still be read.
 
 | the newest snapshots are | where the offsets are |
 |---|---|

@@ -162,7 +162,7 @@ def _hashed_key(spec: LakeTableSpec) -> str | None:
 
 
 def sort_order(schema: IcebergSchema) -> SortOrder:
-    """By `__offset`: files of a log table are written in that order."""
+    """Sort by `__offset`: files of a log table are written in that order."""
     source = schema.find_field(OFFSET_COLUMN).field_id
     return SortOrder(SortField(source, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST))
 
