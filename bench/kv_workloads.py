@@ -204,7 +204,7 @@ class KvWorkloads(ABC):
             empty = empty + 1 if seen == before else 0
             last = last if empty else time.perf_counter()
         if seen < rows / 2:
-            raise RuntimeError(f"{seen} of {rows} changelog records came, {inserts} of them inserts")
+            raise RuntimeError(f"{seen} of {rows} changelog records arrived, {inserts} of them inserts")
         return {"rows": seen, "seconds": last - started}
 
     async def scan_table(self, table: str, rows: int, buckets: int, seconds: float) -> dict[str, float]:

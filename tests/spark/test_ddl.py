@@ -108,7 +108,7 @@ def test_partitions_by_typed_values(tables: Tables) -> None:
         {"day": "2026-08-01", "n": "1"}, {"day": "2026-08-01", "n": "2"}, {"day": "2026-08-02", "n": "1"},
     ]  # fmt: skip
     assert fluss.spark.list_partitions(spark, name, {"day": dt.date(2026, 8, 2)}, options=options) == [found[-1]]
-    with pytest.raises(FlussError, match="needs all its values: add n"):
+    with pytest.raises(FlussError, match="needs all partition values: add n"):
         fluss.spark.drop_partition(spark, name, {"day": "2026-08-02"}, options=options)
     with pytest.raises(FlussError, match=r"unknown partition column 'v' .* it has day, n"):
         fluss.spark.create_partition(spark, name, {"v": 1}, options=options)

@@ -47,8 +47,8 @@ def registered_snapshot(session: Session, table: ClientTable) -> LakeSnapshot | 
 def load_lake_table(session: Session, table: ClientTable, registered: LakeSnapshot | None = None) -> LakeTable:
     """Load the current lake table. Code 40 if the packages are missing, or this machine cannot reach the catalog.
 
-    `registered` was requested before: it helps if the lake alone cannot tell how far it reaches. How to reach the lake
-    is requested from the coordinator, because other answers about the table need not contain it.
+    `registered` was requested before: it helps if the lake alone cannot tell how far it reaches. The address of
+    the lake is requested from the coordinator, because other answers about the table need not contain it.
     """
     info = session.run(AdminCalls(session.cluster).get_table_info(table.path))
     catalog = _catalog(session, info.properties)

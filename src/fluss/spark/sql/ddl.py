@@ -281,7 +281,7 @@ def drop_partition(
         texts = partition_texts(info, spec)
         missing = [key for key in info.partition_keys if key not in texts]
         if missing:
-            raise FlussError(f"dropping a partition of {table} needs all its values: add {', '.join(missing)}")
+            raise FlussError(f"dropping a partition of {table} needs all partition values: add {', '.join(missing)}")
         admin.run(admin.calls.drop_partition(table_path(table), texts, ignore_if_not_exists))
 
 

@@ -47,7 +47,7 @@ ROW_BYTES_SECONDS = 30.0
 """How long a measured size of rows is used."""
 IDLE_PAUSE_SHARE = 0.1
 MAX_IDLE_PAUSE_SECONDS = 0.1
-"""Without new rows, servers are asked again after this share of the idle time, but at most after `MAX_IDLE_PAUSE_SECONDS`."""
+"""Without new rows, the pause between requests is this share of the idle time, up to `MAX_IDLE_PAUSE_SECONDS`."""
 
 logger = logging.getLogger(__name__)
 

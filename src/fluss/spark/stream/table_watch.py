@@ -1,4 +1,4 @@
-"""The table of a running query, watched by its driver: which partitions there are and where their logs begin and end.
+"""The table of a running query, watched by its driver: its partitions, and the beginnings and ends of their logs.
 
 A `TableWatch` lives in the driver's reader process as long as the query and keeps one connection. Calls block, and one
 thread makes them. Partitions and the identity of the table are requested every `LOOK_SECONDS`; in between, `latest`
