@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command of a developer, with nothing but Python 3.10: `python3 dev.py COMMAND`.
+"""Every command of a developer, with nothing but Python 3.11: `python3 dev.py COMMAND`.
 
     test     set up .venv, then ruff, mypy and pytest: the gate; with --fast the lane to use while working, with --all
              every test; --times prints where the time went; other arguments go to pytest
@@ -18,7 +18,7 @@
     fresh    the commands of the README in clean roots of three Debian releases; as root on Debian
     coverage run tests and print their coverage by package, and the public names that no test uses
     series   run the gate repeatedly in clean clones, also on a busy machine, and print a table of failures
-    lock     resolve requirements.lock again
+    lock     resolve requirements.lock and requirements-spark42.lock again, to the newest versions
     setup    only set up .venv
 
 The environment is created from requirements.lock with checked hashes, once, and again when the lock file, the project
@@ -39,6 +39,7 @@ try:
         PROGRAMS,
         PYTHON,
         SPARK42_ENVIRONMENT,
+        SPARK42_LOCK,
         become,
         run,
         set_up,
@@ -117,9 +118,11 @@ def series(arguments: list[str]) -> int:
 
 def lock(arguments: list[str]) -> int:
     """Lock the newest versions in the ranges of pyproject.toml, for all systems and Python versions, with hashes."""
-    options = ["--quiet", "--universal", "--python-version", "3.10", "--generate-hashes", "--upgrade", "--extra", "dev"]
-    plain = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
-    return run(BIN / "uv", "pip", "compile", *options, *plain, "pyproject.toml", "-o", LOCK, *arguments)
+    options = ["--quiet", "--universal", "--python-version", "3.11", "--generate-hashes", "--upgrade"]
+    options += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
+    compiled = run(BIN / "uv", "pip", "compile", *options, "--extra", "dev", "pyproject.toml", "-o", LOCK, *arguments)
+    oldest = SPARK42_LOCK.with_suffix(".in")
+    return compiled or run(BIN / "uv", "pip", "compile", *options, "--no-deps", oldest, "-o", SPARK42_LOCK, *arguments)
 
 
 def setup_only(arguments: list[str]) -> int:
@@ -145,9 +148,9 @@ COMMANDS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Set up the environment, then run the command."""
-    if sys.version_info < (3, 10):  # noqa: UP036 - users start this script with any Python
-        raise SystemExit(f"dev.py: Python 3.10 or newer is needed, this is {sys.version.split()[0]}")
+    """Set up, then run the command."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - this script is what people start with whatever Python they have
+        raise SystemExit(f"dev.py: Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
     if not arguments or arguments[0] not in COMMANDS:
         print(__doc__)
         return 0 if arguments in (["-h"], ["--help"]) else 2

@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -80,7 +80,7 @@ def lines(run: Run, where: Mapping[str, object]) -> list[str]:
 
 def record(run: Run, path: Path = FIGURES) -> int:
     """Append the figures of a run; return their number."""
-    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    date = datetime.now(UTC).isoformat(timespec="seconds")
     written = lines(run, {**code(), "date": date, "machine": machine()})
     with path.open("a", encoding="utf-8") as handle:
         handle.write("".join(f"{line}\n" for line in written))

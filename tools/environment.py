@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ROOT / ".venv"
 SPARK42_ENVIRONMENT = ROOT / ".venv-spark42"
 LOCK = ROOT / "requirements.lock"
+SPARK42_LOCK = ROOT / "requirements-spark42.lock"
 PROGRAMS = "Scripts" if os.name == "nt" else "bin"
 BIN = ENVIRONMENT / PROGRAMS
 PYTHON = BIN / "python"
@@ -167,10 +168,5 @@ def _entries(requirements: str, *names: str) -> str:
 
 
 def with_spark42(requirements: str) -> str:
-    """The lock file with the Spark that it has for Python 3.10, on every Python."""
-    entries = re.findall(r"^pyspark==.*\n(?: .*\n)+", requirements, re.MULTILINE)
-    (kept,) = [entry for entry in entries if entry.startswith("pyspark==4.2.")]
-    for entry in entries:
-        plain = re.sub(r" ; .* \\\n", r" \\\n", entry, count=1)
-        requirements = requirements.replace(entry, plain if entry == kept else "")
-    return requirements
+    """The lock file with the oldest Spark that we support, which has a lock of its own, in place of the newest."""
+    return requirements.replace(_entries(requirements, "pyspark"), SPARK42_LOCK.read_text(encoding="utf-8"))

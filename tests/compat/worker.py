@@ -46,7 +46,7 @@ async def _run(message: dict[str, Any], places: asyncio.Semaphore) -> None:
                 await asyncio.wait_for(body(context), message["timeout"])
             finally:
                 await asyncio.wait_for(context.close(), patience(60))
-        except asyncio.TimeoutError:
+        except TimeoutError:
             error = f"no result after {message['timeout']} s\n{traceback.format_exc()}"
         except BaseException:
             error = traceback.format_exc()

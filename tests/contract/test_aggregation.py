@@ -16,7 +16,7 @@ from fluss import DataTypes, FlussConnection, FlussError, FlussTable
 from tests.contract.test_upsert import WAIT_SECONDS, new_table
 from tests.support.kv_reader import look_up, read_changes, replay
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 DAY = datetime.date(2026, 1, 2)
 NOON = datetime.time(12, 0, 0, 500000)
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)

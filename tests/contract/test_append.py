@@ -21,7 +21,7 @@ from tests.support.log_reader import read_batches, read_rows, read_table
 from tests.support.targets import Target
 from tests.support.waiting import patience
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 SCHEMA = pa.schema([("id", pa.int32()), ("name", pa.string()), ("score", pa.float32())])
 WAIT_SECONDS = patience(60.0)
 

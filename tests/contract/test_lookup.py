@@ -211,7 +211,7 @@ def test_every_kind_of_key_and_value(connection: FlussConnection, table_name: st
         ]
     )
     table = KvTable(connection, table_name, schema, ("a", "b", "c", "d", "e"), bucket_count=4)
-    utc = datetime.timezone.utc
+    utc = datetime.UTC
     rows: list[dict[str, Any]] = []
     for number in range(60):
         full = number % 2

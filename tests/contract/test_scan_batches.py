@@ -107,7 +107,7 @@ def test_from_a_time(table: ScanTable) -> None:
         records.subscribe_all()
         newest = max(record.timestamp for record in records.poll(WAIT_MS))
     wait_until(lambda: time.time() * 1000 > newest + 1, "a later millisecond")
-    middle = datetime.datetime.now(datetime.timezone.utc)
+    middle = datetime.datetime.now(datetime.UTC)
     wait_until(lambda: time.time() > middle.timestamp() + 0.002, "a later millisecond")
     table.write(rows_of(range(10, 20)))
     with table.batches() as scanner:

@@ -19,7 +19,7 @@ from tests.support.scan_tables import WAIT_MS, ScanTable, poll_ids, rows_of
 from tests.support.targets import Target
 from tests.support.waiting import wait_until
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 LONGER_THAN_ANY_TEST_MS = 3_600_000
 TYPES: dict[str, tuple[pa.DataType, Any]] = {
     "bool": (pa.bool_(), True),

@@ -17,7 +17,7 @@ from tests.contract.test_upsert import WAIT_SECONDS, create, new_table
 from tests.support.kv_reader import look_up, read_changes, replay
 from tests.support.targets import Target
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901)
 VALUES: dict[str, tuple[Any, Any]] = {
     "bool": (DataTypes.boolean(), True),

@@ -16,7 +16,7 @@ import fluss
 from fluss import FlussError
 from tests.support.targets import Target
 
-D, UTC = decimal.Decimal, datetime.timezone.utc
+D, UTC = decimal.Decimal, datetime.UTC
 TIME = datetime.time(1, 2, 3, 456_789)
 CUT_TIME = TIME.replace(microsecond=456_000)
 

@@ -40,7 +40,7 @@ TYPES: dict[str, tuple[Callable[[], Any], Any]] = {
     "date": (DataTypes.date, MOMENT.date()),
     "time": (DataTypes.time, datetime.time(23, 59, 59)),
     "timestamp": (DataTypes.timestamp, MOMENT),
-    "timestamp_ltz": (DataTypes.timestamp_ltz, MOMENT.replace(tzinfo=datetime.timezone.utc)),
+    "timestamp_ltz": (DataTypes.timestamp_ltz, MOMENT.replace(tzinfo=datetime.UTC)),
     "decimal": (lambda: DataTypes.decimal(10, 2), decimal.Decimal("-12345678.90")),
     "char": (lambda: DataTypes.char(4), "four"),
     "binary": (lambda: DataTypes.binary(3), b"\x01\x02\x03"),

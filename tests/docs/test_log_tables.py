@@ -141,7 +141,7 @@ def test_every_data_type_of_the_guide(reader: Reader) -> None:
 
     rows = re.findall(r"^\| `pa\.(.+?)`.* \| (.+?) \| `(.+?)` \|$", document("003"), re.MULTILINE)
     assert len(rows) == 10
-    utc = datetime.timezone.utc
+    utc = datetime.UTC
     columns: list[tuple[str, pa.DataType, object]] = [
         ("boolean", pa.bool_(), True),
         ("tinyint", pa.int8(), -128),

@@ -57,7 +57,7 @@ def row(number: int) -> dict[str, Any]:
         "far": FAR_DAY + number,
         "later": (FAR_MILLIS + number) * 1000,
         "ts": MOMENT + dt.timedelta(milliseconds=number),
-        "ltz": (MOMENT + dt.timedelta(milliseconds=number)).replace(tzinfo=dt.timezone.utc),
+        "ltz": (MOMENT + dt.timedelta(milliseconds=number)).replace(tzinfo=dt.UTC),
         "ts9": MOMENT + dt.timedelta(milliseconds=number),
         "f": float("nan") if number == 5 else float(number),
     }

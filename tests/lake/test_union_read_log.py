@@ -159,7 +159,7 @@ def test_time_travel(db: fluss.Database, keys: list[str] | None) -> None:
     for snapshot_id, at, rows in seen:
         assert rows_of(table, lake_snapshot=snapshot_id) == ordered(rows)
         assert rows_of(table, as_of=at) == ordered(rows)
-        assert rows_of(table, as_of=dt.datetime.fromtimestamp(at / 1000, dt.timezone.utc)) == ordered(rows)
+        assert rows_of(table, as_of=dt.datetime.fromtimestamp(at / 1000, dt.UTC)) == ordered(rows)
         assert len(rows_of(table, ["id"], lake_snapshot=snapshot_id, where=col("id") < 5)) == 5
     with pytest.raises(FlussError, match="no snapshot from 1000 ms") as caught:
         rows_of(table, as_of=1000)

@@ -19,7 +19,7 @@ from fluss import DataTypes
 from fluss.codec.arrow.types import to_arrow_type
 from fluss.model.types import DataType
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
 DAY = dt.datetime(2026, 8, 1, 12, 30, 15)
 

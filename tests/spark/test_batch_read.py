@@ -23,7 +23,7 @@ from tests.support.restartable import restartable_server
 from tests.support.waiting import patience
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 MOMENT = datetime.datetime(1965, 5, 4, 3, 2, 1, 987_654)
 
 TYPES: dict[str, tuple[Any, Any, str, Any]] = {

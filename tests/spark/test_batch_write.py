@@ -65,7 +65,7 @@ ALL_VALUES: dict[str, Any] = {
     "t": dt.time(23, 59, 58, 999_000),
     "ts3": MOMENT,
     "ts6": MOMENT,
-    "ltz": MOMENT.replace(tzinfo=dt.timezone.utc),
+    "ltz": MOMENT.replace(tzinfo=dt.UTC),
     "list": [1, None, 3],
     "map": {"a": 1, "b": None},
     "row": {"x": 7, "y": ["p", None]},

@@ -35,7 +35,7 @@ SCHEMA = fluss.Schema(
     ),
     ["id"],
 )
-AT = datetime.datetime(2026, 8, 1, tzinfo=datetime.timezone.utc)
+AT = datetime.datetime(2026, 8, 1, tzinfo=datetime.UTC)
 COLUMNS = ["_change_type", "_log_offset", "_commit_timestamp", "before", "after"]
 
 Row = dict[str, Any]

@@ -92,7 +92,7 @@ def test_keys_of_several_types_and_partitions(spark: SparkSession, tables: Table
     moment = datetime.datetime(2026, 8, 1, 12, 30)
     key = {"day": "a", "at": moment, "code": decimal.Decimal("1.50"), "small": 7}
     tables.db.create_partition(tables.path("wide"), {"day": "a"})
-    value = moment.replace(tzinfo=datetime.timezone.utc)
+    value = moment.replace(tzinfo=datetime.UTC)
     tables.db.upsert(tables.path("wide"), [{**key, "value": value, "tags": ["x", None]}])
     frame = spark.sql(
         "SELECT day, TIMESTAMP_NTZ'2026-08-01 12:30:00' AS at, 1.5BD AS code, 7 AS small "

@@ -25,7 +25,7 @@ from tests.support.lanes import rounds
 ROWS = 150
 CONDITIONS = rounds(gate=100, all_lanes=400)
 SEED = 20260816
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 
 VALUES: dict[str, tuple[types.DataType, list[Any]]] = {
     "flag": (types.BooleanType(), [True, False]),

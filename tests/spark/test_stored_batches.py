@@ -58,7 +58,7 @@ def row(number: int) -> dict[str, Any]:
         "bytes": bytes([number % 256]) * (number % 9),
         "day": datetime.date(1969, 1, 1) + datetime.timedelta(days=number),
         "moment": EPOCH + datetime.timedelta(seconds=number),
-        "instant": (EPOCH - datetime.timedelta(microseconds=number)).replace(tzinfo=datetime.timezone.utc),
+        "instant": (EPOCH - datetime.timedelta(microseconds=number)).replace(tzinfo=datetime.UTC),
         "price": Decimal(number - 5_000) / 100,
         "sum": Decimal((number - 5_000) * 10**28) / 100_000,
     }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fluss.model import types as t
 
 D = decimal.Decimal
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 MAX_DEPTH = 2
 EPOCH = datetime.datetime(1970, 1, 1)
 

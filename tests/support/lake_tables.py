@@ -21,7 +21,7 @@ from fluss.model.schema import Column, Schema
 from fluss.model.types import BigIntType, DataType, IntType, StringType
 
 TABLE_ID = 41
-COMMITTED = dt.datetime(2026, 8, 1, 12, 0, tzinfo=dt.timezone.utc)
+COMMITTED = dt.datetime(2026, 8, 1, 12, 0, tzinfo=dt.UTC)
 _names = itertools.count()
 
 

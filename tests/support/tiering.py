@@ -138,7 +138,7 @@ class LakeTable:
         try:
             table = lake.load(self.path)
             bucket = TableBucket(self.db.info(self.name).table_id, None, 0)
-            times = [dt.datetime.now(dt.timezone.utc)] * len(rows)
+            times = [dt.datetime.now(dt.UTC)] * len(rows)
             arrow = pa.Table.from_pylist(rows, PEOPLE).append_column("__offset", pa.array(range(len(rows)), pa.int64()))
             arrow = arrow.append_column("__timestamp", pa.array(times, pa.timestamp("ms", "UTC")))
             split = LakeSplit(bucket, None, 0, len(rows))

@@ -14,7 +14,7 @@ from fluss.errors import FlussError
 from fluss.model import types as t
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "values.md"
-D, UTC = decimal.Decimal, datetime.timezone.utc
+D, UTC = decimal.Decimal, datetime.UTC
 MIDNIGHT = datetime.datetime(2026, 1, 1)
 MOMENT = datetime.datetime(2026, 1, 1, 1, 2, 3, 456_789)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fluss.model import types as t
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 FIRST_NANO, LAST_NANO = datetime.datetime(1677, 9, 21, 0, 12, 43, 145225), datetime.datetime(2262, 4, 11, 23, 47, 16)
 

@@ -11,7 +11,7 @@ from dev import SPARK42_TESTS
 from fluss.server.config.options import OPTIONS
 from fluss.version import VERSION
 from tests.tidy.repository import PACKAGE, ROOT, files, name, nodes, tree
-from tools.environment import with_spark42
+from tools.environment import LOCK, SPARK42_LOCK, with_spark42
 from tools.generate_configuration import PATH as CONFIGURATION_DOCUMENT
 from tools.generate_configuration import render
 
@@ -148,15 +148,15 @@ def test_the_version_is_written_in_one_place() -> None:
     assert [line.partition(":")[0] for line in lines] == ["src/fluss/version.py"]
 
 
-def test_the_lock_file_has_hashes_and_names_no_index() -> None:
-    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+def test_the_lock_files_have_hashes_and_name_no_index() -> None:
+    lines = [line for lock in (LOCK, SPARK42_LOCK) for line in lock.read_text(encoding="utf-8").splitlines()]
     assert [line for line in lines if "://" in line or "--index" in line] == []
     assert [line for line in lines if "==" in line and not line.endswith("\\")] == []
 
 
 def test_the_oldest_spark_has_an_environment_and_tests() -> None:
     """`dev.py spark42`, which is not part of this run: it must not fall behind the lock file and the tests."""
-    requirements = with_spark42((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    requirements = with_spark42(LOCK.read_text(encoding="utf-8"))
     spark = re.findall(r"^pyspark==(.*)\n +--hash=", requirements, re.MULTILINE)
     assert [re.sub(r"\.\d+ ", ".* ", each) for each in spark] == ["4.2.* \\"]
     assert [path for path in SPARK42_TESTS if not (ROOT / path).exists()] == []

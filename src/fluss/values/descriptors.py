@@ -14,7 +14,7 @@ from fluss.model.properties import KV_FORMAT, LOG_FORMAT
 from fluss.values.schema import Schema
 
 
-class LogFormat(str, Enum):
+class LogFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this is public
     """How rows lie in the log."""
 
     ARROW = "ARROW"
@@ -22,7 +22,7 @@ class LogFormat(str, Enum):
     COMPACTED = "COMPACTED"
 
 
-class KvFormat(str, Enum):
+class KvFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this is public
     """How rows of a primary-key table are kept."""
 
     INDEXED = "INDEXED"

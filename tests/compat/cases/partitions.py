@@ -218,7 +218,7 @@ async def automatic_partitions(context: Context) -> None:
         "table.auto-partition.num-precreate": "2",
     }
     path = await context.create(ONE_KEY, partition_keys=["region"], properties=properties)
-    year = datetime.datetime.now(datetime.timezone.utc).year
+    year = datetime.datetime.now(datetime.UTC).year
 
     async def are_there() -> bool:
         return await names(context, path) == [str(year), str(year + 1)]

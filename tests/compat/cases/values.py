@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 
 # name: (Arrow type, the type as the server tells it, values)
 SCALARS: dict[str, tuple[pa.DataType, str, list[Any]]] = {

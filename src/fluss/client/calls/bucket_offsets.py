@@ -111,7 +111,7 @@ async def _leader(cluster: Cluster, path: TablePath, bucket: TableBucket) -> Any
     timeout_ms = cluster.config.request_timeout_ms
     try:
         return await asyncio.wait_for(cluster.leader(bucket, path), timeout_ms / 1000)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         text = f"{bucket} of {path}: its leader could not be reached within {timeout_ms} ms"
         raise FlussError(text, ErrorCode.REQUEST_TIME_OUT) from None
 

@@ -28,7 +28,7 @@ from fluss.values.basic import ChangeType
 MAX_GENERATED_FUNCTIONS = 256
 LONG_TEXT_BYTES = 48
 
-_EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_EPOCH_UTC = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _COMPACT_DECIMAL_DIGITS = 18
 _CHANGE_TYPES = tuple(ChangeType)
 

@@ -23,7 +23,7 @@ MAX_NANOSECOND_DATETIME = datetime.datetime(2262, 4, 11, 23, 47, 16, 854775)
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _MICROSECOND = datetime.timedelta(microseconds=1)
-_UTC = datetime.timezone.utc
+_UTC = datetime.UTC
 _UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _UNITS_IN_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 # Rows have milliseconds where a TIMESTAMP(0) of Arrow has seconds.

@@ -27,7 +27,7 @@ async def open_connection(address: tuple[str, int], config: Config, role: Role |
             loop.create_connection(lambda: connection, host, port, family=_family(host)),
             config.connect_timeout_ms / 1000,
         )
-    except asyncio.TimeoutError:
+    except TimeoutError:
         text = f"cannot connect to {connection}: no answer within {config.connect_timeout_ms} ms"
         raise FlussError(text, ErrorCode.NETWORK_EXCEPTION) from None
     except (OSError, UnicodeError) as error:

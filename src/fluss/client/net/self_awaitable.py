@@ -46,7 +46,7 @@ class Closing:
     async def _wait(self) -> None:
         try:
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._future)), self._timeout)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise self._too_long() from None
 
     def wait(self) -> None:

@@ -365,7 +365,7 @@ class Sender:
         try:
             waiting = PendingResult(chunks, "close()")
             await asyncio.wait_for(_awaited(waiting), self.config.request_timeout_ms / 1000)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             count = sum(not chunk.settled for chunk in chunks)
             error = FlussError(
                 f"the connection was closed, but {count} writes were not acknowledged within "

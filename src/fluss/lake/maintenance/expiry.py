@@ -93,4 +93,4 @@ def expire(table: LakeTable, make_plan: Callable[[LakeTable], ExpiryPlan], runne
 
 
 def _moment(timestamp_ms: int) -> str:
-    return dt.datetime.fromtimestamp(timestamp_ms / 1000, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return dt.datetime.fromtimestamp(timestamp_ms / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

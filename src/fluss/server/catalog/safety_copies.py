@@ -18,7 +18,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fluss.errors import FlussError
@@ -104,12 +104,12 @@ def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
 
 def _moment_after(copies: Sequence[Path]) -> str:
     """Now, or just behind the newest copy if the clock was ahead then: the last name is the newest copy."""
-    moment = datetime.now(timezone.utc)
+    moment = datetime.now(UTC)
     for path in copies:
         match = _NAME.fullmatch(path.name)
         assert match is not None
         with contextlib.suppress(ValueError, OverflowError):  # digits that are no time, in a name that is not ours
-            named = datetime.strptime(match[1], _TIME_FORMAT).replace(tzinfo=timezone.utc)
+            named = datetime.strptime(match[1], _TIME_FORMAT).replace(tzinfo=UTC)
             moment = max(moment, named + timedelta(microseconds=1))
     return moment.strftime(_TIME_FORMAT)
 

@@ -145,7 +145,7 @@ class NetworkServer:
             self._progress.clear()
             try:
                 await asyncio.wait_for(self._progress.wait(), deadline - self.loop.time())
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return
 
     def note_progress(self) -> None:

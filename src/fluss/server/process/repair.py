@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from fluss.errors import ErrorCode, FlussError
@@ -257,7 +257,7 @@ def _put_databases(file: DatabaseFile, plan: CatalogPlan) -> None:
 
 def _put_in_place(data_dir: Path, new: Path) -> list[Path]:
     """The old files get other names first: a log that belongs to another catalog would be taken for the new one's."""
-    moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
+    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     moved = []
     for suffix in ("", "-wal", "-shm"):
         path = data_dir / (CATALOG_FILE_NAME + suffix)

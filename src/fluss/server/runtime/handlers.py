@@ -19,12 +19,12 @@ Rules for handlers, which all run in the event loop's thread:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias, Union
+from typing import Any, Protocol, TypeAlias
 
 from google.protobuf.message import Message
 
 Piece: TypeAlias = bytes | bytearray | memoryview
-Reply: TypeAlias = Union[Message, "list[Piece]"]
+Reply: TypeAlias = Message | list[Piece]
 Handler: TypeAlias = Callable[["RequestContext", Any], Reply | Awaitable[Reply]]
 
 ANONYMOUS_NAME = "ANONYMOUS"

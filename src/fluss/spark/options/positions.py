@@ -65,7 +65,7 @@ def parse_timestamp(name: str, value: str, time_zone: str) -> int:
     if text.lstrip("-").isdecimal():
         return int(text)
     try:
-        # fromisoformat of Python 3.10 knows neither the Z nor all the forms that later versions do
+        # fromisoformat does not accept a lower-case z
         moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
     except ValueError:
         raise FlussError(

@@ -16,7 +16,7 @@ from fluss.client.decode.materialize import ScanRecord, column_values, row_maker
 from fluss.errors import FlussError
 from fluss.values.basic import ChangeType, TableBucket
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 BUCKET = TableBucket(1, 0)
 MOMENTS = [dt.datetime(1969, 12, 31, 23, 59, 59, 999000), dt.datetime(2024, 2, 29, 12, 30), dt.datetime(9999, 1, 1)]
 

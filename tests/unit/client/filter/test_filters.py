@@ -27,7 +27,7 @@ from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 from fluss.values.predicates import Combination, Comparison, Negation, Predicate, col
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 EPOCH, EPOCH_UTC = dt.datetime(1970, 1, 1), dt.datetime(1970, 1, 1, tzinfo=UTC)
 MICRO = dt.timedelta(microseconds=1)
 

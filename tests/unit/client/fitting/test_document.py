@@ -135,7 +135,7 @@ def test_errors_say_what_to_do() -> None:
     """Of every value that a column refuses: something of another kind, or too much of its own."""
     values = [value for pair in SOURCES.values() for value in pair if value is not None]
     values += [10**400, 2**40, 1e39, decimal.Decimal("1e30"), math.inf, "\ud800", "ä" * 5, b"abc", [None], {"X": 1}]
-    values += [datetime.datetime(3000, 1, 1), datetime.time(1, 2, 3, 4, datetime.timezone.utc)]
+    values += [datetime.datetime(3000, 1, 1), datetime.time(1, 2, 3, 4, datetime.UTC)]
     values += [pd.NaT, np.datetime64(10**15, "s")]
     types = [data_type for column in COLUMNS.values() for data_type in column]
     types += [t.TimestampType(9), t.ArrayType(t.IntType()), t.MapType(t.StringType(), t.IntType())]

@@ -19,7 +19,7 @@ from fluss.codec.rows.columns import RowFormat
 from fluss.model import types as t
 from tests.support.lanes import examples
 
-D, UTC = decimal.Decimal, datetime.timezone.utc
+D, UTC = decimal.Decimal, datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1)
 MOMENT = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999)
 CUT, IN_ROWS = FitRules("truncate"), FitRules(row_format=RowFormat.COMPACTED)

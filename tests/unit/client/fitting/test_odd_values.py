@@ -20,7 +20,7 @@ from fluss.errors import FlussError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 
-D, UTC = decimal.Decimal, datetime.timezone.utc
+D, UTC = decimal.Decimal, datetime.UTC
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 SECOND_HALF_PAST_TWO = pd.Timestamp("2026-10-25 01:30", tz="UTC").tz_convert(BERLIN)
 IS_LONG_LONGER = np.finfo(np.longdouble).nmant > np.finfo(np.float64).nmant

@@ -23,7 +23,7 @@ from fluss.errors import FlussError
 from fluss.model import types as t
 from fluss.model.schema import Column, Schema
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 TYPES: list[t.DataType] = [
     t.BooleanType(), t.TinyIntType(), t.SmallIntType(), t.IntType(), t.BigIntType(), t.FloatType(), t.DoubleType(),
     t.CharType(5), t.StringType(), t.BinaryType(3), t.BytesType(), t.DecimalType(6, 2), t.DateType(), t.TimeType(0),

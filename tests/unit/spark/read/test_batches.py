@@ -66,7 +66,7 @@ def test_columns_about_changes() -> None:
     assert found.schema.names == ["id", "_log_offset", "_change_type", "_commit_timestamp"]
     assert found.column("_change_type").to_pylist() == ["insert", "update_before", "update_after", "delete"]
     assert found.column("_log_offset").to_pylist() == [100, 101, 102, 103]
-    moment = datetime.datetime(1970, 1, 1, 0, 0, 1, 500_000, datetime.timezone.utc)
+    moment = datetime.datetime(1970, 1, 1, 0, 0, 1, 500_000, datetime.UTC)
     assert found.column("_commit_timestamp").to_pylist() == [moment] * 4
     filtered = LogRows(TableBucket(1, 0), numbers(0, 2), 100, 0, None, np.array([103, 107]))
     found = with_change_columns(filtered, ["_log_offset", "_change_type"])

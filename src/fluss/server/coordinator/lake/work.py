@@ -48,7 +48,7 @@ class LakeWork:
             raise FlussError(f"{doing}: no thread for it ({error}); try again", ErrorCode.REQUEST_TIME_OUT) from error
         try:
             return await asyncio.wait_for(future, self._limit_seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise FlussError(
                 f"{doing}: the lake did not answer within {self._limit_seconds:g} s. Check its catalog and storage and "
                 "repeat the call; what it does later is found then",

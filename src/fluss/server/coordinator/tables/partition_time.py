@@ -10,7 +10,7 @@ import calendar
 import re
 import zoneinfo
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 from fluss.model.names import broken_name_rule
 
@@ -108,7 +108,7 @@ def parse_zone(text: str | None) -> tzinfo | None:
         return None
     offset = _OFFSET_ZONE.fullmatch(text)
     if text in ("Z", "UTC", "GMT", "UT"):
-        return timezone.utc
+        return UTC
     if offset is not None:
         delta = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
         if delta > timedelta(hours=18):

@@ -119,7 +119,7 @@ async def _durable(append: Append, timeout_ms: int) -> None:
     append.add_durable(settle)
     try:
         error = await asyncio.wait_for(outcome, max(timeout_ms, 0) / 1000)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         text = f"the inserted rows are not on disk after {timeout_ms} ms; they may still get there"
         raise FlussError(text, ErrorCode.REQUEST_TIME_OUT) from None
     if error is not None:

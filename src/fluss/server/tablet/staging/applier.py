@@ -110,7 +110,7 @@ class StagedApplier:
             self._waiters.add(changed)
             try:
                 await asyncio.wait_for(changed, max(0.0, deadline - loop.time()))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 reasons = [self._problems[bucket].message for bucket in waiting if bucket in self._problems]
                 why = f"; it waits because: {reasons[0]}" if reasons else ""
                 raise FlussError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fluss.server.coordinator.tables.partition_time import DEFAULT_PATTERNS, moment_at, parse_pattern, parse_zone
 
-UTC = timezone.utc
+UTC = UTC
 
 
 def epoch_ms(*parts: int) -> int:
