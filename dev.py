@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""Everything a developer runs, with nothing but Python 3.11: `python3 dev.py COMMAND`.
+"""Every command of a developer, with nothing but Python 3.11: `python3 dev.py COMMAND`.
 
-    test     set up .venv, then ruff, mypy and pytest: the gate; with --fast what one runs while working, with --all
-             everything there is; --times prints where the time went; other arguments go to pytest
-    demo     set up .venv, then the whole system at work: server, client, Spark, a picture; Ctrl-C ends it
+    test     set up .venv, then ruff, mypy and pytest: the gate; with --fast the lane to use while working, with --all
+             every test; --times prints where the time went; other arguments go to pytest
+    demo     set up .venv, then show the whole system: server, client, Spark, a picture; Ctrl-C ends it
     clients  set up .venv, start a server, drive it with our client, restart it, drive it with pyfluss
-    format   let ruff format and repair what it can
-    bench    measure against Apache Fluss where Java and Maven are there: the server, with --client the
+    format   let ruff format the code and fix what it can
+    bench    measure against Apache Fluss if Java and Maven are installed: the server, with --client the
              client and pyfluss on both servers, with --spark Spark with our tables and with Parquet,
              with --lake tiering and union reads, with --memory the memory of server and client,
-             with --amplification what small requests cost others, with --peers Kafka and Redis;
-             with --plot the picture of the README from figures that were recorded
+             with --amplification what small requests cost other clients, with --peers Kafka and Redis;
+             with --plot draw the picture of the README from recorded figures
     soak     kill, fuzz and property tests with many more rounds, and the benchmarks once with few rows; takes an
              hour or more
-    spark42  set up .venv-spark42, the same with the oldest Spark that we support, and run tests of Spark there;
+    spark42  set up .venv-spark42 with the oldest Spark that we support, and run the tests of Spark there;
              further arguments go to pytest
     fresh    the commands of the README in clean roots of three Debian releases; as root on Debian
-    coverage run tests and print what they reach, by package, and which public names none touches
-    series   the gate again and again in clean clones, also on a busy machine, and a table of what failed
+    coverage run tests and print their coverage by package, and the public names that no test uses
+    series   run the gate repeatedly in clean clones, also on a busy machine, and print a table of failures
     lock     resolve requirements.lock and requirements-spark42.lock again, to the newest versions
     setup    only set up .venv
 
-The environment is made from requirements.lock with checked hashes, once, and again when the lock file, the project
+The environment is created from requirements.lock with checked hashes, once, and again when the lock file, the project
 file or the interpreter changes.
 """
 
@@ -45,7 +45,7 @@ try:
         set_up,
         with_spark42,
     )
-except KeyboardInterrupt:  # as quietly as later
+except KeyboardInterrupt:  # exit as quietly as later
     sys.exit(130)
 
 SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HYPOTHESIS_PROFILE": "soak"}
@@ -53,7 +53,7 @@ SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/history", "tests/fuzz", "tests/unit/codec"]
 SOAKED_FOLDERS += ["tests/spark/stream/test_kill_rounds.py", "tests/spark/lake/test_tier_kill.py"]
 SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py"]
-# What leans on Spark's inside most: our Java classes, planning, state between micro-batches, types, Connect.
+# The parts that depend most on Spark's internals: Java classes, planning, state of streams, types, Connect.
 SPARK42_NAMES = {
     "sessions": ["session", "connect"],
     "sql": ["catalog", "catalog_partitions", "attach", "ddl", "lookup_join"],
@@ -68,62 +68,62 @@ SPARK42_TESTS = [f"tests/spark/{room}/test_{name}.py" for room, names in SPARK42
 
 
 def test(arguments: list[str]) -> int:
-    """A lane of the tests; see tools/testing.py."""
+    """Run a lane of the tests; see tools/testing.py."""
     return tools.testing.main(
         arguments, more=lambda: spark42([*SPARK42_TESTS, "-k", "not apache", *tools.testing.IN_PROCESSES])
     )
 
 
 def format_code(arguments: list[str]) -> int:
-    """Repair style in place."""
+    """Fix the style in place."""
     folders = tools.testing.CHECKED_FOLDERS
     return run(BIN / "ruff", "check", "--quiet", "--fix", *folders) or run(BIN / "ruff", "format", *folders)
 
 
 def demo(arguments: list[str]) -> int:
-    """Sensors into a log table, Spark into a primary-key table, lookups, a picture; see tools/demo.py."""
+    """Run sensors, Spark and lookups, and draw a picture; see tools/demo.py."""
     return become(PYTHON, "-m", "tools.demo", *arguments)
 
 
 def clients(arguments: list[str]) -> int:
-    """A server, two clients, restarts: everything in a temporary directory."""
+    """Run a server, two clients and restarts in a temporary directory."""
     return run(PYTHON, "-m", "examples.run_quickstart", *arguments)
 
 
 def bench(arguments: list[str]) -> int:
-    """The comparison with Apache Fluss."""
+    """Run a benchmark."""
     return run(PYTHON, "-m", "bench", *arguments)
 
 
 def soak(arguments: list[str]) -> int:
-    """The tests that end when they have done enough rounds, with many rounds, and tests of the benchmarks."""
+    """Run the tests that have rounds with many rounds, and the tests of the benchmarks."""
     os.environ.update(SOAK_SETTINGS)
     return run(PYTHON, "-m", "pytest", "-m", "", *(arguments or SOAKED_FOLDERS))
 
 
 def spark42(arguments: list[str]) -> int:
-    """Tests of Spark on the oldest version that we support."""
+    """Run tests of Spark on the oldest version that we support."""
     set_up(SPARK42_ENVIRONMENT, with_spark42(LOCK.read_text(encoding="utf-8")))
     return run(SPARK42_ENVIRONMENT / PROGRAMS / "python", "-m", "pytest", *(arguments or SPARK42_TESTS))
 
 
 def fresh(arguments: list[str]) -> int:
-    """Both commands of the README in clean roots of Debian; see tools/fresh.py."""
+    """Run the commands of the README in clean roots of Debian; see tools/fresh.py."""
     return run(sys.executable, "-m", "tools.fresh", *arguments)
 
 
 def coverage(arguments: list[str]) -> int:
-    """What the tests reach; see tools/coverage_report.py."""
+    """Print the coverage of the tests; see tools/coverage_report.py."""
     return run(PYTHON, "-m", "tools.coverage_report", *arguments)
 
 
 def series(arguments: list[str]) -> int:
-    """The gate again and again; see tools/series.py."""
+    """Run the gate repeatedly; see tools/series.py."""
     return run(sys.executable, "-m", "tools.series", *arguments)
 
 
 def lock(arguments: list[str]) -> int:
-    """Newest versions within the ranges of pyproject.toml, for all systems and Python versions, with hashes."""
+    """Lock the newest versions in the ranges of pyproject.toml, for all systems and Python versions, with hashes."""
     options = ["--quiet", "--universal", "--python-version", "3.11", "--generate-hashes", "--upgrade"]
     options += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"]
     compiled = run(BIN / "uv", "pip", "compile", *options, "--extra", "dev", "pyproject.toml", "-o", LOCK, *arguments)
@@ -132,7 +132,7 @@ def lock(arguments: list[str]) -> int:
 
 
 def setup_only(arguments: list[str]) -> int:
-    """The environment is there already when a command runs."""
+    """Report that the environment is ready; it is set up before every command."""
     print(f"dev.py: {PYTHON} is ready")
     return 0
 

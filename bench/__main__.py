@@ -22,7 +22,7 @@ from bench.record import FIGURES, record
 
 
 def part_of(arguments: list[str]) -> tuple[str, list[str]]:
-    """The part that was asked for, and its arguments; without a choice the servers are compared."""
+    """The requested part and its arguments; by default the comparison of servers."""
     for name in PARTS:
         option = f"--{name}"
         if option in arguments:
@@ -31,7 +31,7 @@ def part_of(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Hand over to the part that was asked for, and keep its figures where that was asked for."""
+    """Run the requested part, and keep its figures if requested."""
     if arguments[:1] == ["--plot"]:
         plot.main(arguments[1:])
         return
@@ -43,11 +43,11 @@ def main(arguments: list[str]) -> None:
     part, rest = part_of(rest)
     if options.compare is not None:
         if options.record is not None or options.figures_to is not None:
-            raise SystemExit("bench: --compare makes ratios of two commits; it keeps no figures of either")
+            raise SystemExit("bench: --compare computes ratios of two commits and records no figures")
         before, after = options.compare
         compare(part, before, after, rest)
         return
-    # Only the one module: others may use names that the commit under test does not have.
+    # Only the requested module: others may use names that the commit under test lacks.
     measure: Callable[[list[str]], Run] = importlib.import_module(f"bench.{PARTS[part].module}").main
     run = measure(rest)
     if options.figures_to is not None:

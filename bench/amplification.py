@@ -1,12 +1,12 @@
-"""What one small request can cost others: for every API key, how long the server is still and the memory it takes.
+"""The cost of one small request for other clients: for every API key, the stall of the server and its memory.
 
-Each request of `bench.nasty_requests` goes to each server process that serves its key, while another connection asks
-for API_VERSIONS all the time: the longest that it had to wait is the stillness. Memory is the highest own memory of the
-process while it worked, less what it had before, by bytes of the request. A key is shown with its worst request. All
-are sent a second time by a user who may do nothing. A request that misses the goal is sent `TRIES` times, of which the
-median counts: on a machine that is busy any request may be slow once.
+Each request of `bench.nasty_requests` goes to each server process that serves its key, while another connection sends
+API_VERSIONS all the time: its longest wait is the stall. Memory is the peak own memory of the process during the
+request, less what it had before, divided by the bytes of the request. A key is shown with its worst request. All
+requests are sent a second time by a user without permissions. A request that misses the goal is sent `TRIES` times, and
+the median counts: on a busy machine any request may be slow once.
 
-In the end comes what `bench.amplification_frames` does to the appends of others.
+At the end, `bench.amplification_frames` shows the effect of unfinished frames on the appends of others.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from tools.servers.wire_client import WireClient
 
 GOAL_MS = 250
 REQUEST_MEGABYTES = 4
-DEFINITION_PART = 8  # what is refused for its size is also tried with a size that is taken
+DEFINITION_PART = 8  # requests refused for their size are also tried with a size that is accepted
 ROWS = 20_000
 PERMISSIONS = 500
 BUCKETS = 4
 TRIES = 5
-ANSWER_SECONDS = 20.0  # behind them the connection is closed, which ends the work
+ANSWER_SECONDS = 20.0  # after them the connection is closed, which ends the work
 PROBE_SECONDS = 120.0
 STRANGER = "stranger"
 PASSWORD = "stranger-secret"
@@ -75,7 +75,7 @@ MEBIBYTE = 1024 * 1024
 
 
 class Outcome(NamedTuple):
-    """What one request did."""
+    """The effect of one request."""
 
     role: str
     key: ApiKey
@@ -87,7 +87,7 @@ class Outcome(NamedTuple):
 
 
 class FramesOutcome(NamedTuple):
-    """What frames that never end do to the appends of others."""
+    """The effect of unfinished frames on the appends of others."""
 
     alone: Appends
     beside: Appends
@@ -96,7 +96,7 @@ class FramesOutcome(NamedTuple):
 
 
 class Probe:
-    """Another client of the same process, which asks for next to nothing, again and again."""
+    """Another client of the same process, which sends tiny requests repeatedly."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._client = WireClient(*address, timeout_seconds=PROBE_SECONDS)
@@ -113,11 +113,11 @@ class Probe:
             self._longest = max(self._longest, time.perf_counter() - began)
 
     def restart(self) -> None:
-        """Forget what was."""
+        """Forget earlier waits."""
         self._longest = 0.0
 
     def longest_ms(self) -> float:
-        """The longest wait since then, of answers that have come."""
+        """The longest wait for an answer since `restart`."""
         time.sleep(20 * PROBE_PAUSE_SECONDS)
         return self._longest * 1000
 
@@ -143,7 +143,7 @@ class Target:
             self.keys = [ApiKey(version.api_key) for version in client.api_versions().api_versions]
 
     def try_request(self, key: ApiKey, nasty: NastyRequest, *, is_stranger: bool) -> Outcome:
-        """Send one request and look at what it does; if that is too long, again."""
+        """Send one request and measure its effect; repeat it if the stall is too long."""
         outcomes = [self._try_once(key, nasty, is_stranger=is_stranger)]
         while outcomes[0].milliseconds > GOAL_MS and len(outcomes) < TRIES:
             outcomes.append(self._try_once(key, nasty, is_stranger=is_stranger))
@@ -152,7 +152,7 @@ class Target:
         return by_stillness[len(outcomes) // 2]._replace(bytes_per_byte=most)
 
     def _try_once(self, key: ApiKey, nasty: NastyRequest, *, is_stranger: bool) -> Outcome:
-        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")  # the highest figure begins anew
+        Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")  # resets the peak
         before = self._kilobytes("VmRSS")
         address = self._strangers if is_stranger else self.address
         with WireClient(*address, timeout_seconds=ANSWER_SECONDS) as client:
@@ -162,12 +162,12 @@ class Target:
             answer = _answer(client, key, nasty.body)
         stillness = self._probe.longest_ms()
         if not self._process.is_running():
-            raise SystemExit(f"bench: {self.role} has died of {key.name}, {nasty.title}: {answer}")
+            raise SystemExit(f"bench: {self.role} died of {key.name}, {nasty.title}: {answer}")
         grown = max(0, self._kilobytes("VmHWM") - before) * 1024
         return Outcome(self.role, key, nasty.title, is_stranger, stillness, grown / len(nasty.body), answer)
 
     def append_beside_frames(self, table_id: int, seconds: float, frame_bytes: int) -> FramesOutcome:
-        """Appends alone, then beside frames that never end."""
+        """Time appends alone, then beside unfinished frames."""
         alone = time_appends(self.address, table_id, seconds)
         before = self._kilobytes("VmRSS")
         with unfinished_frames(self.address, frame_bytes=frame_bytes) as frames:
@@ -197,7 +197,7 @@ def _answer(client: WireClient, key: ApiKey, body: bytes) -> str:
 
 
 def fill(server: ServerProcess) -> dict[str, int]:
-    """A log table and a primary-key table with rows; their ids."""
+    """Create a log table and a primary-key table with rows; return their ids."""
     schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("text", pa.string())])
     address = server.addresses["FLUSS"]
     with fluss.connect(address) as db:
@@ -214,7 +214,7 @@ def fill(server: ServerProcess) -> dict[str, int]:
 
 
 def requests_of(key: ApiKey, ids: dict[str, int], size: int) -> Iterator[NastyRequest]:
-    """All that is tried with a key."""
+    """All requests that are tried with a key."""
     table = KEY_TABLE if key in OF_KEY_TABLES else TABLE
     table_path = pb.PbTablePath(database_name="fluss", table_name=table)
     known = {"table_id": ids[table], "bucket_id": 0, "table_path": table_path, "table_name": table}
@@ -227,7 +227,7 @@ def requests_of(key: ApiKey, ids: dict[str, int], size: int) -> Iterator[NastyRe
 
 
 def targets(server: ServerProcess) -> Iterator[Target]:
-    """The coordinator and the tablet, one after the other."""
+    """The coordinator and the tablet, one after another."""
     tablets = {}
     for listener, address in server.addresses.items():
         with WireClient.connect(address) as client:
@@ -252,7 +252,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def measure(target: Target, ids: dict[str, int], options: argparse.Namespace) -> Iterator[Outcome]:
-    """Every request of every key that a process serves, sent by a user who may do all and by one who may do nothing."""
+    """Send every request of every key of a process, by a user with all permissions and by one with none."""
     size = int(options.megabytes * 1_000_000)
     for key in target.keys:
         if options.keys and key.name not in options.keys:
@@ -270,8 +270,8 @@ def main(arguments: list[str]) -> Run:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench --amplification", description=__doc__)
     parser.add_argument("--megabytes", type=float, default=REQUEST_MEGABYTES, help="size of the requests")
-    parser.add_argument("--keys", nargs="*", default=[], help="names of API keys; all without it")
-    parser.add_argument("--requests", type=int, help="no more for each key than so many; all without it")
+    parser.add_argument("--keys", nargs="*", default=[], help="names of API keys; by default all")
+    parser.add_argument("--requests", type=int, help="limit of requests for each key; by default all")
     parser.add_argument("--verbose", action="store_true", help="print every request, not only the worst of a key")
     parser.add_argument("--frame-megabytes", type=float, default=99.0, help="MiB of each unfinished frame; 0: none")
     parser.add_argument("--frame-seconds", type=float, default=10.0, help="how long others append beside them")
@@ -300,7 +300,7 @@ def main(arguments: list[str]) -> Run:
 
 
 def worst(outcomes: list[Outcome]) -> list[Outcome]:
-    """Of every key of a process and a user the request with the longest stillness, with the highest memory of any."""
+    """The request with the longest stall for every key, process and user, with the highest memory of any."""
     found: dict[tuple[str, ApiKey, bool], Outcome] = {}
     for outcome in outcomes:
         place = outcome.role, outcome.key, outcome.is_stranger
@@ -313,7 +313,7 @@ def worst(outcomes: list[Outcome]) -> list[Outcome]:
 def table_of(outcomes: list[Outcome]) -> list[str]:
     """The lines of the table: one per key, of the process where it is worse."""
     lines = [
-        "| key | requests | ms of stillness | without permission | bytes of memory per byte | worst request |",
+        "| key | requests | stall in ms | without permission | bytes of memory per byte | worst request |",
         "|---|---|---|---|---|---|",
     ]
     by_key: dict[ApiKey, list[Outcome]] = {}
@@ -336,7 +336,7 @@ def _judged(outcome: Outcome) -> str:
 
 
 def text_of(frames: FramesOutcome) -> str:
-    """What the frames did, in a sentence."""
+    """A sentence on the effect of the frames."""
     alone, beside = frames.alone, frames.beside
     return (
         f"{FRAMES} unfinished frames: {beside.number} appends beside them took {beside.median_ms:.1f} ms, the longest "
@@ -346,7 +346,7 @@ def text_of(frames: FramesOutcome) -> str:
 
 
 def figures_of(outcomes: list[Outcome]) -> list[Figure]:
-    """Stillness and memory of every key."""
+    """The stall and memory of every key."""
     figures = []
     for outcome in worst(outcomes):
         row = f"{outcome.role}, {outcome.key.name}" + (", without permission" if outcome.is_stranger else "")

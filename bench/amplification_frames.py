@@ -1,7 +1,7 @@
-"""Frames that never end: many connections announce large writes and send what the server takes, others append.
+"""Unfinished frames: many connections announce large writes and send what the server accepts, while others append.
 
-The server gives the frames on their way a share of its memory and reads no more than that. What is measured is how long
-an append of somebody else takes meanwhile, which includes its way to the disk.
+The server limits frames in transit to a share of its memory and reads no more than that. The measure is the time of an
+append of another client meanwhile, including its way to the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.05
 
 
 class Appends(NamedTuple):
-    """How long appends took."""
+    """The times of appends."""
 
     number: int
     median_ms: float
@@ -36,7 +36,7 @@ class Appends(NamedTuple):
 
 
 class UnfinishedFrames:
-    """Connections that send frames, of which the last bytes never come."""
+    """Connections that send frames whose last bytes never come."""
 
     def __init__(self, address: tuple[str, int], frames: int, frame_bytes: int) -> None:
         self.sent_bytes = 0
@@ -76,7 +76,7 @@ class UnfinishedFrames:
             self._selector.unregister(connection)
 
     def close(self) -> None:
-        """End them, unfinished."""
+        """Close the connections with their frames unfinished."""
         self._ended.set()
         self._thread.join()
         self._selector.close()
@@ -88,7 +88,7 @@ class UnfinishedFrames:
 def unfinished_frames(
     address: tuple[str, int], frames: int = FRAMES, frame_bytes: int = FRAME_BYTES
 ) -> Iterator[UnfinishedFrames]:
-    """Hold them open for a while."""
+    """Keep unfinished frames open for a while."""
     sending = UnfinishedFrames(address, frames, frame_bytes)
     try:
         yield sending
@@ -97,7 +97,7 @@ def unfinished_frames(
 
 
 def time_appends(address: tuple[str, int], table_id: int, seconds: float) -> Appends:
-    """Append a small batch again and again."""
+    """Append a small batch repeatedly."""
     batch = one_row()
     took: list[float] = []
     with WireClient(*address) as client:

@@ -1,4 +1,4 @@
-"""Requests whose cost is in what their bytes mean: rows, keys and documents. They go with those of `nasty_requests`."""
+"""Requests whose cost depends on their contents: rows, keys and documents. They complement `nasty_requests`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _put(table_id: int, size: int) -> Iterator[NastyRequest]:
 
 
 def one_row() -> bytes:
-    """A batch of one row for the log table."""
+    """Encode a batch of one row for the log table."""
     schema = pa.schema([pa.field("id", pa.int32(), nullable=False), ("text", pa.string())])
     one = pa.record_batch([pa.array([1], pa.int32()), pa.array([None], pa.string())], schema=schema)
     return bytes(encode_arrow_batch(one, schema_id=1, compression=Compression(CompressionKind.NONE)))
@@ -125,6 +125,6 @@ _REQUESTS: dict[ApiKey, Callable[[int, int], Iterator[NastyRequest]]] = {
 
 
 def row_requests(key: ApiKey, table_id: int, size: int) -> Iterator[NastyRequest]:
-    """What is tried with a key besides its shape."""
+    """The requests of a key beyond those made from its message."""
     build = _REQUESTS.get(key)
     return iter(()) if build is None else build(table_id, size)

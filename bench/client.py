@@ -1,8 +1,8 @@
 """Our client and pyfluss, each on our server and on Apache Fluss: four pairs in one run.
 
-Both servers and all four drivers are up at the same time. Every step of a round (append, scan, ...) is done by all
-pairs before the next step begins, and the order of the pairs turns from round to round, so that whatever the machine
-does meets all of them. The first round is thrown away. Without Apache Fluss the two pairs that are left are shown.
+Both servers and all four drivers run at the same time. Every step of a round (append, scan, ...) is done by all pairs
+before the next step begins, and the order of the pairs changes from round to round, so that disturbances of the machine
+affect all of them. The first round is discarded. Without Apache Fluss the two remaining pairs are shown.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ NAMES = {"fluss": (OURS_ON_OURS, PYFLUSS_ON_OURS), "apache": (OURS_ON_APACHE, PY
 
 Note = Callable[[str, float], None]
 Step = Callable[[Driver, str, Note], None]
-"""Does a piece of work with one driver. The text is unique for the driver: two of them share a server."""
+"""One step of a driver. The string is unique per driver: two drivers share a server."""
 
 
-# By what a table says of compression, what its figures are called. A table that names no level has that of its writer.
+# The suffix of figures by the table's compression. A table without a level gets the level of its writer.
 COMPRESSIONS = {"ZSTD": "", "ZSTD:3": "_level", "NONE": "_plain"}
 
 
@@ -92,7 +92,7 @@ class Rounds:
 
 
 def measure(servers: list[Server], rounds: int, steps: list[Step], figures: dict[str, Figures]) -> None:
-    """Run the rounds, and one more that is thrown away, on servers that are not started yet."""
+    """Run the rounds, after one that is discarded, on servers that are not started yet."""
     own_drivers: list[Driver] = []
     try:
         pairs: list[tuple[str, str, Driver]] = []
@@ -123,22 +123,22 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench --client", description=__doc__)
     parser.add_argument("--arrow-rows", type=int, default=400_000)
     parser.add_argument("--dict-rows", type=int, default=300_000)
-    parser.add_argument("--scan-seconds", type=float, default=1.0, help="scans are repeated until this is over")
-    parser.add_argument("--lone-rows", type=int, default=60, help="per round and kind")
-    parser.add_argument("--lone-seconds", type=float, default=3.0, help="at most, per round and kind")
+    parser.add_argument("--scan-seconds", type=float, default=1.0, help="scans are repeated for this long")
+    parser.add_argument("--lone-rows", type=int, default=60, help="single rows per round and kind")
+    parser.add_argument("--lone-seconds", type=float, default=3.0, help="limit of their time, per round and kind")
     parser.add_argument("--compression", nargs="+", choices=COMPRESSIONS, default=[*COMPRESSIONS])
     add_common_options(parser)
     return parser.parse_args(arguments)
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """What all comparisons of the four pairs take."""
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
+    """Add the options that all comparisons of the four pairs have."""
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is discarded")
     parser.add_argument("--buckets", type=int, default=1)
     parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
     parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
     parser.add_argument("--without-apache", action="store_true")
-    parser.add_argument("--only-ours", action="store_true", help="neither Apache Fluss nor pyfluss")
+    parser.add_argument("--only-ours", action="store_true", help="without Apache Fluss and pyfluss")
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
     add_file_options(parser)
 
@@ -150,7 +150,7 @@ def main(arguments: list[str]) -> Run:
 
 
 def compare(part: str, options: argparse.Namespace, steps: list[Step], measures: Sequence[Measure]) -> Run:
-    """Run the rounds and print the table, as the common options say."""
+    """Run the rounds and print the table, according to the common options."""
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
     figures = {name: Figures() for names in NAMES.values() for name in names}
     began = time.monotonic()

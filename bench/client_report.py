@@ -1,4 +1,4 @@
-"""From the figures of the four pairs of client and server to a table of ratios to pyfluss on Apache Fluss."""
+"""The table of the four pairs of client and server, with ratios to pyfluss on Apache Fluss."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ PYFLUSS_ON_APACHE = "pyfluss on Apache Fluss"
 PAIRS = (OURS_ON_OURS, OURS_ON_APACHE, PYFLUSS_ON_OURS, PYFLUSS_ON_APACHE)
 
 Rounds = Mapping[str, Sequence[float]]
-"""By workload the figures of all rounds: rows per second, or milliseconds of each lone row."""
+"""The figures of all rounds by workload: rows per second, or milliseconds of each lone row."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A line of the table: which figures, which share of them, and how many times the peer's ours should be.
+    """A line of the table: its figures, which share of them, and how many times the peer's ours should be.
 
-    Where the peer cannot do the same, `against` is what it does instead. A goal that says nothing of the peer is
-    `limit`: at least so many thousand rows per second, or at most so many milliseconds.
+    If the peer lacks the workload, `against` is the one to compare with. `limit` is a goal that does not depend on the
+    peer: at least so many thousand rows per second, or at most so many milliseconds.
     """
 
     workload: str
@@ -37,17 +37,17 @@ class Measure:
 
     @property
     def of_peer(self) -> Measure:
-        """The line whose figure of the peer this one is compared with."""
+        """The line that has the peer's figure for this one."""
         return self if self.against is None else replace(self, workload=self.against)
 
     @property
     def row(self) -> str:
-        """A name for the line that stays the same: workloads with percentiles have several lines."""
+        """A stable name of the line: workloads with percentiles have several lines."""
         return self.workload if self.share in (None, 0.5) else f"{self.workload}_p{self.share * 100:g}"
 
     @property
     def unit(self) -> str:
-        """The unit, which the title has in brackets."""
+        """The unit, which is in parentheses in the title."""
         (unit,) = re.findall(r"\((k \w+/s|ms)\)", self.title)
         return str(unit)
 
@@ -73,13 +73,13 @@ MEASURES = (
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that `share` of all values do not exceed."""
+    """The smallest value that at least `share` of all values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def figure(rounds: Rounds, measure: Measure) -> float | None:
-    """The one figure of a pair to show, in the unit of the title."""
+    """The figure of a pair to show, in the unit of the title."""
     values = rounds.get(measure.workload)
     if not values:
         return None

@@ -1,12 +1,12 @@
 """Two commits of ours in turns: `python -m bench --compare BEFORE AFTER [--client | --kv | ...] [--rounds N] ...`.
 
-A round runs the part once with the code of either commit, each in a process of its own with a fresh server; every
-second round starts with the other commit. What counts is the ratio of the two within a round, since whatever the
-machine does in that minute meets both: the median of those ratios, and an interval from drawing rounds again at random
-(bootstrap). Ratios say how many times better AFTER is: rates divide one way, times and sizes the other.
+A round runs the part once with the code of each commit, each in a process of its own with a fresh server; every second
+round starts with the other commit. The result is the ratio of the two within a round, since disturbances of the machine
+in that minute affect both: the median of those ratios, and an interval from resampling the rounds (bootstrap). Ratios
+are how many times better AFTER is: rates divide one way, times and sizes the other.
 
-The workloads are those of this checkout; only the package comes from the commits, through PYTHONPATH. `.` is the code
-of this checkout as it stands. Servers are driven by the client of this checkout, so that servers alone are compared; in
+The workloads are those of this checkout; only the package comes from the commits, through PYTHONPATH. `.` is the
+present code of this checkout. Servers are driven by the client of this checkout, so that only servers are compared; in
 all other parts client and server are of the same commit. No peer is needed.
 """
 
@@ -32,11 +32,11 @@ from bench.run import WARM_MEGABYTES, warm_page_cache
 
 DEFAULT_ROUNDS = 6
 LOWEST_RATIO = 0.95
-# With fewer, the interval is hardly more than what happened to be measured.
+# With fewer rounds the interval is hardly more than the range of the measurements.
 CERTAIN_ROUNDS = 5
 DRAWS = 4_000
 INTERVAL_SHARE = 0.95
-# Says how the machine was; our code has no part in it.
+# A measure of the machine, not of our code.
 CONTROLS = frozenset({"echo"})
 WORKING_TREE = "."
 LAST_LINES = 15
@@ -70,7 +70,7 @@ Round = tuple[Mapping[str, Figure], Mapping[str, Figure]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """A row of the comparison: medians of both, and how many times better the second is, with its interval."""
+    """A row of the comparison: medians of both, and how many times better the second is, with an interval."""
 
     row: str
     title: str
@@ -84,17 +84,17 @@ class Ratio:
 
     @property
     def is_below(self) -> bool:
-        """Whether the row counts as slower."""
+        """True if the row counts as slower."""
         return self.row not in CONTROLS and self.ratio < LOWEST_RATIO
 
     @property
     def is_certain(self) -> bool:
-        """Whether there were enough rounds, and their interval leaves no room for a row that is as good as before."""
+        """True if there were enough rounds, and the interval excludes that the row is as good as before."""
         return self.high < 1 and self.rounds >= CERTAIN_ROUNDS
 
     @property
     def remark(self) -> str:
-        """What the last column says."""
+        """The text of the last column."""
         if self.row in CONTROLS:
             return "the machine"
         if not self.is_below:
@@ -103,14 +103,14 @@ class Ratio:
 
 
 def times_better(before: Figure, after: Figure) -> float | None:
-    """How many times better; None where one of them has no figure to divide by."""
+    """How many times better `after` is; None if a figure is missing or zero."""
     if before.value <= 0 or after.value <= 0:
         return None
     return after.value / before.value if before.is_rate else before.value / after.value
 
 
 def interval(values: Sequence[float], draws: int = DRAWS) -> tuple[float, float]:
-    """The range that holds the median of rounds drawn again at random, in 95 of 100 cases. The same for same values."""
+    """The range of the median of resampled rounds in 95 of 100 cases. Equal values give equal ranges."""
     chance = random.Random(len(values))
     medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(draws))
     cut = int(draws * (1 - INTERVAL_SHARE) / 2)
@@ -131,7 +131,7 @@ def ratios(rounds: Sequence[Round]) -> list[Ratio]:
 
 
 def markdown(rows: Sequence[Ratio], title: str, before: str, after: str) -> str:
-    """The table, and which rows are below what is allowed."""
+    """The table, and the rows that are below the limit."""
     head = f"| row | | unit | {before} | {after} | times better | 95 % interval | |"
     lines = [title, "", head, "|---" * 8 + "|"]
     for row in rows:
@@ -142,19 +142,19 @@ def markdown(rows: Sequence[Ratio], title: str, before: str, after: str) -> str:
 
 
 def verdict(rows: Sequence[Ratio]) -> str:
-    """Which rows are below what is allowed, and which may be."""
+    """The rows that are below the limit, and those that may be."""
     below = [row.row for row in rows if row.is_below and row.is_certain]
     perhaps = [row.row for row in rows if row.is_below and not row.is_certain]
     said = []
     if below:
         said.append(f"Below {LOWEST_RATIO:g}: {', '.join(below)}.")
     if perhaps:
-        said.append(f"Perhaps below {LOWEST_RATIO:g}, more rounds will tell: {', '.join(perhaps)}.")
+        said.append(f"Perhaps below {LOWEST_RATIO:g}, more rounds are needed to decide: {', '.join(perhaps)}.")
     return " ".join(said) or f"No row is below {LOWEST_RATIO:g}."
 
 
 def unpack(commit: str, folder: Path) -> Path:
-    """The folder with the package as it was at a commit."""
+    """Unpack the package of a commit; return its folder."""
     if commit == WORKING_TREE:
         return CHECKOUT / "src"
     sha = git("rev-parse", "--verify", f"{commit}^{{commit}}")
@@ -192,7 +192,7 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
         prog="python -m bench --compare BEFORE AFTER", description=__doc__, allow_abbrev=False
     )
-    parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help="each commit is measured so many times")
+    parser.add_argument("--rounds", type=int, default=DEFAULT_ROUNDS, help="how often each commit is measured")
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
     parser.add_argument("--json", type=Path, help="write all figures of all rounds and the ratios here")
     parser.add_argument("--markdown", type=Path, help="write the table here")

@@ -1,9 +1,9 @@
-"""The process that applies the load, with the published client or with ours: `python -m bench.driver ADDRESS [MODULE]`.
+"""The process that makes the load, with the published client or with ours: `python -m bench.driver ADDRESS [MODULE]`.
 
-Reads one JSON line per piece of work from standard input and writes one JSON line with the figures. One driver serves
-one server and lives as long as the benchmark, so that imports, sample data and connections are paid once. MODULE is the
-client: `fluss`, which is pyfluss in the environment of pyfluss, or `fluss.aio`, which is ours in ours and has the same
-shape. Nothing else differs.
+Reads one JSON line per step from standard input and writes one JSON line with its figures. A driver serves one server
+and lives as long as the benchmark, so that imports, sample data and connections are made once. MODULE is the client:
+`fluss`, which is pyfluss in the environment of pyfluss, or `fluss.aio`, which is ours in our environment and has the
+same API. Nothing else differs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NARROW_SCHEMA = ROW_SCHEMA
 
 
 def wide_batch(start: int) -> pa.RecordBatch:
-    """Rows of about 0.9 KB: 8 numbers and 8 texts of about 100 characters that compress as logs do."""
+    """Rows of about 0.9 KB: 8 numbers and 8 strings of about 100 characters that compress like logs."""
     numbers = range(start, start + WIDE_ROWS_PER_BATCH)
     columns: list[pa.Array] = [pa.array([n * (c + 1) for n in numbers], pa.int64()) for c in range(4)]
     columns += [pa.array([n / (c + 3) for n in numbers], pa.float64()) for c in range(4)]
@@ -74,10 +74,10 @@ class Driver(KvWorkloads):
         return await fluss.FlussConnection.create(fluss.Config({"bootstrap.servers": self._bootstrap}))
 
     async def first_table(self, started_at: float, deadline_seconds: float = 60) -> dict[str, float]:
-        """Try until a table can be created; seconds since `started_at` (a time of the machine's wall clock).
+        """Try until a table can be created; return seconds since `started_at` (a time of the machine's wall clock).
 
         pyfluss waits 100, 200 and 400 ms between its own attempts to connect, which would be measured instead of the
-        server: so it is only let loose on a port that is open.
+        server: so it is used only after the port is open.
         """
         host, _, port = self._bootstrap.rpartition(":")
         while True:
@@ -106,7 +106,7 @@ class Driver(KvWorkloads):
     async def create(
         self, table: str, schema: pa.Schema, compression: str, buckets: int, primary_keys: list[str] | None = None
     ) -> Any:
-        """A fresh table whose buckets have leaders."""
+        """Create a table and wait until its buckets have leaders."""
         admin = (await self.connection()).get_admin()
         path = self.path(table)
         await admin.drop_table(path, ignore_if_not_exists=True)
@@ -128,7 +128,7 @@ class Driver(KvWorkloads):
                 await asyncio.sleep(0.02)
 
     async def append_arrow(self, table: str, rows: int, compression: str, buckets: int) -> dict[str, float]:
-        """Arrow batches of 16 columns into a fresh table, until the last is acknowledged."""
+        """Append Arrow batches of 16 columns to a new table, until the last is acknowledged."""
         opened = await self.create(table, WIDE_SCHEMA, compression, buckets)
         writer = opened.new_append().create_writer()
         whole, rest = divmod(rows, WIDE_ROWS_PER_BATCH)
@@ -143,7 +143,7 @@ class Driver(KvWorkloads):
         return {"rows": rows, "seconds": seconds, "bytes": sum(batch.nbytes for batch in batches)}
 
     async def append_rows(self, table: str, rows: int, buckets: int) -> dict[str, float]:
-        """Dicts of 5 columns into a fresh table, until the last is acknowledged."""
+        """Append dicts of 5 columns to a new table, until the last is acknowledged."""
         opened = await self.create(table, NARROW_SCHEMA, "ZSTD", buckets)
         sample = [
             {"id": n, "name": f"name {n % 1000}", "score": n / 7, "flag": n % 2 == 0, "count": n % 100}
@@ -161,7 +161,7 @@ class Driver(KvWorkloads):
     async def scan(
         self, table: str, rows: int, columns: list[str] | None, buckets: int, seconds: float = 0
     ) -> dict[str, float]:
-        """Poll Arrow batches from the start of a table until all rows have come, with new scanners for `seconds`."""
+        """Poll Arrow batches from the start of a table until all rows have arrived; repeat for `seconds`."""
         opened = await self.open(table)
 
         async def once() -> int:
@@ -178,7 +178,7 @@ class Driver(KvWorkloads):
         return await repeated(once, seconds)
 
     async def poll_records(self, table: str, rows: int, buckets: int, seconds: float = 0) -> dict[str, float]:
-        """The same with records, looking at the row of each."""
+        """Poll records from the start of a table, reading the row of each."""
         opened = await self.open(table)
 
         async def once() -> int:
@@ -194,13 +194,13 @@ class Driver(KvWorkloads):
         return await repeated(once, seconds)
 
     async def lone_rows(self, table: str, times: int, seconds: float) -> dict[str, Any]:
-        """One row at a time: until it is acknowledged, then until a scanner that is polling has it.
+        """Append one row at a time: until it is acknowledged, then until a polling scanner has it.
 
         All times are returned. Each of the two ends after `times` rows or `seconds`, with one row at least.
         """
         opened = await self.create(table, NARROW_SCHEMA, "ZSTD", 1)
         writer = opened.new_append().create_writer()
-        await writer.append({"id": -1, "name": "first"}).wait()  # meets what is only done once per writer
+        await writer.append({"id": -1, "name": "first"}).wait()  # pays what is only done once per writer
         acknowledged: list[float] = []
         deadline = time.perf_counter() + seconds
         while not acknowledged or (len(acknowledged) < times and time.perf_counter() < deadline):
@@ -232,7 +232,7 @@ class Driver(KvWorkloads):
         return time.perf_counter()
 
     async def lookup_alone(self, table: str, keys: int, times: int, seconds: float) -> dict[str, Any]:
-        """With a bare echo beside it."""
+        """Look keys up one at a time, and measure a bare echo."""
         return {**await super().lookup_alone(table, keys, times, seconds), "echo": echo()}
 
     async def drop(self, table: str) -> dict[str, float]:
@@ -243,7 +243,7 @@ class Driver(KvWorkloads):
 
 
 def echo() -> float:
-    """Median seconds of a bare 64-byte echo on loopback: what a lone request costs before any server does anything."""
+    """Median seconds of a bare 64-byte echo on loopback: the cost of a lone request without any work of a server."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
@@ -265,7 +265,7 @@ def echo() -> float:
 
 
 async def serve(bootstrap: str) -> None:
-    """Work off lines until standard input ends."""
+    """Handle lines until standard input ends."""
     driver = Driver(bootstrap)
     loop = asyncio.get_running_loop()
     print(json.dumps({"ready": True}), flush=True)

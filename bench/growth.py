@@ -1,11 +1,11 @@
-"""What upserts, lookups and a start after `kill -9` cost while a primary-key table grows.
+"""The cost of upserts, lookups and a start after `kill -9` while a primary-key table grows.
 
-Our client fills one table on our server up to each of the sizes; the last quarter of the rows is what new keys cost.
-Then random known keys are written once more, as many at every size, and enough of them that RocksDB's work on its files
-is part of their cost at each. The server is killed and started again, which ends with the first row that is found, and
-random keys are looked up together and alone. The server's processor time per row stands beside the elapsed time, from
-one moment when it has nothing to do to the next: RocksDB tidies up after writes when they are over. On a machine that
-does other things too, it is the better figure. A thread watches the server's own memory.
+Our client fills one table on our server up to each of the sizes; the last quarter of the rows gives the cost of new
+keys. Then random known keys are written again, as many at every size, and enough of them that RocksDB's compaction is
+part of the cost at each. The server is killed and started again, which ends with the first row that is found, and
+random keys are looked up together and alone. Besides the elapsed time, the table has the server's processor time per
+row, from one idle moment to the next: RocksDB compacts after the writes are over. On a machine that does other things
+too, it is the better figure. A thread watches the server's own memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IDLE_SHARE = 0.1
 
 @dataclass
 class Costs:
-    """What was measured at one size: by measure, in the unit of its title."""
+    """The figures at one size, by measure, in the unit of its title."""
 
     keys: int
     figures: dict[str, float]
@@ -77,7 +77,7 @@ class GrowthRun:
         self._driver.close()
 
     def create(self) -> None:
-        """The table, with a few rows; a bucket that was never closed tells new keys from others more easily."""
+        """Create the table with a few rows; a bucket that was never closed recognises new keys more easily."""
         self._driver.call("create_kv", table="growth", buckets=self._buckets)
         self._add(FIRST_ROWS)
         self._server.kill()
@@ -116,7 +116,7 @@ class GrowthRun:
         return answer["seconds"] / answer["rows"] * 1e6, spent / answer["rows"] * 1e6
 
     def _settled(self) -> float:
-        """The server's processor time once it has nothing left to do."""
+        """The server's processor time once it is idle."""
         spent = self._processor_seconds()
         while True:
             time.sleep(SETTLE_SECONDS)
@@ -128,7 +128,7 @@ class GrowthRun:
         return sum(sum(psutil.Process(number).cpu_times()[:2]) for number in self._server.process_ids())
 
     def _restart(self) -> float:
-        # Rows that are not in files yet, so that there is something to replay.
+        # Rows that are not in files yet, so that they have to be replayed.
         self._driver.call("update_random", table="growth", keys=self._keys, rows=self._replayed)
         self._server.kill()
         started = time.perf_counter()
@@ -138,7 +138,7 @@ class GrowthRun:
 
 
 def measure(server: OurServer, sizes: Sequence[int], options: argparse.Namespace) -> list[Costs]:
-    """All sizes, on a server that is not started yet."""
+    """Measure all sizes, on a server that is not started yet."""
     server.start()
     run = GrowthRun(server, options)
     costs = []
@@ -155,7 +155,7 @@ def measure(server: OurServer, sizes: Sequence[int], options: argparse.Namespace
 
 
 def markdown(costs: Sequence[Costs], title: str) -> str:
-    """One line per measure, one column per size, and how much the last is of the first."""
+    """One line per measure, one column per size, and the ratio of the last to the first."""
     sizes = " | ".join(f"{cost.keys / 1e6:.3g} M keys" for cost in costs)
     lines = [title.strip(), "", f"| | {sizes} | growth | goal |", "|---" * (len(costs) + 3) + "|"]
     for name, text in TITLES.items():
@@ -186,9 +186,9 @@ def main(arguments: list[str]) -> Run:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench --growth", description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), help="numbers of keys, ascending")
-    parser.add_argument("--update-rows", type=int, default=1_000_000, help="rows that are written once more")
+    parser.add_argument("--update-rows", type=int, default=1_000_000, help="rows that are written again")
     parser.add_argument("--replayed-rows", type=int, default=150_000, help="rows written before the server is killed")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each kind of lookups")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each kind of lookups")
     parser.add_argument("--buckets", type=int, default=1)
     parser.add_argument("--tablets", type=int, default=1)
     parser.add_argument("--directory", type=Path, help="where the server keeps its data (default: a temporary one)")

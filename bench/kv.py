@@ -1,8 +1,8 @@
 """Primary-key tables: our client and pyfluss, each on our server and on Apache Fluss, as in `bench.client`.
 
-A round fills a table row by row, writes all its keys once more, looks them up alone and together, reads the changelog
-and the whole table. Upserts of Arrow data and `lookup_many`, which pyfluss does not have, are compared with what it
-does instead.
+A round fills a table row by row, writes all its keys again, looks them up alone and together, reads the changelog and
+the whole table. Upserts of Arrow data and `lookup_many`, which pyfluss does not have, are compared with what it has
+instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.run import rate
 from bench.servers import Driver
 
 FEW_TASKS, MANY_TASKS = 16, 128
-# A lookuper of pyfluss does one lookup after the other and waits 100 ms for company each time; many are its best.
+# A lookuper of pyfluss does one lookup after another and waits 100 ms for more each time; several are fastest.
 MANY_LOOKUPERS = 128
 
 KV_MEASURES = (
@@ -121,9 +121,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=200_000, help="keys of the table that is written row by row")
     parser.add_argument("--kv-arrow-rows", type=int, default=1_000_000, help="keys of the table of Arrow upserts")
     parser.add_argument("--lookups", type=int, default=1_000, help="lookups alone, per round")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each kind of lookups, and of scans")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of each kind of lookups, and of scans")
     parser.add_argument("--tasks", type=int, nargs=2, default=[FEW_TASKS, MANY_TASKS], help="few and many")
-    parser.add_argument("--lookupers", type=int, default=MANY_LOOKUPERS, help="of many tasks")
+    parser.add_argument("--lookupers", type=int, default=MANY_LOOKUPERS, help="lookupers of many tasks")
     add_common_options(parser)
     return parser.parse_args(arguments)
 

@@ -1,7 +1,7 @@
-"""The load on primary-key tables; part of the driver's process, so it uses what both clients have.
+"""The load on primary-key tables. It runs in the driver's process, so it uses what both clients have.
 
 Rows have the five columns of the other row benchmarks, with `id` as the primary key. pyfluss has no upserts of Arrow
-data, no `lookup_many` and no scan of whole tables: it takes no part in the first two, and does the last with a limited
+data, no `lookup_many` and no scan of whole tables: it skips the first two, and does the last with a limited
 scan whose limit is the number of rows.
 """
 
@@ -30,7 +30,7 @@ FIRST_COUNT, UPDATED_COUNT = 1, 2
 
 
 def dict_rows(first: int, end: int, count: int) -> list[dict[str, Any]]:
-    """Rows with the keys from `first` to `end`; `count` tells writes of the same keys apart."""
+    """Rows with the keys from `first` to `end`; `count` distinguishes writes of the same keys."""
     return [
         {"id": n, "name": f"name {n % 1000}", "score": n / 7, "flag": n % 2 == 0, "count": count}
         for n in range(first, end)
@@ -38,7 +38,7 @@ def dict_rows(first: int, end: int, count: int) -> list[dict[str, Any]]:
 
 
 def arrow_rows(ids: Any, count: int) -> pa.RecordBatch:
-    """The same as Arrow data, of an array of keys."""
+    """Rows with an array of keys, as Arrow data."""
     columns = [
         pa.array(ids, pa.int64()),
         _NAMES.take(pa.array(ids % len(_NAMES))),
@@ -50,7 +50,7 @@ def arrow_rows(ids: Any, count: int) -> pa.RecordBatch:
 
 
 class KvWorkloads(ABC):
-    """The workloads, for a driver that has a connection and makes tables."""
+    """The workloads, for a driver that has a connection and creates tables."""
 
     # The module of the client.
     client: Any
@@ -63,22 +63,22 @@ class KvWorkloads(ABC):
     async def create(
         self, table: str, schema: pa.Schema, compression: str, buckets: int, primary_keys: list[str] | None = None
     ) -> Any:
-        """A fresh table."""
+        """Create a table."""
 
     def path(self, table: str) -> Any:
-        """A table of the default database."""
+        """The path of a table in the default database."""
         return self.client.TablePath("fluss", table)
 
     async def open(self, table: str) -> Any:
-        """A table that is there."""
+        """Open an existing table."""
         return await (await self.connection()).get_table(self.path(table))
 
     async def upsert_rows(self, table: str, rows: int, buckets: int) -> dict[str, float]:
-        """New keys into a fresh table, one `upsert` each, until the last is acknowledged."""
+        """Upsert new keys into a new table, one `upsert` each, until the last is acknowledged."""
         return await self._upsert_rows(await self._create_kv(table, buckets), rows, FIRST_COUNT)
 
     async def update_rows(self, table: str, rows: int) -> dict[str, float]:
-        """The same keys once more."""
+        """Upsert the same keys again."""
         return await self._upsert_rows(await self.open(table), rows, UPDATED_COUNT)
 
     async def _create_kv(self, table: str, buckets: int) -> Any:
@@ -96,10 +96,10 @@ class KvWorkloads(ABC):
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
     async def upsert_alone(self, table: str, times: int, seconds: float) -> dict[str, Any]:
-        """One row at a time until it is acknowledged; the seconds of each. Ends after `times` rows or `seconds`."""
+        """Upsert one row at a time; return the seconds of each. Ends after `times` rows or `seconds`."""
         writer = (await self.open(table)).new_upsert().create_writer()
         taken: list[float] = []
-        await writer.upsert(dict_rows(-1, 0, FIRST_COUNT)[0]).wait()  # meets what is only done once
+        await writer.upsert(dict_rows(-1, 0, FIRST_COUNT)[0]).wait()  # pays what is only done once
         deadline = time.perf_counter() + seconds
         while not taken or (len(taken) < times and time.perf_counter() < deadline):
             started = time.perf_counter()
@@ -108,24 +108,24 @@ class KvWorkloads(ABC):
         return {"times": taken}
 
     async def upsert_arrow(self, table: str, rows: int, buckets: int) -> dict[str, float]:
-        """New keys into a fresh table as Arrow batches, until the last is acknowledged."""
+        """Upsert new keys into a new table as Arrow batches, until the last is acknowledged."""
         return await self._upsert_arrow(await self._create_kv(table, buckets), np.arange(rows), FIRST_COUNT)
 
     async def update_arrow(self, table: str, rows: int) -> dict[str, float]:
-        """The same keys once more."""
+        """Upsert the same keys again."""
         return await self._upsert_arrow(await self.open(table), np.arange(rows), UPDATED_COUNT)
 
     async def create_kv(self, table: str, buckets: int) -> dict[str, float]:
-        """An empty table."""
+        """Create an empty table."""
         await self._create_kv(table, buckets)
         return {}
 
     async def add_arrow(self, table: str, first: int, rows: int) -> dict[str, float]:
-        """More keys, from `first` on."""
+        """Upsert more keys, from `first` on."""
         return await self._upsert_arrow(await self.open(table), np.arange(first, first + rows), FIRST_COUNT)
 
     async def update_random(self, table: str, keys: int, rows: int) -> dict[str, float]:
-        """Random known keys once more."""
+        """Upsert random known keys again."""
         ids = np.random.default_rng(7).integers(0, keys, rows)
         return await self._upsert_arrow(await self.open(table), ids, UPDATED_COUNT)
 
@@ -141,11 +141,11 @@ class KvWorkloads(ABC):
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
     async def lookup_alone(self, table: str, keys: int, times: int, seconds: float) -> dict[str, Any]:
-        """One lookup at a time of a random key; the seconds of each. Ends after `times` lookups or `seconds`."""
+        """Look up one random key at a time; return the seconds of each. Ends after `times` lookups or `seconds`."""
         lookuper = (await self.open(table)).new_lookup().create_lookuper()
         choice = random.Random(7)
         taken: list[float] = []
-        await _found(lookuper, 0)  # meets what is only done once
+        await _found(lookuper, 0)  # pays what is only done once
         deadline = time.perf_counter() + seconds
         while not taken or (len(taken) < times and time.perf_counter() < deadline):
             key = choice.randrange(keys)
@@ -155,7 +155,7 @@ class KvWorkloads(ABC):
         return {"times": taken}
 
     async def lookup_tasks(self, table: str, keys: int, tasks: int, lookupers: int, seconds: float) -> dict[str, float]:
-        """Tasks that look up random keys for `seconds`, each one after the other, on a number of lookupers."""
+        """Run tasks that each look up random keys one after another for `seconds`, on some lookupers."""
         opened = await self.open(table)
         made = [opened.new_lookup().create_lookuper() for _ in range(lookupers)]
         await asyncio.gather(*[_found(lookuper, 0) for lookuper in made])
@@ -173,7 +173,7 @@ class KvWorkloads(ABC):
         return {"rows": done, "seconds": time.perf_counter() - started}
 
     async def lookup_many(self, table: str, keys: int, seconds: float) -> dict[str, float]:
-        """Random keys as Arrow data, many per call, rows as Arrow data."""
+        """Look up random keys as Arrow data, many per call, with rows as Arrow data."""
         lookuper = (await self.open(table)).new_lookup().create_lookuper()
         choice = random.Random(7)
         wanted = pa.table({"id": pa.array([choice.randrange(keys) for _ in range(KEYS_PER_CALL)], pa.int64())})
@@ -186,9 +186,9 @@ class KvWorkloads(ABC):
         return await repeated(once, seconds)
 
     async def poll_changelog(self, table: str, rows: int, buckets: int) -> dict[str, float]:
-        """All records of the changelog, looking at the kind and the row of each.
+        """Poll all records of the changelog, reading the kind and the row of each.
 
-        A scanner of pyfluss on Apache Fluss was seen to stop before the end: then what came until then counts.
+        A scanner of pyfluss on Apache Fluss sometimes stops before the end: then the records until then count.
         """
         opened = await self.open(table)
         scanner = await opened.new_scan().create_log_scanner()
@@ -204,11 +204,11 @@ class KvWorkloads(ABC):
             empty = empty + 1 if seen == before else 0
             last = last if empty else time.perf_counter()
         if seen < rows / 2:
-            raise RuntimeError(f"{seen} of {rows} changelog records came, {inserts} of them inserts")
+            raise RuntimeError(f"{seen} of {rows} changelog records arrived, {inserts} of them inserts")
         return {"rows": seen, "seconds": last - started}
 
     async def scan_table(self, table: str, rows: int, buckets: int, seconds: float) -> dict[str, float]:
-        """The current rows as Arrow data."""
+        """Read the current rows as Arrow data."""
         opened = await self.open(table)
 
         async def whole() -> int:
@@ -235,7 +235,7 @@ async def _found(lookuper: Any, key: int) -> None:
 
 
 async def repeated(once: Callable[[], Awaitable[int]], seconds: float) -> dict[str, float]:
-    """Do it at least once, until `seconds` are over; rows and seconds of all times."""
+    """Repeat a workload for `seconds`, at least once; return the total rows and seconds."""
     rows = 0
     started = time.perf_counter()
     while not rows or time.perf_counter() - started < seconds:

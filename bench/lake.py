@@ -1,12 +1,12 @@
-"""Tiering and union reads, next to pyarrow writing and reading the same rows as Parquet, in one run.
+"""Tiering and union reads, compared with pyarrow writing and reading the same rows as Parquet, in one run.
 
-Tiering: rows that are in the log become Iceberg files, with everything that belongs to a round (planning, offsets,
-commits, syncs), by a tierer with the engine of `--engines`. Beside it one process writes the same rows with pyarrow, in
-the same codec, synced. Union read: `db.to_arrow` of a table of which nine tenths are in the lake and one tenth, of a
-primary-key table half of it updates, is only in the log. Beside it pyarrow reads the same rows from one Parquet file.
+Tiering: rows in the log become Iceberg files, with all steps of a round (planning, offsets, commits, syncs), by a
+tiering service with the engine of `--engines`. For comparison one process writes the same rows with pyarrow, in the
+same codec, synced. Union read: `db.to_arrow` of a table of which nine tenths are in the lake and one tenth is only in
+the log (in a primary-key table half of it updates). For comparison pyarrow reads the same rows from one Parquet file.
 
-Every step of a round stands beside what it is compared with, and odd rounds go backwards. The first round is thrown
-away.
+Every step of a round follows or precedes what it is compared with, and odd rounds run backwards. The first round is
+discarded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tools.servers.server_process import ServerProcess
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 d"}
 ROW_GROUP_ROWS = 1 << 17
 APPENDED_ROWS = 10_000
-CODEC = "zstd"  # what lake tables have
+CODEC = "zstd"  # the codec of lake tables
 PARQUET = "pyarrow writes Parquet"
 SCAN = "pyarrow reads Parquet"
 RATE = "k rows/s"
@@ -63,7 +63,7 @@ Step = Callable[[Note], None]
 
 
 def wide_rows(count: int) -> pa.Table:
-    """Rows of about 0.9 KB: 8 numbers and 8 texts of about 100 characters that compress as logs do."""
+    """Rows of about 0.9 KB: 8 numbers and 8 strings of about 100 characters that compress like logs."""
     numbers = np.arange(count, dtype=np.int64)
     columns: dict[str, Any] = {f"i{n}": numbers * (n + 1) for n in range(4)}
     columns |= {f"f{n}": numbers / (n + 3) for n in range(4)}
@@ -89,7 +89,7 @@ def timed(note: Note, name: str, rows: int) -> Iterator[None]:
 
 
 class LakeRounds:
-    """The steps, on one server. Tables to read are there from `prepare` on; tables to tier are made by the steps."""
+    """The steps, on one server. `prepare` creates the tables to read; the steps create the tables to tier."""
 
     def __init__(self, bootstrap: str, directory: Path, options: argparse.Namespace, spark: Any = None) -> None:
         self._bootstrap = bootstrap
@@ -105,7 +105,7 @@ class LakeRounds:
         self.steps = [step for name, step in steps.items() if options.only is None or name in options.only]
 
     def prepare(self) -> None:
-        """Tables of which a tenth is not in the lake yet, and the same rows as Parquet."""
+        """Create tables of which a tenth is not in the lake yet, and Parquet files of the same rows."""
         tail = self._options.rows // 10
         self._create("read_log", self._wide.schema)
         self._append("read_log", self._wide.slice(0, self._options.rows - tail))
@@ -168,7 +168,7 @@ class LakeRounds:
             found = self._db.to_arrow("read_log", read_optimized=True).num_rows
         assert found == tiered, f"{found} rows instead of {tiered}"
 
-    # ---- how ----
+    # ---- helpers ----
 
     def _name(self) -> str:
         return f"made_{next(self._numbers)}"
@@ -210,7 +210,7 @@ class LakeRounds:
 
 
 def measure(rounds: LakeRounds, count: int) -> Figures:
-    """Run the rounds, and one more that is thrown away unless it is the only one."""
+    """Run the rounds, after one that is discarded unless it is the only one."""
     figures = Figures()
     for number in range(count + 1):
         kept = figures if number or not count else Figures()
@@ -223,7 +223,7 @@ def measure(rounds: LakeRounds, count: int) -> Figures:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench --lake", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds; one more is thrown away, but for 0")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds; one more is discarded, except with 0")
     parser.add_argument("--rows", type=int, default=1_200_000, help="rows of sixteen columns")
     parser.add_argument("--key-rows", type=int, default=4_000_000, help="rows of five columns of primary-key tables")
     parser.add_argument("--engines", nargs="+", choices=("local", "spark"), default=["local", "spark"])
@@ -237,7 +237,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> tuple[str, Run]:
-    """Measure, and write what was asked for. Returns the table, and its figures."""
+    """Measure, and write the requested files. Return the table and its figures."""
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))
     began = time.monotonic()
     try:

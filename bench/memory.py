@@ -1,8 +1,8 @@
-"""How much memory server and client need while gigabytes go through them.
+"""The memory that server and client need while gigabytes pass through them.
 
-Our client appends Arrow batches to our server, then scans all of them. A thread looks at the processes ten times a
-second. What counts is memory that is theirs alone (`RssAnon`, summed over the processes of the server): mapped segment
-files are pages of the page cache, which the kernel takes back whenever it likes.
+Our client appends Arrow batches to our server, then scans all of them. A thread samples the processes ten times a
+second. The figure is memory that is theirs alone (`RssAnon`, summed over the processes of the server): mapped segment
+files are pages of the page cache, which the kernel can reclaim at any time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def resident_memory(process_ids: Iterable[int]) -> tuple[float, float]:
 
 
 class Watch:
-    """Looks at processes on a thread of its own while the `with` block runs; keeps the highest figures."""
+    """Samples processes on a separate thread during the `with` block; keeps the highest figures."""
 
     def __init__(self, process_ids: Callable[[], list[int]]) -> None:
         self.anonymous = self.total = 0.0
@@ -67,7 +67,7 @@ class Watch:
 
 
 def measure(server: OurServer, options: argparse.Namespace) -> list[tuple[str, float, Watch, Watch]]:
-    """Append, scan all, scan two columns: what was done, rows per second, server, client."""
+    """Append, scan all, scan two columns; return for each its title, rows per second, server and client memory."""
     rows = max(1, int(options.gigabytes * 1e9 / WIDE_ROW_BYTES))
     shape = {"table": "memory", "buckets": options.buckets}
     server.start()
@@ -90,7 +90,7 @@ def measure(server: OurServer, options: argparse.Namespace) -> list[tuple[str, f
 def main(arguments: list[str]) -> Run:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench --memory", description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=10.0, help="of Arrow data; the disk needs as much")
+    parser.add_argument("--gigabytes", type=float, default=10.0, help="GB of Arrow data; the disk needs as much")
     parser.add_argument("--compression", choices=("ZSTD", "NONE"), default="NONE")
     parser.add_argument("--buckets", type=int, default=1)
     parser.add_argument("--tablets", type=int, default=1)
@@ -116,7 +116,7 @@ def main(arguments: list[str]) -> Run:
 
 
 def figures_of(lines: list[tuple[str, float, Watch, Watch]]) -> list[Figure]:
-    """Speed and own memory of every line."""
+    """The speed and own memory of every line."""
     figures = []
     for title, speed, of_server, of_client in lines:
         row = title.partition(" GB")[0].rstrip("0123456789. ")  # without how much it was

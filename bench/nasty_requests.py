@@ -1,8 +1,8 @@
-"""The nastiest well-formed requests of a size that can be made for an API key, from the shape of its message.
+"""The most expensive well-formed requests of a given size for an API key, made from the shape of its message.
 
-Every repeated field, at any depth, is filled with as many of the smallest entries as fit; every text and every byte
-field is made as long as fits; documents in JSON are also nested as deep as fits. What is around them is a request that
-the server would serve: the tables and buckets that it names exist.
+Every repeated field, at any depth, is filled with as many of the smallest entries as fit; every string and every byte
+field is made as long as fits; JSON documents are also nested as deep as fits. The rest is a request that the server
+would serve: the tables and buckets that it names exist.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _FIXED = {
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _MAX_DEPTH = 4
 TAKEN_ENTRIES = 16_000  # a little below `MAX_REQUEST_ENTRIES`
-_HEADROOM_BYTES = 1024  # for the frame's header and the fields around
+_HEADROOM_BYTES = 1024  # for the frame's header and the other fields
 
 
 class NastyRequest(NamedTuple):
-    """A request body, and what is nasty about it."""
+    """A request body, and the reason why it is expensive."""
 
     title: str
     body: bytes
@@ -49,7 +49,7 @@ def nasty_requests(base: Message, size: int, known: Mapping[str, Any]) -> Iterat
 def _more_of(
     descriptor: Any, base: Any, room: int, known: Mapping[str, Any], where: str
 ) -> Iterator[tuple[str, bytes]]:
-    """(what it is, bytes to put behind a message of this type), one for every field below it."""
+    """Return (title, bytes to append to a message of this type) for every field below it."""
     if where.count(".") > _MAX_DEPTH:  # predicates contain predicates
         return
     for field in descriptor.fields:
@@ -71,7 +71,7 @@ def _more_of(
 
 
 def _many(name: str, entry: bytes, room: int) -> Iterator[tuple[str, bytes]]:
-    """As many as fit, and as many as the server takes."""
+    """As many entries as fit, and as many as the server accepts."""
     yield f"{name} many times", entry * (room // len(entry))
     yield f"{name} {TAKEN_ENTRIES} times", entry * min(TAKEN_ENTRIES, room // len(entry))
 
@@ -95,7 +95,7 @@ def _delimited(field: FieldDescriptor, content: bytes) -> bytes:
 
 
 def _example(field: FieldDescriptor, base: Any, known: Mapping[str, Any]) -> Any:
-    """The entry that `base` has there, or the smallest one that is complete."""
+    """The entry of `base` in this field, or the smallest complete one."""
     if base is not None and field.is_repeated and len(getattr(base, field.name)):
         return getattr(base, field.name)[0]
     if base is not None and not field.is_repeated and base.HasField(field.name):

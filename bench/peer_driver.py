@@ -1,8 +1,8 @@
-"""The process that applies the load to Kafka or Redis: `python -m bench.peer_driver Kafka|Redis PORT`.
+"""The process that generates the load on Kafka or Redis: `python -m bench.peer_driver Kafka|Redis PORT`.
 
-It speaks the lines of `bench.driver`, and runs in an environment that has the clients of both and nothing of ours.
-Rows are what an application of either has: JSON, encoded within the time that counts, except where a workload says that
-bytes are made before. The clients are those that Python programs use, with their defaults where nothing is said here.
+It has the line protocol of `bench.driver`, and runs in an environment that has the clients of both and nothing of ours.
+Rows are what applications of either have: JSON, encoded within the measured time, unless a workload states that the
+bytes are made before. The clients are the usual ones of Python programs, with their defaults unless set here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEYS_PER_CALL = 50_000
 
 
 def narrow_row(number: int) -> dict[str, Any]:
-    """The same row of five columns as in `bench.driver`."""
+    """A row of five columns, as in `bench.driver`."""
     return {
         "id": number,
         "name": f"name {number % 1000}",
@@ -34,7 +34,7 @@ def narrow_row(number: int) -> dict[str, Any]:
 
 
 def wide_message(number: int) -> bytes:
-    """The same texts and numbers as in `bench.driver.wide_batch`, as JSON."""
+    """The strings and numbers of `bench.driver.wide_batch`, as JSON."""
     row: dict[str, Any] = {f"i{column}": number * (column + 1) for column in range(4)}
     row |= {f"f{column}": number / (column + 3) for column in range(4)}
     for column in range(8):
@@ -44,7 +44,7 @@ def wide_message(number: int) -> bytes:
 
 
 class KafkaLoad:
-    """Topics whose broker syncs every append (`flush.messages=1`), or leaves that to the system, by default."""
+    """Topics whose broker syncs every append (`flush.messages=1`), or leaves that to the system (the default)."""
 
     def __init__(self, port: int) -> None:
         self._kafka = importlib.import_module("confluent_kafka")
@@ -70,7 +70,7 @@ class KafkaLoad:
         return {}
 
     def append_rows(self, table: str, rows: int, synced: bool) -> dict[str, float]:
-        """Rows of five columns, encoded one by one, until the last is acknowledged."""
+        """Append rows of five columns, encoded one by one, until the last is acknowledged."""
         self._create(table, synced)
         sample = [narrow_row(number) for number in range(10_000)]
         producer = self._producer()
@@ -83,7 +83,7 @@ class KafkaLoad:
         return {"rows": rows - left, "seconds": time.perf_counter() - started}
 
     def append_bytes(self, table: str, rows: int, synced: bool) -> dict[str, float]:
-        """Messages of 1 KB that are made before."""
+        """Append messages of 1 KB that are made before."""
         self._create(table, synced)
         producer = self._producer()
         started = time.perf_counter()
@@ -98,7 +98,7 @@ class KafkaLoad:
         return {"rows": rows - left, "seconds": time.perf_counter() - started}
 
     def lone_rows(self, table: str, times: int, synced: bool) -> dict[str, list[float]]:
-        """One row at a time: until it is acknowledged, then until a consumer that polls has it. None waits for more."""
+        """Append one row at a time: until it is acknowledged, then until a polling consumer has it. No batching."""
         self._create(table, synced)
         producer = self._producer(**{"linger.ms": 0})
         consumer = self._kafka.Consumer({**self._servers, "group.id": "lone", "enable.auto.commit": False})
@@ -106,7 +106,7 @@ class KafkaLoad:
         acknowledged: list[float] = []
         polled: list[float] = []
         try:
-            for number in range(times + 1):  # the first meets what is only done once
+            for number in range(times + 1):  # the first pays what is only done once
                 started = time.perf_counter()
                 producer.produce(table, json.dumps(narrow_row(number)))
                 producer.flush()
@@ -127,7 +127,7 @@ class KafkaLoad:
         for _ in range(rows):
             message = consumer.poll(LONE_POLL_SECONDS)
             if message is None or message.error() is not None:
-                raise RuntimeError(f"a row did not come: {message and message.error()}")
+                raise RuntimeError(f"a row did not arrive: {message and message.error()}")
 
 
 class RedisLoad:
@@ -137,12 +137,12 @@ class RedisLoad:
         self._redis = importlib.import_module("redis").Redis(host="127.0.0.1", port=port)
 
     def drop(self, table: str) -> dict[str, float]:
-        """Forget everything: a server has one table at a time."""
+        """Delete everything: a server has one table at a time."""
         self._redis.flushall()
         return {}
 
     def upsert_rows(self, table: str, rows: int) -> dict[str, float]:
-        """New keys in pipelines of a thousand, until the last is acknowledged."""
+        """Write new keys in pipelines of a thousand, until the last is acknowledged."""
         made = [narrow_row(number) for number in range(rows)]
         started = time.perf_counter()
         for first in range(0, rows, KEYS_PER_PIPELINE):
@@ -153,7 +153,7 @@ class RedisLoad:
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
     def lone_rows(self, table: str, times: int) -> dict[str, list[float]]:
-        """One row at a time until it is acknowledged."""
+        """Write one row at a time until it is acknowledged."""
         taken = []
         for number in range(times + 1):
             started = time.perf_counter()
@@ -162,7 +162,7 @@ class RedisLoad:
         return {"acknowledged": taken[1:]}
 
     def lookup_alone(self, table: str, keys: int, times: int) -> dict[str, list[float]]:
-        """Random keys, one at a time, as a row."""
+        """Look up random keys, one at a time, as rows."""
         choice, taken = random.Random(7), []
         for _ in range(times + 1):
             key = choice.randrange(keys)
@@ -174,7 +174,7 @@ class RedisLoad:
         return {"times": taken[1:]}
 
     def lookup_many(self, table: str, keys: int, seconds: float) -> dict[str, float]:
-        """Fifty thousand random keys, as rows; MGET with as many keys at once as was quickest."""
+        """Look up fifty thousand random keys, as rows, by MGET with the fastest number of keys."""
         choice, done = random.Random(7), 0
         wanted = [f"{table}:{choice.randrange(keys)}" for _ in range(KEYS_PER_CALL)]
         started = time.perf_counter()
@@ -186,7 +186,7 @@ class RedisLoad:
 
 
 def serve(load: KafkaLoad | RedisLoad) -> None:
-    """Work off lines until standard input ends."""
+    """Handle lines until standard input ends."""
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         message = json.loads(line)

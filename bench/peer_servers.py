@@ -1,8 +1,8 @@
-"""Apache Kafka and Redis for `bench --peers`: where they come from, how they are started, what they sync.
+"""Apache Kafka and Redis for `bench --peers`: fetched, started, and configured to sync or not.
 
 Kafka's jars come from Maven Central; Redis is the one on the PATH or, on Debian, that of its packages, unpacked into
-the cache without installing them; the clients of both are wheels in an environment of their own. What cannot be had
-raises `PeerMissingError`, whose text becomes the reason of the skip.
+the cache without installing them; the clients of both are wheels in a separate environment. If something cannot be
+fetched, `PeerMissingError` is raised, whose message becomes the reason of the skip.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def unpacked(folder: Path) -> tuple[str, dict[str, str]]:
 
 
 def redis_version() -> str:
-    """Of the program that runs."""
+    """The version of the Redis program."""
     program, variables = redis_command()
     done = subprocess.run([program, "--version"], capture_output=True, text=True, env={**os.environ, **variables})
     return done.stdout.partition(" v=")[2].partition(" ")[0]
 
 
 class PeerServer(ABC):
-    """A server in a folder of its own; `start` returns when its port is open, and its client is up."""
+    """A server in its own folder; `start` returns when its port is open and its client runs."""
 
     name: str
 
@@ -162,11 +162,11 @@ class PeerServer(ABC):
 
     def _last_line(self) -> str:
         lines = (self.directory / "log.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line for line in reversed(lines) if line.strip()), "its log is empty")
 
 
 class KafkaServer(PeerServer):
-    """One broker that is its own controller (KRaft), with the defaults of its Java machine and of its settings."""
+    """One broker that is its own controller (KRaft), with the default settings of Kafka and Java."""
 
     name = KAFKA
 

@@ -1,8 +1,8 @@
-"""Our server and client beside Kafka and Redis, at what both sides can do, from Python on one machine.
+"""Our server and client beside Kafka and Redis, on workloads of both, from Python on one machine.
 
-All servers are up at the same time and take turns in every step; the first round is thrown away. Every comparison of
-writes is made twice, with both sides syncing to the disk before they acknowledge, and with both leaving that to the
-system. A peer that cannot be had is left out, and the table says why.
+All servers run at the same time and take turns in every step; the first round is discarded. Every comparison of writes
+is made twice, with both sides syncing to disk before they acknowledge, and with both leaving that to the system. A peer
+that cannot be fetched is left out, and the table states why.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WORDS = {SYNCED: "both sync first", UNSYNCED: "neither syncs"}
 LONE_SECONDS = 10.0
 
 Note = Callable[[str, str, float], None]
-"""Takes whose figure it is, the row, and the figure."""
+"""Called with the name of the side, the row, and the figure."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Rounds:
         self._note = note
 
     def beside_kafka(self, kafka: LoadProcess, kind: str) -> None:
-        """Appends, lone rows."""
+        """Compare appends and lone rows."""
         ours, rows, ready = self._ours[kind], self._options.rows, self._options.ready_rows
         lone, synced = self._options.lone_rows, kind == SYNCED
         shape = {"buckets": 1}
@@ -99,7 +99,7 @@ class Rounds:
         kafka.call("drop", table=f"lone-{kind}")
 
     def beside_redis(self, redis: LoadProcess, kind: str) -> None:
-        """Upserts, one and many; lookups, which no sync has a part in, once."""
+        """Compare upserts, one and many; and lookups, which do not sync, only once."""
         ours, rows = self._ours[kind], self._options.rows
         self._rates(
             f"upsert_rows_{kind}", ours.call("upsert_rows", table="keys", rows=rows, buckets=1),
@@ -127,7 +127,7 @@ class Rounds:
 
 
 def measure(options: argparse.Namespace, directory: Path, note: Note) -> list[str]:
-    """All rounds; what was left out, and why."""
+    """Run all rounds; return the peers that were left out, and why."""
     with contextlib.ExitStack() as stack:
         peers: dict[tuple[str, str], PeerServer] = {}
         missing: list[str] = []
@@ -141,7 +141,7 @@ def measure(options: argparse.Namespace, directory: Path, note: Note) -> list[st
             except PeerMissingError as error:
                 missing.append(f"{name} was left out: {error}.")
         if not peers:
-            raise SystemExit(f"bench: there is nobody to compare with. {' '.join(missing)}")
+            raise SystemExit(f"bench: no peer is available. {' '.join(missing)}")
         ours: dict[str, LoadProcess] = {}
         for kind, flush in FLUSH.items():
             own = OurServer(directory, 1, flush, OUR_CLIENT)
@@ -161,7 +161,7 @@ def measure(options: argparse.Namespace, directory: Path, note: Note) -> list[st
 
 def _factories(wanted: list[str], directory: Path) -> list[tuple[str, Callable[[], Mapping[str, PeerServer]]]]:
     def kafka() -> Mapping[str, PeerServer]:
-        return dict.fromkeys(FSYNC, KafkaServer(directory))  # topics say whether it syncs
+        return dict.fromkeys(FSYNC, KafkaServer(directory))  # topics decide whether it syncs
 
     def redis() -> Mapping[str, PeerServer]:
         return {kind: RedisServer(directory, fsync) for kind, fsync in FSYNC.items()}
@@ -182,7 +182,7 @@ def figures_of(noted: Mapping[tuple[str, str], list[float]]) -> list[Figure]:
 
 
 def markdown(figures: list[Figure], title: str) -> str:
-    """The table; `times` says how many times better ours is."""
+    """The table; `times` is how many times better ours is."""
     lines = [title.strip(), "", "| | unit | fluss | peer | | times |", "|---|---|---|---|---|---|"]
     for figure in figures:
         ((peer, value),) = figure.peers.items()
@@ -194,12 +194,12 @@ def markdown(figures: list[Figure], title: str) -> str:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench --peers", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
-    parser.add_argument("--rows", type=int, default=200_000, help="of five columns")
-    parser.add_argument("--ready-rows", type=int, default=100_000, help="of 1 KB")
-    parser.add_argument("--lone-rows", type=int, default=200, help="per round and kind")
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is discarded")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows of five columns")
+    parser.add_argument("--ready-rows", type=int, default=100_000, help="rows of 1 KB")
+    parser.add_argument("--lone-rows", type=int, default=200, help="single rows per round and kind")
     parser.add_argument("--lookups", type=int, default=1_000, help="lookups alone, per round")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of lookups of many keys, per round")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of lookups of many keys, per round")
     parser.add_argument("--only", dest="peers", nargs="+", choices=(KAFKA, REDIS), default=[KAFKA, REDIS])
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
     add_file_options(parser)

@@ -1,9 +1,9 @@
-"""`python -m bench --plot [FILE]`: the picture of the README, from recorded figures and nothing else.
+"""`python -m bench --plot [FILE]`: draws the picture of the README from recorded figures.
 
 For each part of the benchmarks, and each peer, the newest run in the file counts. The picture has the rows of
-`HEADLINES`, and every other row of those runs that is behind its peer: what it leaves out is ahead. Bars begin at "as
-fast as the peer" and grow with the logarithm, to the right where we are faster, to the left where we are slower.
-Machine, date and commit stand below.
+`HEADLINES`, and every other row of those runs that is slower than its peer: only faster rows are left out. Bars begin
+at "as fast as the peer" and grow with the logarithm, to the right if we are faster, to the left if we are slower.
+Machine, date and commit are below.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ THEMES = {"light": ["plots.mplstyle"], "dark": ["plots.mplstyle", "plots-dark.mp
 NAME = "speed"
 TIMES = "\N{MULTIPLICATION SIGN}"
 APACHE, APACHE_SERVER, KAFKA, REDIS = PYFLUSS_ON_APACHE, "Apache Fluss", "Kafka", "Redis"
-# A ratio below this counts as behind; runs differ by some hundredths.
+# A ratio below this counts as slower; runs differ by some hundredths.
 EVEN = 0.98
 NOT_COMPARED = ("echo",)
 
-# Part and peer, row, words. What a group is called, and what is promised on both sides, stands above it.
+# Part and peer, row, label. The heading of a group has its name and the guarantees of both sides.
 HEADLINES: dict[tuple[str, str], dict[str, str]] = {
     ("client", APACHE): {
         "append_arrow": "append Arrow data, 16 columns",
@@ -66,12 +66,12 @@ GROUPS = {
     KAFKA: "Kafka 4.1; synced: flush.messages=1",
     REDIS: "Redis 7, append-only file; synced: appendfsync always",
 }
-# Figures of a machine that had more to do than its cores could say so.
+# Above this load per core, the machine is labelled as busy.
 BUSY_LOAD_PER_CORE = 1.5
 
 
 class NoFiguresError(SystemExit):
-    """There is nothing to draw; the text says what to run."""
+    """There is nothing to draw; the message has the commands to run."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Group:
-    """All rows with one peer, the best on top."""
+    """All rows of one peer, the best on top."""
 
     peer: str
     bars: Sequence[Bar]
@@ -116,7 +116,7 @@ def newest(lines: Sequence[Line], part: str, peer: str) -> list[Line]:
 
 
 def groups(lines: Sequence[Line]) -> list[Group]:
-    """What the picture shows; `NoFiguresError` where nothing is recorded that it could."""
+    """The groups of the picture; `NoFiguresError` if no figures for it are recorded."""
     bars: dict[str, list[Bar]] = {peer: [] for peer in GROUPS}
     for (part, peer), words in HEADLINES.items():
         for line in newest(lines, part, peer):
@@ -126,13 +126,13 @@ def groups(lines: Sequence[Line]) -> list[Group]:
     made = [Group(peer, sorted(found, key=lambda bar: -bar.ratio)) for peer, found in bars.items() if found]
     if not made:
         parts = dict.fromkeys(f"python3 dev.py {_command(part)} --record" for part, _ in HEADLINES)
-        said = "bench: no figures are recorded that the plot could show. Record some first: "
+        said = "bench: no figures for the plot are recorded. Record some first: "
         raise NoFiguresError(said + ", ".join(parts))
     return made
 
 
 def sources(lines: Sequence[Line]) -> list[str]:
-    """Machine, day and commit of the runs that are shown, and which parts they are."""
+    """Machine, day and commit of the shown runs, and their parts."""
     parts: dict[str, list[str]] = {}
     for part, peer in HEADLINES:
         for line in newest(lines, part, peer)[:1]:
@@ -147,7 +147,7 @@ def _command(part: str) -> str:
 
 
 def _title(line: Line) -> str:
-    """For rows without words of their own."""
+    """The label of rows that have none in `HEADLINES`."""
     return str(line.get("title", line["row"].replace("_", " "))).replace(f" ({line['unit']})", "")
 
 
@@ -161,7 +161,7 @@ def _source(line: Line) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """A figure with its unit, in as few characters as it needs."""
+    """Format a figure with its unit, as short as possible."""
     if unit.startswith("k "):
         value, unit = (value / 1000, "M" + unit[1:]) if value >= 1000 else (value, unit)
     digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 0.1 else 3
@@ -169,7 +169,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def draw(made: Sequence[Group], sources: Sequence[str]) -> Picture:
-    """One bar per row, the groups below each other, what `sources` says below them, in the style that is on."""
+    """Draw one bar per row, the groups below each other and `sources` below them, in the active style."""
     from matplotlib import pyplot
 
     rows = sum(len(group.bars) + 2 for group in made)
@@ -212,7 +212,7 @@ def _draw_bar(axes: Axes, place: float, bar: Bar) -> None:
 def _settle(
     axes: Axes, made: Sequence[Group], ticks: Mapping[float, str], bottom: float, sources: Sequence[str]
 ) -> None:
-    """The line at 1, the title, the names of rows, and where the figures come from."""
+    """Draw the line at 1, the title, the labels of rows, and the sources of the figures."""
     from matplotlib import pyplot
 
     dim = pyplot.rcParams["axes.labelcolor"]
@@ -237,7 +237,7 @@ def _settle(
 
 
 def main(arguments: list[str]) -> list[Path]:
-    """Draw both themes; the files."""
+    """Draw both themes; return the files."""
     parser = argparse.ArgumentParser(prog="python -m bench --plot", description=__doc__)
     parser.add_argument("figures", nargs="?", type=Path, default=FIGURES, help="(default: bench/figures.jsonl)")
     parser.add_argument("--to", type=Path, default=PICTURES, help="folder of the pictures (default: docs/pictures)")
@@ -249,7 +249,7 @@ def main(arguments: list[str]) -> list[Path]:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # the list of fonts is for whoever looks
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # the missing fonts do not matter here
     files = []
     for theme, styles in THEMES.items():
         with pyplot.style.context([str(STYLES / style) for style in styles]):

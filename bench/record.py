@@ -1,6 +1,6 @@
-"""Keeps the figures of a run in the repository: one JSON object per row and line, with commit and machine.
+"""Keeps the figures of a run in the repository: one JSON object per line, with row, commit and machine.
 
-Lines are only ever appended. Figures of different machines and days do not compare; `bench.compare` is for that.
+Lines are only appended. Figures of different machines and days are not comparable; use `bench.compare` for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIGURES = CHECKOUT / "bench" / "figures.jsonl"
 
 
 def git(*arguments: str) -> str:
-    """What a git command says about this checkout."""
+    """The output of a git command in this checkout."""
     done = subprocess.run(["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"bench: git {' '.join(arguments)}: {done.stderr.strip()}")
@@ -30,7 +30,7 @@ def git(*arguments: str) -> str:
 
 
 def processor() -> str:
-    """The name of the processor as people know it."""
+    """The marketing name of the processor."""
     listed = Path("/proc/cpuinfo")
     if listed.exists():
         for line in listed.read_text(encoding="utf-8").splitlines():
@@ -40,7 +40,7 @@ def processor() -> str:
 
 
 def machine() -> dict[str, object]:
-    """What figures depend on besides the code."""
+    """The facts besides the code on which figures depend."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -52,13 +52,13 @@ def machine() -> dict[str, object]:
 
 
 def code() -> dict[str, object]:
-    """The commit, and whether files differ from it. The file of figures itself does not count."""
+    """The commit, and whether files differ from it. The file of figures is ignored."""
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{FIGURES.relative_to(CHECKOUT)}")
     return {"commit": git("rev-parse", "HEAD"), "dirty": bool(changed)}
 
 
 def lines(run: Run, where: Mapping[str, object]) -> list[str]:
-    """A JSON object for every figure; `where` is said of each."""
+    """A JSON object for every figure, each with the entries of `where`."""
     return [
         json.dumps(
             {
@@ -79,7 +79,7 @@ def lines(run: Run, where: Mapping[str, object]) -> list[str]:
 
 
 def record(run: Run, path: Path = FIGURES) -> int:
-    """Append the figures of a run; how many there were."""
+    """Append the figures of a run; return their number."""
     date = datetime.now(UTC).isoformat(timespec="seconds")
     written = lines(run, {**code(), "date": date, "machine": machine()})
     with path.open("a", encoding="utf-8") as handle:

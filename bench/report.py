@@ -1,4 +1,4 @@
-"""From medians to the table of ratios."""
+"""The table of ratios, from medians."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Line:
 
 
 def summary(ours: Callable[[str], float | None], apache: Callable[[str], float | None]) -> list[Line]:
-    """Compare medians; figures that were not measured stay empty."""
+    """Compare medians; figures that were not measured are empty."""
     lines = []
     for workload, title, unit, divisor, kind, goal in _WORKLOADS:
         left, right = ours(workload), apache(workload)

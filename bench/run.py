@@ -1,7 +1,7 @@
-"""One command that measures our server and, where it can be had, Apache Fluss, side by side.
+"""Measures our server and, if it is available, Apache Fluss, side by side.
 
-Rounds are interleaved (ours, theirs, ours, ...), the first round is thrown away, medians are compared. The page cache
-is warmed before: fresh memory of a virtual machine is an order of magnitude slower than used memory.
+Rounds are interleaved (ours, theirs, ours, ...), the first round is discarded, medians are compared. The page cache is
+warmed before: fresh memory of a virtual machine is an order of magnitude slower than used memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MEMORY_SETTLE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says."""
+    """The options of the command line."""
 
     rounds: int
     arrow_rows: int
@@ -43,12 +43,12 @@ class Options:
 
 @dataclass
 class Figures:
-    """What was measured of one server: by workload the figure of each round."""
+    """The figures of one server: by workload, one for each round."""
 
     rounds: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, workload: str, figure: float) -> None:
-        """Note a figure of one round."""
+        """Add a figure of one round."""
         self.rounds.setdefault(workload, []).append(figure)
 
     def median(self, workload: str) -> float | None:
@@ -65,7 +65,7 @@ def rate(figures: dict[str, Any]) -> float:
 
 
 def one_round(driver: Driver, options: Options, note: Callable[[str, float], None]) -> None:
-    """All workloads once. The Arrow tables are scanned after they were written, then dropped."""
+    """Run all workloads once. The Arrow tables are scanned after they are written, then dropped."""
     shape = {"buckets": options.buckets}
     two = ["i1", "s3"]
     for compression, name in (("ZSTD", "zstd"), ("NONE", "plain")):
@@ -100,7 +100,7 @@ def measure_starts(make: list[Callable[[], Server]], options: Options, figures: 
 
 
 def measure_load(make: list[Callable[[], Server]], options: Options, figures: dict[str, Figures]) -> None:
-    """Have all servers up at once and run the rounds, interleaved; memory before and after."""
+    """Run all servers at once and interleave the rounds; measure memory before and after."""
     servers = [factory() for factory in make]
     try:
         for server in servers:
@@ -140,8 +140,8 @@ def warm_page_cache(directory: Path, megabytes: int) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is thrown away")
-    parser.add_argument("--starts", type=int, default=4, help="starts; the first is thrown away")
+    parser.add_argument("--rounds", type=int, default=5, help="measured rounds; one more is discarded")
+    parser.add_argument("--starts", type=int, default=4, help="starts; the first is discarded")
     parser.add_argument("--arrow-rows", type=int, default=400_000)
     parser.add_argument("--dict-rows", type=int, default=300_000)
     parser.add_argument("--lone-rows", type=int, default=10)
@@ -150,17 +150,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
     parser.add_argument("--without-apache", action="store_true")
     parser.add_argument("--only-ours", action="store_true", help="no Apache Fluss, and our client instead of pyfluss")
-    parser.add_argument("--settle-seconds", type=float, default=MEMORY_SETTLE_SECONDS, help="before memory is read")
+    parser.add_argument(
+        "--settle-seconds", type=float, default=MEMORY_SETTLE_SECONDS, help="wait before memory is read"
+    )
     parser.add_argument("--warm-megabytes", type=int, default=WARM_MEGABYTES, help="written and deleted first")
     add_file_options(parser)
     return parser.parse_args(arguments)
 
 
 def contestants(options: argparse.Namespace, directory: Path, client: str) -> tuple[list[Callable[[], Server]], str]:
-    """Factories of the servers, driven by `client`, and why there is only one where that is so."""
+    """Factories of the servers, driven by `client`, and the reason if there is only one."""
     ours: list[Callable[[], Server]] = [lambda: OurServer(directory, options.tablets, options.flush, client)]
     if options.without_apache or options.only_ours:
-        return ours, "Apache Fluss was not asked for."
+        return ours, "Apache Fluss was not requested."
     try:
         ApacheServer(directory).stop()
     except PeerMissingError as missing:

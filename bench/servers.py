@@ -1,4 +1,4 @@
-"""The two servers under test, and the driver processes that apply the load."""
+"""The two servers under test, and the driver processes that generate the load."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tools.servers.server_process import ServerProcess
 
 PYFLUSS = "pyfluss"
 OUR_CLIENT = "fluss"
-# The client of the checkout even where PYTHONPATH has the code of another commit: servers are compared with one client.
+# The client of the checkout even if PYTHONPATH has another commit: servers are compared with one client.
 CHECKOUT_CLIENT = "fluss of this checkout"
 
 
 def client_command(client: str) -> tuple[str, str]:
-    """The interpreter that has a client, and the module under which it has the shape of pyfluss."""
+    """The interpreter that has a client, and the client's module with the API of pyfluss."""
     return (str(pyfluss_python()), "fluss") if client == PYFLUSS else (sys.executable, "fluss.aio")
 
 
 class LoadProcess:
-    """A process that applies load: a JSON line for every piece of work, a JSON line of figures for every answer."""
+    """A process that generates load: a JSON line for every step, a JSON line of figures for every answer."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
@@ -48,7 +48,7 @@ class LoadProcess:
         return self._process.pid
 
     def call(self, workload: str, **arguments: Any) -> dict[str, Any]:
-        """Run a workload; its figures."""
+        """Run a workload; return its figures."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"workload": workload, **arguments}) + "\n")
         self._process.stdin.flush()
@@ -73,7 +73,7 @@ class LoadProcess:
 
 
 class Driver(LoadProcess):
-    """A `bench.driver` process with one of the clients, called one piece of work at a time."""
+    """A `bench.driver` process with one of the clients, which runs one step at a time."""
 
     def __init__(self, bootstrap: str, client: str = PYFLUSS) -> None:
         python, module = client_command(client)
@@ -109,9 +109,9 @@ class Server(ABC):
         """All processes of the server."""
 
     def start(self) -> float:
-        """Start; seconds until the first table was created.
+        """Start; return the seconds until the first table was created.
 
-        The driver is there before the clock starts: it stands for an application, whose imports are its own affair.
+        The driver runs before the clock starts: it stands for an application, whose imports do not count.
         """
         self.driver = Driver(self.bootstrap, self._client)
         started_at = time.time()
@@ -154,7 +154,7 @@ class OurServer(Server):
         self._server.kill()
 
     def restart(self) -> None:
-        """Start again on the same data after `kill`; returns when it listens."""
+        """Start again on the same data after `kill`; return when it listens."""
         assert self._server is not None
         self._server.start()
 
@@ -168,7 +168,7 @@ class OurServer(Server):
 
 
 class ApacheServer(Server):
-    """Apache Fluss with the defaults of its Java machine."""
+    """Apache Fluss with default Java settings."""
 
     name = "apache"
 
@@ -190,7 +190,7 @@ class ApacheServer(Server):
 def proportional_memory(process_ids: Iterable[int]) -> dict[str, float]:
     """Megabytes of all processes together, shared pages counted once (PSS).
 
-    `anonymous` leaves out mapped files: pages of the page cache that the kernel takes back when it needs them.
+    `anonymous` leaves out mapped files: pages of the page cache that the kernel can reclaim.
     """
     total = anonymous = 0
     for process_id in process_ids:

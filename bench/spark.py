@@ -1,8 +1,8 @@
-"""Spark with our tables, next to Spark with Parquet files and with Python sources that do nothing, in one run.
+"""Spark with our tables, compared with Parquet files and with Python sources that do nothing, in one run.
 
-Every step of a round stands beside what it is compared with, and odd rounds go backwards, so that whatever the machine
-does meets both. The first round is thrown away. Rows are cached in Spark before they are written, so that making them
-is not measured; rows that are read go to Spark's sink that does nothing.
+Every step of a round follows or precedes what it is compared with, and odd rounds run backwards, so that disturbances
+of the machine affect both. The first round is discarded. Rows are cached in Spark before they are written, so that
+creating them is not measured; rows that are read go to Spark's sink that does nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPARK_SETTINGS = {
 
 
 def measure(rounds: SparkRounds, count: int) -> Figures:
-    """Run the rounds, and one more that is thrown away unless it is the only one."""
+    """Run the rounds, after one that is discarded unless it is the only one."""
     figures = Figures()
     for number in range(count + 1):
         kept = figures if number or not count else Figures()
@@ -47,12 +47,12 @@ def measure(rounds: SparkRounds, count: int) -> Figures:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m bench --spark", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds; one more is thrown away, but for 0")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds; one more is discarded, except with 0")
     parser.add_argument("--rows", type=int, default=300_000, help="rows of sixteen columns")
     parser.add_argument("--key-rows", type=int, default=1_000_000, help="rows of five columns of primary-key tables")
     parser.add_argument("--times", type=int, default=5, help="queries of one row and single rows, per round")
     parser.add_argument("--tiny-batches", type=int, default=20, help="micro-batches of few rows, per round")
-    parser.add_argument("--cores", type=int, default=2, help="of Spark, and tasks that write")
+    parser.add_argument("--cores", type=int, default=2, help="cores of Spark, and tasks that write")
     parser.add_argument("--buckets", type=int, default=2)
     parser.add_argument("--tablets", type=int, default=1, help="tablet processes of our server")
     parser.add_argument("--flush", choices=("always", "interval", "os"), default="always", help="log.flush of ours")
@@ -63,7 +63,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, start_session: Callable[[], SparkSession]) -> tuple[str, Run]:
-    """Measure, and write what was asked for. Returns the table, and its figures."""
+    """Measure, and write the requested files. Return the table and its figures."""
     from bench.spark_rounds import SparkRounds
 
     directory = Path(tempfile.mkdtemp(prefix="fluss-bench-", dir=options.directory))

@@ -1,6 +1,6 @@
-"""What the Spark benchmark compares with: Python sources that do nothing, and the rows that go through them.
+"""The baselines of the Spark benchmark: Python sources that do nothing, and the rows that go through them.
 
-`counting` takes rows and keeps none, in batches and in streams: it has all the cost of handing rows from Java to Python
+`counting` takes rows and keeps none, in batches and in streams: it has all the cost of passing rows from Java to Python
 and none of storing them. `idle` is a stream whose micro-batches have no rows: it has all the cost of a micro-batch with
 a Python source and none of reading.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# Like the rows of the other benchmarks: 4 whole numbers, 4 floating ones, 8 texts of 102 characters that compress as
-# logs do, about 0.9 KB together.
+# Like the rows of the other benchmarks: 4 whole numbers, 4 floating ones, 8 strings of 102 characters that compress
+# like logs, about 0.9 KB together.
 _TEXT = "lpad(id, 12, '0'), ' ', lpad(lower(hex((id * 2654435761) % 4294967296)), 8, '0')"
 WIDE_COLUMNS = (
     *(f"id * {n + 1} AS i{n}" for n in range(4)),
@@ -44,7 +44,7 @@ NARROW_COLUMNS = (
 
 
 def wide_rows(spark: SparkSession, rows: int, tasks: int) -> DataFrame:
-    """Rows of sixteen columns; they are computed whenever they are used."""
+    """Rows of sixteen columns, computed at each use."""
     return spark.range(0, rows, 1, tasks).selectExpr(*WIDE_COLUMNS)
 
 
@@ -54,14 +54,14 @@ def narrow_rows(spark: SparkSession, rows: int, tasks: int) -> DataFrame:
 
 
 def count(batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-    """Look at all rows."""
+    """Count all rows."""
     if sum(batch.num_rows for batch in batches) < 0:
         raise AssertionError("rows cannot be fewer than none")
     return WriterCommitMessage()
 
 
 class CountingWriter(DataSourceArrowWriter):
-    """For batches."""
+    """A batch writer that only counts."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Count the rows of a task."""
@@ -69,7 +69,7 @@ class CountingWriter(DataSourceArrowWriter):
 
 
 class CountingStreamWriter(DataSourceStreamArrowWriter):
-    """For micro-batches."""
+    """A streaming writer that only counts."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Count the rows of a task."""
@@ -94,10 +94,10 @@ class CountingSource(DataSource):
 
 
 class IdleReader(DataSourceStreamReader):
-    """There is always one more batch, of one task without rows."""
+    """A stream that always has one more batch, of one task without rows."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query begins."""
+        """The start of a query."""
         return {"batch": 0}
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -109,7 +109,7 @@ class IdleReader(DataSourceStreamReader):
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """No rows."""
+        """Return no rows."""
         return iter(())
 
 
@@ -122,7 +122,7 @@ class IdleSource(DataSource):
         return "idle"
 
     def schema(self) -> str:
-        """One column that is never filled."""
+        """One column without any rows."""
         return "id BIGINT"
 
     def streamReader(self, schema: StructType) -> IdleReader:  # noqa: N802 - Spark's name

@@ -1,4 +1,4 @@
-"""From the figures of a benchmark to its table: every line with its floor of the same run and its goals."""
+"""The table of the Spark benchmark: every line with its baseline of the same run and its goals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FASTER_THAN_SCALA = 5.0
 
 @dataclass(frozen=True)
 class Measure:
-    """A line: our figure, what it is compared with, and what is wanted.
+    """A line: our figure, its baseline, and its goals.
 
-    Rates (k rows/s) shall be at least, times (ms) at most, `goal` times the floor; and `FASTER_THAN_SCALA` times better
+    Rates (k rows/s) must be at least, times (ms) at most, `goal` times the floor; and `FASTER_THAN_SCALA` times better
     than `scala`, the figure of Apache Fluss's connector for Spark 3.5 on two cores (issue 6), in the unit of the line.
     """
 
@@ -60,12 +60,12 @@ def median(rounds: Rounds, name: str | None) -> float | None:
 
 
 def verdict(is_rate: bool, figure: float, goal: float) -> str:
-    """Whether a goal is reached."""
+    """The word for a reached or missed goal."""
     return "reached" if (figure >= goal if is_rate else figure <= goal) else "missed"
 
 
 def line(measure: Measure, rounds: Rounds) -> str | None:
-    """A row of the table; None if it was not measured."""
+    """A row of the table, or None if it was not measured."""
     ours = median(rounds, measure.name)
     if ours is None:
         return None

@@ -33,7 +33,7 @@ Step = Callable[[Note], None]
 
 
 class SparkRounds:
-    """The tables and files to read are there from `__enter__` on; tables to write to are made and dropped by steps."""
+    """The steps. `__enter__` creates the tables and files to read; steps create and drop the tables to write."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, directory: Path, options: argparse.Namespace) -> None:
         self._spark = spark
@@ -85,7 +85,7 @@ class SparkRounds:
         }
         unknown = [name for name in only or () if name not in steps]
         if unknown:
-            raise SystemExit(f"there is no step {', '.join(unknown)}: there are {', '.join(steps)}")
+            raise SystemExit(f"unknown steps {', '.join(unknown)}; the steps are {', '.join(steps)}")
         return [step for name, step in steps.items() if only is None or name in only]
 
     # ---- steps ----
@@ -199,12 +199,12 @@ class SparkRounds:
         return reader.options(start="earliest", **limit).load(path_of(name))
 
     def _streamed(self, frame: DataFrame, sink: str, **options: str) -> float:
-        """Rows per second of a query over everything that is there, as its progress says: without its start."""
+        """Rows per second of a query over all existing rows, from its progress, so without its start."""
         place = self._file(f"checkpoint-{next(self._numbers)}")
         writer = frame.writeStream.format(sink).options(**options).option("checkpointLocation", place)
         query = writer.trigger(availableNow=True).start()
         if not query.awaitTermination(int(WAIT_SECONDS)):
-            raise TimeoutError("a query does not end")
+            raise TimeoutError("the query did not end")
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
         rows = sum(progress["numInputRows"] for progress in batches)
         if rows != self._options.rows:
@@ -238,22 +238,22 @@ class SparkRounds:
 
 
 def path_of(name: str) -> str:
-    """A table of the benchmark."""
+    """The path of a table of the benchmark."""
     return f"fluss.bench_{name}"
 
 
 def swallow(frame: DataFrame) -> None:
-    """Read everything, keep nothing."""
+    """Read all rows, keep none."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def count(frame: DataFrame) -> None:
-    """Hand everything to Python, keep nothing."""
+    """Pass all rows to Python, keep none."""
     frame.write.format("counting").mode("append").save()
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """The milliseconds that work takes."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1000

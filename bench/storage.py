@@ -1,9 +1,9 @@
-"""Bucket logs alone: what an append and a read cost without network and protocol.
+"""Bucket logs alone: the cost of an append and a read without network and protocol.
 
     python -m bench.storage [--rounds 3] [--directory DIR]
 
-Prints, per case, the best of the rounds. The machine decides most of it (fdatasync above all), so compare runs of the
-same hour.
+Prints, per case, the best of the rounds. Results depend mostly on the machine (fdatasync above all), so compare runs of
+the same hour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fluss.server.storage.log.options import LogOptions
 
 
 class NoDisk(FileSystem):
-    """Swallows writes: what remains is our own work."""
+    """Discards writes, so that only our own work remains."""
 
     def pwritev(self, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
         return sum(map(len, buffers))
@@ -68,7 +68,7 @@ def _release() -> None:
 
 
 async def _append(case: Case, directory: Path) -> tuple[float, list[float]]:
-    """Seconds in total, and per append from submission to acknowledgement."""
+    """Append; return the total seconds, and those of each append from submission to acknowledgement."""
     loop = asyncio.get_running_loop()
     committer = Committer(loop.call_soon_threadsafe, case.files, case.flush)
     logs = [BucketLog.open(directory / f"log-{n}", LogOptions(), committer, case.files) for n in range(case.buckets)]
@@ -110,7 +110,7 @@ async def _append(case: Case, directory: Path) -> tuple[float, list[float]]:
 
 
 async def _read(directory: Path) -> None:
-    """Finding 1 MB ranges and the newest batch, without sending them."""
+    """Find 1 MB ranges and the newest batch, without sending them."""
     files = FileSystem()
     committer = Committer(asyncio.get_running_loop().call_soon_threadsafe, files, "os")
     log = BucketLog.open(directory, LogOptions(), committer, files)

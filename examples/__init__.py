@@ -1,1 +1,1 @@
-"""Examples that run; tests run them too."""
+"""Runnable examples; tests run them too."""

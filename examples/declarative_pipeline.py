@@ -2,7 +2,7 @@
 
 The pipeline itself is in `declarative/`: a log table of orders is read, paid orders are appended to a second log table
 exactly once, and the newest order of each customer is kept in a primary-key table. It runs twice; the second run reads
-only the orders that came in between.
+only the orders that arrived in between.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUN_SECONDS = 300
 
 
 def create_tables(db: fluss.Database) -> None:
-    """The three tables of the pipeline."""
+    """Create the three tables of the pipeline."""
     db.create_database("shop")
     db.create_table("shop.orders", ORDERS)
     db.create_table("shop.paid_orders", PAID_ORDERS)
@@ -36,7 +36,7 @@ def create_tables(db: fluss.Database) -> None:
 
 
 def lay_out(folder: Path, address: str) -> Path:
-    """A copy of the project with the server's address and a place for checkpoints in it."""
+    """Copy the project, with the server's address and a folder for checkpoints."""
     project = folder / "project"
     shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("__pycache__"))
     specification = project / "spark-pipeline.yml"
@@ -46,7 +46,7 @@ def lay_out(folder: Path, address: str) -> Path:
 
 
 def run_pipeline(project: Path) -> None:
-    """`spark-pipelines run`, which ends when everything that is there was read."""
+    """Run `spark-pipelines run`, which ends when all existing rows are read."""
     prepare_environment({})
     program = Path(os.environ["SPARK_HOME"]) / "bin" / "spark-pipelines"
     command = [str(program), "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.memory=1g", "run"]
@@ -56,14 +56,14 @@ def run_pipeline(project: Path) -> None:
 
 
 def show(db: fluss.Database) -> None:
-    """What the pipeline made."""
+    """Print the result of the pipeline."""
     print("  paid orders:", sorted(db.scan("shop.paid_orders")["id"].to_pylist()))
     for row in sorted(db.to_arrow("shop.last_orders").to_pylist(), key=lambda row: row["customer"]):
         print(f"  last order of {row['customer']}: number {row['id']} over {row['amount']:.2f}")
 
 
 def main() -> None:
-    """Two runs with new orders in between."""
+    """Run the pipeline twice, with new orders in between."""
     with tempfile.TemporaryDirectory(prefix="fluss-declarative-") as name:
         folder = Path(name)
         with fluss.embedded(folder / "data") as cluster, fluss.connect(cluster.bootstrap_servers) as db:

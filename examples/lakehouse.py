@@ -1,8 +1,8 @@
-"""A lakehouse from nothing: `python examples/lakehouse.py`, with a server inside; `--spark` tiers with Spark.
+"""A lakehouse from scratch: `python examples/lakehouse.py`, with a server inside; `--spark` tiers with Spark.
 
-Orders come into a log table, customers into a primary-key table; both have a lake. A tiering service moves what is
-there into Iceberg files. Then more orders come, and a customer moves. duckdb, which knows nothing of this project, asks
-the lake; `db.to_arrow` sees lake and live rows as one table.
+Orders arrive in a log table, customers in a primary-key table; both have a lake. A tiering service moves the rows to
+Iceberg files. Then more orders arrive, and a customer moves. duckdb, which knows nothing of this project, queries the
+lake; `db.to_arrow` sees lake and live rows as one table.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REVENUE = """
 
 
 def create_tables(db: fluss.Database) -> None:
-    """Two tables with a lake: the server makes the Iceberg tables, too."""
+    """Create two tables with a lake: the server creates the Iceberg tables, too."""
     db.create_database("shop")
     db.create_table("shop.orders", ORDERS, bucket_count=2, properties=LAKE)
     db.create_table("shop.customers", CUSTOMERS, primary_keys=["name"], properties=LAKE)
@@ -36,24 +36,24 @@ def create_tables(db: fluss.Database) -> None:
 
 
 def order(db: fluss.Database, first: int, count: int) -> None:
-    """New orders, of ada and bob in turn."""
+    """Append new orders, of ada and bob in turn."""
     ids = range(first, first + count)
     db.append("shop.orders", [{"id": n, "customer": ("ada", "bob")[n % 2], "amount": n / 4} for n in ids])
 
 
 def tier(address: str, engine: str) -> None:
-    """One pass of the tiering service; without `--once` it would go on, a table at a time when it is due."""
+    """Run one pass of the tiering service; without `--once` it would keep running and tier due tables."""
     command = [sys.executable, "-m", "fluss.cli.main", "tier", "--bootstrap", address, "--once", engine, "--quiet"]
     subprocess.run(command, check=True)
 
 
 def iceberg_catalog(data: Path) -> Catalog:
-    """The lake as everybody can open it; its name is "fluss", as SQL catalogs have names."""
+    """Open the lake like any other program; "fluss" is the name of its SQL catalog."""
     return load_catalog("fluss", type="sql", uri=f"sqlite:///{data}/lake/catalog.sqlite")
 
 
 def ask_the_lake(data: Path) -> None:
-    """duckdb over the Iceberg tables."""
+    """Query the Iceberg tables with duckdb."""
     with iceberg_catalog(data) as catalog:
         connection = catalog.load_table("shop.orders").scan().to_duckdb("orders")
         catalog.load_table("shop.customers").scan().to_duckdb("customers", connection)
@@ -62,7 +62,7 @@ def ask_the_lake(data: Path) -> None:
 
 
 def main() -> None:
-    """From zero to a query."""
+    """From nothing to a query."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spark", action="store_const", const="--spark", default="--local", dest="engine")
     engine = parser.parse_args().engine

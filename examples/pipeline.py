@@ -1,4 +1,4 @@
-"""Sensors, a stream, answers: the whole system in one program.
+"""Sensors, a stream, lookups: the whole system in one program.
 
     python examples/pipeline.py                        # with a server inside
     python examples/pipeline.py 127.0.0.1:9123         # on any other server, an Apache Fluss cluster for example
@@ -46,7 +46,7 @@ CATCH_UP_SECONDS = 180
 
 
 def create_tables(db: fluss.Database) -> None:
-    """Two fresh tables: readings as they come, averages by key."""
+    """Create two tables: readings as they arrive, averages by key."""
     for name in ("readings", "averages"):
         db.drop_table(name, ignore_if_not_exists=True)
     db.create_table("readings", READINGS)
@@ -54,7 +54,7 @@ def create_tables(db: fluss.Database) -> None:
 
 
 def readings(started: float) -> pa.Table:
-    """What sensors, drawn at random, read right now."""
+    """Current readings of randomly chosen sensors."""
     now = time.time()
     numbers = np.random.randint(len(SENSORS), size=READINGS_PER_ROUND)
     celsius = 12 + 4 * numbers + 3 * np.sin((now - started) / 3 + numbers) + np.random.normal(size=len(numbers))
@@ -78,14 +78,14 @@ class Sensors(threading.Thread):
             self.rows += READINGS_PER_ROUND
 
     def stop(self) -> int:
-        """No more readings; how many there are."""
+        """Stop; return the number of readings."""
         self._end.set()
         self.join()
         return self.rows
 
 
 def start_stream(spark: SparkSession, address: str, checkpoint: Path) -> StreamingQuery:
-    """Readings in, averages out, as long as it runs."""
+    """Start the query that averages readings."""
     from pyspark.sql import functions as sf
 
     readings = spark.readStream.format("fluss").option("start", "earliest").load("readings")
@@ -103,12 +103,12 @@ def start_stream(spark: SparkSession, address: str, checkpoint: Path) -> Streami
 
 
 def averaged(db: fluss.Database) -> int:
-    """How many readings are in the averages by now."""
+    """The number of readings in the averages so far."""
     return int(sum(db.to_arrow("averages", ["readings"])["readings"].to_pylist()))
 
 
 def newest(db: fluss.Database, sensor: str) -> str:
-    """The last average of a sensor, looked up by its key."""
+    """Look up the last average of a sensor by its key."""
     seconds = [
         row["second"] for row in db.to_arrow("averages", ["sensor", "second"]).to_pylist() if row["sensor"] == sensor
     ]
@@ -117,7 +117,7 @@ def newest(db: fluss.Database, sensor: str) -> str:
 
 
 def progress(db: fluss.Database, sensors: Sensors, started: float) -> int:
-    """One line as soon as Spark has averaged something; how many readings that is."""
+    """Print one line once Spark has averaged some readings; return their number."""
     done = averaged(db)
     if done:
         line = f"{time.time() - started:4.0f} s  {sensors.rows:>8,} readings, {done:>8,} of them averaged"
@@ -127,7 +127,7 @@ def progress(db: fluss.Database, sensors: Sensors, started: float) -> int:
 
 
 def plot(db: fluss.Database, file: Path) -> None:
-    """The averages as a picture."""
+    """Draw the averages."""
     import matplotlib
 
     matplotlib.use("Agg")  # a file, no window
@@ -146,14 +146,14 @@ def plot(db: fluss.Database, file: Path) -> None:
 
 
 def run(address: str, seconds: float, folder: Path, picture: Path) -> None:
-    """The sensors for so many seconds, and Spark until it has seen everything."""
+    """Run the sensors for some seconds, and Spark until it has seen all readings."""
     started = time.time()
     with fluss.connect(address) as db:
         create_tables(db)
         sensors = Sensors(db)
         print(f"server at {address}, Spark is starting", flush=True)
         settings = {"spark.sql.fluss.bootstrap.servers": address, "spark.log.level": "ERROR"}
-        # Micro-batches without rows, for old state: one would be broken off by the end of the query.
+        # No micro-batches without rows, for old state: the end of the query would interrupt one.
         settings["spark.sql.streaming.noDataMicroBatches.enabled"] = "false"
         spark = fluss.spark.session("pipeline", config=settings)
         query = start_stream(spark, address, folder / "checkpoint")
@@ -169,13 +169,13 @@ def run(address: str, seconds: float, folder: Path, picture: Path) -> None:
                     raise SystemExit(f"\nthe stream did not keep up: {query.exception() or query.lastProgress}")
                 query.awaitTermination(1)
                 done = progress(db, sensors, started)
-            query.processAllAvailable()  # so that nothing is under way that stopping would break off
+            query.processAllAvailable()  # so that stopping interrupts nothing
         finally:
             query.stop()
             spark.stop()
         plot(db, picture)
         if sys.stdout.isatty():
-            print()  # behind the progress line
+            print()  # after the progress line
         print(f"all {done:,} readings are averaged; the picture is {picture}")
 
 

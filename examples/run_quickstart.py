@@ -1,7 +1,7 @@
 """`python3 dev.py clients`: a server, our client, a restart; then the published client pyfluss on the same server.
 
-pyfluss has the same import name as this project, so it lives in an environment of its own, made on the first run. Where
-it cannot be fetched, the demo says so and goes without it.
+pyfluss has the same import name as this project, so it has its own environment, created on the first run. If it cannot
+be fetched, the demo says so and continues without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS_PER_RUN = 3
 
 
 def run_client(name: str, python: Path, program: Path, server: ServerProcess) -> int:
-    """One run of a client; how many rows it saw."""
+    """Run a client; return the number of rows it saw."""
     started_at = time.monotonic()
     done = subprocess.run(
         [str(python), str(program), server.address],
@@ -32,17 +32,17 @@ def run_client(name: str, python: Path, program: Path, server: ServerProcess) ->
         cwd=program.parent,
     )
     if done.returncode < 0 and done.stdout:
-        # Native threads of a client may be hit by the end of the interpreter; what it printed before is complete.
-        print(f"  {name} was ended by signal {-done.returncode} when it had finished")
+        # Native threads of a client may crash at the end of the interpreter; its output is complete by then.
+        print(f"  {name} was killed by signal {-done.returncode} after it had finished")
     elif done.returncode != 0:
-        text = f"{name} failed with code {done.returncode}:\n{done.stderr}\nthe server said:\n{server.log_text()}"
+        text = f"{name} failed with code {done.returncode}:\n{done.stderr}\nthe server's log:\n{server.log_text()}"
         raise SystemExit(text)
     print(f"  {name} ({time.monotonic() - started_at:.1f} s): {done.stdout.strip()}")
     return done.stdout.count("Ada") * ROWS_PER_RUN
 
 
 def main() -> int:
-    """The demo; 0 if everything was as it should be."""
+    """Run the demo; return 0 if all rows were seen."""
     runs = [("our client", Path(sys.executable), QUICKSTART)] * 2
     try:
         runs.append(("pyfluss", pyfluss_python(), WITH_PYFLUSS))
@@ -57,7 +57,7 @@ def main() -> int:
                     print(f"expected {number * ROWS_PER_RUN} rows, got {rows}")
                     return 1
             print("  server stopped")
-    print(f"demo: all {len(runs)} runs saw every row, also those from before a restart")
+    print(f"demo: all {len(runs)} runs saw every row, including those from before a restart")
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Runs tests and says what of the package they ran: `python -m tools.coverage_report [arguments of pytest]`.
+"""Runs tests and reports which lines of the package they ran: `python -m tools.coverage_report [arguments of pytest]`.
 
-Servers, commands and workers of Spark are processes of their own, most of them forked, some of them killed. Each one
-writes a file of its own when it ends, in a folder that is deleted at the end; one that is killed writes nothing, and a
-file that was torn is left out with a warning. So the figures are a lower bound.
+Servers, commands and workers of Spark are separate processes, most of them forked, some of them killed. Each one writes
+its own file when it ends, in a folder that is deleted at the end; a killed process writes nothing, and a torn file is
+left out with a warning. So the figures are a lower bound.
 
 Prints lines and branches per package, the public names that no test mentions, and public functions none of whose lines
 ran. The exit code is that of pytest, or 1 if there are such names.
@@ -36,7 +36,7 @@ FAST = [
     "loadfile",
 ]
 TOP = "fluss"
-# Python 3.14 is the first in which the monitoring of the interpreter knows branches.
+# Python 3.14 is the first version whose interpreter monitoring supports branches.
 MONITORED_SINCE = (3, 14)
 
 SETTINGS = """\
@@ -55,19 +55,19 @@ disable_warnings = no-data-collected, module-not-imported, module-not-measured
 
 
 def settings(folder: Path) -> str:
-    """The configuration of coverage, whose data go to a folder."""
+    """The configuration of coverage, with its data in a folder."""
     core = "sysmon" if sys.version_info >= MONITORED_SINCE else "ctrace"
     return SETTINGS.format(core=core, folder=folder, source=SOURCE)
 
 
 def package_of(path: Path) -> str:
-    """The package directly below the top one that a file is in."""
+    """The package of a file, directly below the top one."""
     below = path.relative_to(SOURCE).parts
     return f"{TOP}.{below[0]}" if len(below) > 1 else TOP
 
 
 def by_package(summaries: Mapping[str, Mapping[str, int]]) -> dict[str, Counter[str]]:
-    """Add up what coverage says of files."""
+    """Add up coverage's figures of files."""
     packages: dict[str, Counter[str]] = {}
     for file, summary in sorted(summaries.items()):
         counts = packages.setdefault(package_of(Path(file)), Counter())
@@ -81,7 +81,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def table(packages: Mapping[str, Counter[str]]) -> str:
-    """The figures as Markdown, all of them together last."""
+    """The figures as Markdown, with the total last."""
     rows = ["| package | lines | run | branches | taken |", "|---|---|---|---|---|"]
     everything: Counter[str] = sum(packages.values(), Counter())
     for package, counts in [*sorted(packages.items()), ("all", everything)]:
@@ -92,7 +92,7 @@ def table(packages: Mapping[str, Counter[str]]) -> str:
 
 
 def _listed(title: str, names: Iterable[str]) -> bool:
-    """Print names under a title; whether there are any."""
+    """Print names under a title; return True if there are any."""
     found = list(names)
     print(f"\n{title}: {len(found) or 'none'}")
     for name in found:
@@ -101,7 +101,7 @@ def _listed(title: str, names: Iterable[str]) -> bool:
 
 
 def report(folder: Path, configuration: Path) -> bool:
-    """Print everything; whether there are names that no test touches."""
+    """Print everything; return True if there are names that no test uses."""
     measured = coverage.Coverage(config_file=str(configuration))
     measured.combine([str(folder)], strict=False)
     written = folder / "report.json"
@@ -118,7 +118,7 @@ def report(folder: Path, configuration: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Run pytest with the arguments, by default the tests that are quick, and report."""
+    """Run pytest with the arguments, by default the fast tests, and report."""
     with tempfile.TemporaryDirectory(prefix="fluss-coverage-") as name:
         folder = Path(name)
         configuration = folder / "coverage.ini"
@@ -126,7 +126,7 @@ def main(arguments: list[str]) -> int:
         command = [sys.executable, "-m", "coverage", "run", f"--rcfile={configuration}", "-m", "pytest"]
         code = subprocess.run([*command, *(arguments or FAST)], cwd=ROOT, env={**os.environ}).returncode
         if not list(folder.glob("data.*")):
-            print("no process wrote what it ran")
+            print("no process wrote its coverage")
             return code or 1
         return code if not report(folder, configuration) else code or 1
 

@@ -1,12 +1,12 @@
-"""`python3 dev.py demo`: the whole system at work, on a calm screen. What it shows is made by `tools/demo_work.py`.
+"""`python3 dev.py demo`: shows the whole system at work. `tools/demo_work.py` does the work.
 
-This process draws, and watches over the other one, which has a session of processes of its own: server and client in
-one program, Java, Spark's Python workers. All that they keep is in one temporary folder, all that they say besides goes
-into a file in it, of which the end is shown if something fails.
+This process draws, and supervises the other one, which has its own session of processes: server and client in one
+program, Java, Spark's Python workers. All their data is in one temporary folder, all their other output goes to a file
+in it, whose end is shown if something fails.
 
-Ctrl-C: signals that end programs are blocked from the start and looked for between two looks at the work, so that there
-is no moment at which one could break something off halfway. Then every process of the session is killed, and the folder
-removed when nobody is left to write into it: as there is nothing to keep, nothing needs to be stopped gently.
+Ctrl-C: signals that end programs are blocked from the start and checked between two updates of the screen, so that they
+never interrupt anything halfway. Then every process of the session is killed, and the folder removed when no process
+is left to write to it: nothing is kept, so nothing needs a clean shutdown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEXT = """Next:
 
 
 class Screen:
-    """Lines that stay, and on a terminal below them a bar that moves."""
+    """Permanent lines, and on a terminal a progress bar below them."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -51,13 +51,13 @@ class Screen:
         self._start = time.monotonic()
 
     def say(self, text: str, *, timed: bool = True) -> None:
-        """A line that stays; `timed` with the seconds since the start."""
+        """Print a permanent line; with `timed`, after the seconds since the start."""
         self.clear()
         stamp = f"{time.monotonic() - self._start:5.1f} s  " if timed else ""
         print(f"{stamp}{text}", file=self._stream, flush=True)
 
     def draw(self, share: float, text: str) -> None:
-        """The bar; where nothing can move, the lines are enough."""
+        """Draw the bar; without a terminal the lines are enough."""
         if not self._moves:
             return
         full = round(max(0.0, min(1.0, share)) * BAR_WIDTH)
@@ -67,7 +67,7 @@ class Screen:
         self._has_bar = True
 
     def clear(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._has_bar:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
@@ -75,7 +75,7 @@ class Screen:
 
 
 class Work:
-    """The process that does the work, and all that it starts."""
+    """The process that does the work, and all processes that it starts."""
 
     def __init__(self, folder: Path, arguments: list[str]) -> None:
         self.log = folder / "log.txt"
@@ -85,14 +85,14 @@ class Work:
                 command,
                 cwd=ROOT,
                 env={**os.environ, "TMPDIR": str(folder)},
-                stdin=subprocess.PIPE,  # at whose end it ends, should this process be killed
+                stdin=subprocess.PIPE,  # closing it ends the process, even if this one is killed
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
             )
 
     def events(self) -> Iterator[dict[str, Any] | None]:
-        """What it reports, until its end; None where there is nothing new."""
+        """The events that it reports, until its end; None while there are none."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         waiting = b""
@@ -108,11 +108,11 @@ class Work:
                 yield None
 
     def last_lines(self) -> str:
-        """The end of what it said besides."""
+        """The end of its other output."""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
 
     def kill(self) -> int:
-        """End every process of the session; the code with which the first one ended."""
+        """Kill every process of the session; return the exit code of the first one."""
         while left := self._session():
             for process_id in left:
                 with contextlib.suppress(ProcessLookupError):
@@ -131,7 +131,7 @@ class Work:
 
 
 def is_alive(process_id: int) -> bool:
-    """Whether there is such a process that is more than an entry in a list."""
+    """True if the process exists and is not a zombie."""
     try:
         return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -139,7 +139,7 @@ def is_alive(process_id: int) -> bool:
 
 
 def show(work: Work, screen: Screen) -> int | None:
-    """Until the work has ended: None; or until this process is to end: the signal."""
+    """Show events; return None when the work has ended, or the signal that is to end this process."""
     for event in work.events():
         stops = signal.sigpending() & STOPS
         if stops:
@@ -154,7 +154,7 @@ def show(work: Work, screen: Screen) -> int | None:
 
 
 def main(arguments: list[str]) -> int:
-    """The program; 0 if all went well."""
+    """Run the demo; return 0 on success."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     parser = argparse.ArgumentParser(prog="dev.py demo", description="Sensors, a server, Spark, lookups, a picture.")
     parser.add_argument("--seconds", type=float, default=20, help="how long the sensors run (default: 20)")
@@ -173,7 +173,7 @@ def main(arguments: list[str]) -> int:
             screen.say("ended: the demo's processes, sockets and files are gone")
             return INTERRUPTED
         if code != 0:
-            screen.say(f"it failed; the last lines of its log:\n\n{work.last_lines()}")
+            screen.say(f"the demo failed; the last lines of its log:\n\n{work.last_lines()}")
             return 1
     finally:
         if work is not None:

@@ -1,8 +1,8 @@
-"""What `tools/demo.py` shows: the parts of `examples/pipeline.py`, started side by side, with reports as lines of JSON.
+"""The work of `tools/demo.py`: the parts of `examples/pipeline.py`, run in parallel, with reports as JSON lines.
 
-Threads: Spark starts on one of its own, since starting Java takes longer than all the rest; sensors append on another;
-the first one looks at both tables and reports. Nothing is stopped gently: the process that shows this ends everything
-and removes the folder.
+Threads: Spark starts on its own thread, since starting Java takes longer than all the rest; sensors append on another;
+the main thread watches both tables and reports. There is no clean shutdown: the parent process kills this one and
+removes the folder.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 CATCH_UP_SECONDS = 600.0
-"""Long, for slow machines: whoever waits can end it at any moment."""
+"""Long, for slow machines: the user can end it at any moment."""
 SECONDS_AFTER_THE_FIRST = 6.0
-"""So long at least Spark is seen at work, however long it took to start."""
+"""Spark is shown at work for at least this long, however long it took to start."""
 RATE_SECONDS = 2.0
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a Java that does not live long enough to gain by compiling thoroughly."""
+"""For a Java that does not run long enough to benefit from thorough compilation."""
 SOCKET_NAME_BYTES = 45
-"""What Spark adds to the folder in which it puts sockets; systems allow 103 bytes in all."""
+"""The length that Spark adds to the folder for its sockets; systems allow 103 bytes in all."""
 
 
 def report(**event: Any) -> None:
-    """A line for the process that shows it."""
+    """Write a line for the parent process."""
     sys.__stdout__.write(json.dumps(event) + "\n")  # type: ignore[union-attr]
     sys.__stdout__.flush()  # type: ignore[union-attr]
 
 
 def say(text: str, *, timed: bool = True) -> None:
-    """A line that stays on the screen."""
+    """Print a permanent line."""
     report(say=text, timed=timed)
 
 
 class SparkSide(threading.Thread):
-    """Starts Java, a session and the stream; `failure` says why not."""
+    """Starts Java, a session and the stream; `failure` is the error if that failed."""
 
     def __init__(self, folder: Path, address: str, tables: threading.Event) -> None:
         super().__init__(name="spark", daemon=True)
@@ -71,7 +71,7 @@ class SparkSide(threading.Thread):
         self.query = start_stream(spark, self._address, self.folder / "checkpoint")
 
     def _settings(self) -> dict[str, str]:
-        """For a short life, and with everything in the folder."""
+        """Settings for a short run, with all files in the folder."""
         settings = {
             "spark.sql.fluss.bootstrap.servers": self._address,
             "spark.log.level": "ERROR",
@@ -89,7 +89,7 @@ class SparkSide(threading.Thread):
 
 
 def start_java(settings: dict[str, str]) -> None:
-    """Start Java before what Python needs of Spark is imported: on two cores both go on at the same time."""
+    """Start Java before Python imports Spark's modules: on two cores both run at the same time."""
     from pyspark import SparkConf, SparkContext
 
     from fluss.spark.java.java_runtime import prepare_environment
@@ -108,7 +108,7 @@ def start_java(settings: dict[str, str]) -> None:
 
 
 def use_class_archive() -> None:
-    """Classes of Spark as Java keeps them in memory, if tests have made such a file on this machine."""
+    """Use the archive of Spark's classes for faster starts of Java, if tests have created it on this machine."""
     from tools.peers import spark_classes
     from tools.peers.cache import PeerMissingError, peers_folder
 
@@ -116,7 +116,7 @@ def use_class_archive() -> None:
         return
     try:
         if not any(peers_folder().glob(f"spark-*-classes-*/{spark_classes.ARCHIVE}")):
-            return  # asking for the right one makes a home of Spark
+            return  # finding the right one would create a home of Spark
         home = spark_classes.spark_home()
         archive = peers_folder() / spark_classes.archive_name(home) / spark_classes.ARCHIVE
     except (PeerMissingError, OSError):
@@ -128,13 +128,13 @@ def use_class_archive() -> None:
 
 
 class Rate:
-    """Rows per second, lately."""
+    """The recent number of rows per second."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, int]] = [(time.monotonic(), 0)]
 
     def of(self, rows: int) -> float:
-        """With so many rows by now."""
+        """The rate, given the present number of rows."""
         now = time.monotonic()
         self._seen.append((now, rows))
         while len(self._seen) > 2 and now - self._seen[0][0] > RATE_SECONDS:
@@ -144,7 +144,7 @@ class Rate:
 
 
 class Watch:
-    """Looks at both tables until all that the sensors wrote is averaged."""
+    """Watches both tables until all readings are averaged."""
 
     def __init__(self, db: fluss.Database, sensors: Sensors, spark: SparkSide, seconds: float) -> None:
         self._db = db
@@ -156,7 +156,7 @@ class Watch:
         self._first_at: float | None = None
 
     def until_all_is_averaged(self) -> int:
-        """How many readings there were."""
+        """Wait; return the number of readings."""
         ends_at = self._start + self._seconds
         gives_up_at = ends_at + CATCH_UP_SECONDS
         is_over = False
@@ -199,7 +199,7 @@ class Watch:
 
 
 def show_results(db: fluss.Database, picture: Path) -> None:
-    """What Spark computed, one lookup, the picture."""
+    """Show Spark's results, one lookup, and the picture."""
     import pyarrow.compute as pc
 
     from examples.pipeline import plot
@@ -221,13 +221,13 @@ def show_results(db: fluss.Database, picture: Path) -> None:
 
 
 def end_with_parent() -> None:
-    """A process that shows this and is killed cannot end this one."""
+    """End this process if the parent is killed."""
     sys.stdin.buffer.read()
     os._exit(1)
 
 
 def work(folder: Path, seconds: float, picture: Path) -> None:
-    """Everything, from nothing to the picture."""
+    """Run everything, from the server to the picture."""
     from tools.servers.ports import free_ports
 
     address = f"127.0.0.1:{free_ports(1)[0]}"
@@ -255,7 +255,7 @@ def main() -> None:
     """The program."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     folder, seconds, picture = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
-    # Java keeps figures about itself among temporary files, where they stay when it is killed.
+    # Java keeps performance data among temporary files, which would remain after it is killed.
     os.environ["JDK_JAVA_OPTIONS"] = f'-XX:-UsePerfData "-Djava.io.tmpdir={folder}"'
     os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_JAVA}"
     os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA

@@ -1,6 +1,6 @@
-"""The virtual environments of the project, made from the lock file; with nothing but the standard library.
+"""The virtual environments of the project, created from the lock file with nothing but the standard library.
 
-An environment is made once, and again when the lock file, the project file, the interpreter or its place changes.
+An environment is created once, and again when the lock file, the project file, the interpreter or its path changes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FETCHED_GB, ROOM_GB, CACHE_GB = 0.8, 1.5, 1.4
 
 # Most modules of the packages are never imported: Python compiles those that are.
 PIP = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
-# Spark is published as sources that only need to be packed: with the setuptools of the lock, not with one just fetched.
+# Spark is published as sources that only need to be packed: with the setuptools of the lock, not the newest one.
 BUILDS = ["--no-deps", "--no-build-isolation"]
-# uv does not read pip's settings, and machines behind a mirror have them.
+# uv does not read pip's settings, which machines behind a mirror need.
 UV_SETTINGS = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -52,18 +52,18 @@ UV_SETTINGS = {
 
 
 def run(*command: str | Path, environment: dict[str, str] | None = None) -> int:
-    """Run a program in the checkout; its output is the user's output."""
+    """Run a program in the checkout; its output is not redirected."""
     sys.stdout.flush()
     variables = dict(os.environ if environment is None else environment)
-    # Where it is set, every Python that Spark and the tests start would compile all of its modules anew, for seconds.
+    # If it is set, every Python that Spark and the tests start would compile all of its modules again, for seconds.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run([str(part) for part in command], cwd=ROOT, env=variables).returncode
 
 
 def become(*command: str | Path) -> NoReturn:
-    """`run` in place of this process, where the system can: a program that ends itself needs nobody who waits.
+    """Replace this process by a program, if the system supports it: one that kills itself needs no parent.
 
-    Signals that end programs wait until the other one looks for them.
+    Signals that end programs stay pending until the new program checks for them.
     """
     if os.name == "nt":
         sys.exit(run(*command))
@@ -75,7 +75,7 @@ def become(*command: str | Path) -> NoReturn:
 
 
 def set_up(environment: Path, requirements: str) -> None:
-    """Make an environment unless it fits already. A half-made one has no stamp and is made again."""
+    """Create an environment unless it is up to date. An incomplete one has no stamp and is created again."""
     stamp = environment / "made-from.txt"
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     wanted = hashlib.sha256(f"{sys.version} {ROOT}{requirements}{project}".encode()).hexdigest()
@@ -106,12 +106,12 @@ def set_up(environment: Path, requirements: str) -> None:
     install("the packages of requirements.lock (Spark is the largest)", "--require-hashes", "-r", str(listed))
     install("this project, for editing", "-e", ".")
     stamp.write_text(wanted)
-    tell(f"{environment.name} is made")
+    tell(f"{environment.name} is ready")
 
 
 @contextmanager
 def _ticking(tell: Callable[[str], None]) -> Iterator[None]:
-    """A line that says how long it has taken so far, every second on a terminal; `tell` gets what ends the line."""
+    """Show the elapsed time, every second on a terminal; `tell` gets the end of the line."""
     if not sys.stdout.isatty():
         tell("\n")
         yield
@@ -135,10 +135,10 @@ def _ticking(tell: Callable[[str], None]) -> Iterator[None]:
 
 
 def _install(python: Path, *what: str) -> None:
-    """With uv, which is several times quicker; with pip where uv does not work."""
+    """Install with uv, which is several times faster, or with pip if uv does not work."""
     uv: list[str | Path] = [python.with_name("uv"), "pip", "install", "--quiet", "--python", python]
     if run(*uv, *BUILDS, *what, environment=_uv_settings(python)) != 0:
-        print("dev.py: uv could not, pip tries", flush=True)
+        print("dev.py: uv failed, trying pip", flush=True)
         _pip(python, "--use-pep517", *BUILDS, *what)
 
 
@@ -148,7 +148,7 @@ def _pip(python: Path, *what: str) -> None:
 
 
 def _uv_settings(python: Path) -> dict[str, str]:
-    """The variables for uv: the user's, and what pip's files and variables say where the user says nothing to uv."""
+    """The variables for uv: the user's, completed from pip's files and variables."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "config", "list"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     found: dict[str, str] = {}
@@ -157,7 +157,7 @@ def _uv_settings(python: Path) -> dict[str, str]:
             if name in UV_SETTINGS:
                 words = str(ast.literal_eval(value)).split()
                 found[UV_SETTINGS[name]] = ("," if name == "find-links" else " ").join(words)
-    # Hashes say which file is meant: it does not matter which index has it.
+    # Hashes identify the files: it does not matter which index has them.
     # uv leaves locks among temporary files.
     return {"UV_INDEX_STRATEGY": "unsafe-best-match", **found, **os.environ, "TMPDIR": str(python.parents[1])}
 

@@ -1,12 +1,12 @@
-"""The commands of the README on machines that have nothing yet: `python3 dev.py fresh`, as root on Debian.
+"""Runs the commands of the README on clean machines: `python3 dev.py fresh`, as root on Debian.
 
-Each release of Debian has a root directory made with debootstrap, with Python, venv and git and nothing else of what we
-need: no Java, no Maven, no compiler. The commands run in a copy of it, in a fresh clone of HEAD, by a user who is not
-root, in a folder with a space and a letter outside ASCII, with a mask that hides files from others, in a time zone that
-is not a whole number of hours from most others.
+Each release of Debian has a root directory made with debootstrap, with Python, venv and git and nothing else that we
+use: no Java, no Maven, no compiler. The commands run in a copy of it, in a fresh clone of HEAD, by a user who is not
+root, in a folder with a space and a non-ASCII letter, with a umask that hides files from others, in a time zone whose
+offset is not a whole number of hours.
 
 apt and pip are used as this machine is configured to use them: mirror, proxies, certificates, files and variables.
-Mounts and processes of a run live in namespaces of their own, so that none is left, however the run ends.
+Mounts and processes of a run are in their own namespaces, so that none is left, however the run ends.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ SURROUNDINGS = {
     "LANG": "C.UTF-8",
     "TZ": "Asia/Kathmandu",
 }
-# How this machine reaches packages; a folder of wheels is not there in the new root.
+# How this machine reaches packages; a folder of wheels does not exist in the new root.
 PASSED_ON = re.compile(r"PIP_(?!FIND_LINKS|CONFIG_FILE)\w+|UV_\w*INDEX\w*|SSL_CERT_\w+|(?i:\w+_proxy)")
-# Of pytest (the last three runs), Java and uv, which leave them everywhere.
+# Files of pytest (the last three runs), Java and uv, which always leave some.
 USUAL_LEFTOVERS = re.compile(r"pytest-of-.*|hsperfdata_.*|uv-.*\.lock")
 DEBOOTSTRAP_SCRIPTS = Path("/usr/share/debootstrap/scripts")
 CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
-# The first process of the namespace is a shell that waits: it also takes leave of processes that lost their parent.
+# The first process of the namespace is a shell that waits: it also reaps processes that lost their parent.
 INSIDE = """
 mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs -o mode=1777 shm "$1/dev/shm" || exit 125
 root=$1 user=$2; shift 2
 chroot --userspec="$user:$user" "$root" "$@"
 code=$?
-# A Java that was told to end still clears away its files; what goes on after that is ended with the namespace.
+# A Java that was told to exit still removes its files; processes that continue after that end with the namespace.
 for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     set -- "$root"/proc/[0-9]*
     [ $# -gt 1 ] || break
@@ -90,10 +90,10 @@ class Outcome:
 
 
 def main(arguments: list[str]) -> int:
-    """Run commands in clean roots; 0 when all of them ended well and left nothing behind."""
+    """Run commands in clean roots; return 0 if all succeeded and left nothing behind."""
     parser = argparse.ArgumentParser(prog="dev.py fresh", description=__doc__.splitlines()[0])
     parser.add_argument("releases", nargs="*", metavar="RELEASE", help=f"default: {' '.join(RELEASES)}")
-    parser.add_argument("--run", action="append", metavar="COMMAND", help="what dev.py is to do; may be repeated")
+    parser.add_argument("--run", action="append", metavar="COMMAND", help="a command of dev.py; may be repeated")
     options = parser.parse_args(arguments)
     _fail_unless_possible()
     if subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True).stdout:
@@ -119,7 +119,7 @@ def _fail_unless_possible() -> None:
 
 
 def _run_in(release: str, runs: list[str]) -> Iterator[Outcome]:
-    """Each command in turn, in one clone: the first one makes the environment."""
+    """Run each command in one clone: the first one creates the environment."""
     print(f"fresh: a clean root of {release}", flush=True)
     base = make_once(f"root-{release}", lambda folder: _debootstrap(release, folder), "usr/bin/python3")
     root = peers_folder() / f"run-{release}"
@@ -150,7 +150,7 @@ def _outcome(root: Path, surroundings: Mapping[str, str], release: str, python: 
         except subprocess.TimeoutExpired:
             code = 124
         finally:
-            process.kill()  # and with it everything in its namespaces
+            process.kill()  # and everything in its namespaces
             process.wait()
     left = set(os.listdir(root / "tmp")) - before
     left_behind = sorted(name for name in left if not USUAL_LEFTOVERS.fullmatch(name))
@@ -163,12 +163,12 @@ def _chrooted(root: Path, surroundings: Mapping[str, str], *command: str) -> lis
     return ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", *inside]
 
 
-# ---- making a root ----
+# ---- creating a root ----
 
 
 def _debootstrap(release: str, folder: Path) -> None:
     script = DEBOOTSTRAP_SCRIPTS / release
-    if not script.exists():  # a release younger than this machine's debootstrap
+    if not script.exists():  # a release newer than this machine's debootstrap
         script = DEBOOTSTRAP_SCRIPTS / "sid"
     log = ROOT / "build" / "fresh" / f"{release}-debootstrap.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -177,11 +177,11 @@ def _debootstrap(release: str, folder: Path) -> None:
         command = ["debootstrap", *options, release, str(folder), _mirror(), str(script)]
         done = subprocess.run(command, stdout=stream, stderr=stream, env={**os.environ, **_proxies()})
     if done.returncode != 0:
-        raise SystemExit(f"dev.py fresh: debootstrap could not make {release}, see {log}")
+        raise SystemExit(f"dev.py fresh: debootstrap could not create {release}, see {log}")
 
 
 def _mirror() -> str:
-    """Where apt of this machine fetches the packages of its own release."""
+    """The address from which apt of this machine fetches packages."""
     release = Path("/etc/os-release").read_text(encoding="utf-8")
     codename = dict(re.findall(r"^(\w+)=\"?(.*?)\"?$", release, re.MULTILINE)).get("VERSION_CODENAME", "")
     for path in sorted([Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]):
@@ -193,18 +193,18 @@ def _mirror() -> str:
         for uri, suite, components in re.findall(r"^deb\s+(?:\[.*?\]\s+)?(\S+)\s+(\S+)\s+(.*)$", text, re.MULTILINE):
             if suite == codename and "main" in components.split():
                 return str(uri)
-    raise SystemExit("dev.py fresh needs Debian: /etc/apt names no mirror for the release of this machine")
+    raise SystemExit("dev.py fresh needs Debian: /etc/apt has no mirror for the release of this machine")
 
 
 def _proxies() -> dict[str, str]:
-    """apt's proxies, for debootstrap, which fetches with another program."""
+    """The proxies of apt, for debootstrap, which fetches with another program."""
     names = ["http_proxy", "Acquire::http::Proxy", "https_proxy", "Acquire::https::Proxy"]
     told = subprocess.run(["apt-config", "shell", *names], capture_output=True, text=True).stdout
     return dict(re.findall(r"^(\w+)='(.+)'$", told, re.MULTILINE))
 
 
 def _settle(root: Path) -> dict[str, str]:
-    """A user with a clone of HEAD, and this machine's way to packages; the variables for commands."""
+    """Create a user with a clone of HEAD and this machine's package settings; return the variables for commands."""
     entries = {"passwd": f"{USER}:x:{USER_ID}:{USER_ID}::/home/{USER}:/bin/sh\n", "group": f"{USER}:x:{USER_ID}:\n"}
     for file, entry in entries.items():
         with (root / "etc" / file).open("a") as lines:

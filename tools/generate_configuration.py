@@ -25,7 +25,7 @@ Fluss's names, so a `server.yaml` written for an Apache Fluss coordinator or tab
 - Durations are a whole number and a unit (`d`, `h`, `min`, `s`, `ms`); sizes a whole number and a unit (`b`, `kb`,
   `mb`, `gb`, `tb`, powers of 1024); booleans `true` or `false`.
 - Nested maps in the file are the same as dotted names, lists the same as comma-separated strings.
-- Values of options that hold secrets are never logged and never told to clients.
+- Values of options that hold secrets are never logged and never sent to clients.
 
 ## Options with effect
 

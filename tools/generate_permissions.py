@@ -1,6 +1,6 @@
 """Write the matrix of permissions into docs/security.md: `python -m tools.generate_permissions`.
 
-`tests/integration/test_permission_matrix.py` runs what it says against a server.
+`tests/integration/test_permission_matrix.py` checks it against a server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fluss.server.security.permissions import PERMISSIONS, On, Refusal, Rule
 PATH = Path(__file__).resolve().parents[1] / "docs" / "security.md"
 BEGIN, END = "<!-- permissions: generated -->\n", "<!-- end of permissions -->\n"
 
-# Who has which permission: on database `mine`, or on the cluster. Nobody has one on database `other`.
+# The permissions of each user: on database `mine`, or on the cluster. No one has any on database `other`.
 USERS: dict[str, tuple[Operation, ResourceType] | None] = {
     "nobody": None,
     "reader": (Operation.READ, ResourceType.DATABASE),
@@ -26,7 +26,7 @@ MINE, OTHER = "mine", "other"
 
 
 def is_allowed(user: str, key: ApiKey, database: str) -> bool:
-    """Whether the user may send requests of this key about a database."""
+    """True if the user may send requests of this key about a database."""
     rule, granted = PERMISSIONS[key], USERS[user]
     if rule.operation is None:
         return True
@@ -60,7 +60,7 @@ def _otherwise(rule: Rule) -> str:
 
 
 def render(document: str) -> str:
-    """The document with a fresh matrix."""
+    """Return the document with a new matrix."""
     before, rest = document.split(BEGIN)
     return before + BEGIN + "\n" + matrix() + "\n" + END + rest.split(END)[1]
 

@@ -3,9 +3,9 @@
 `fluss_api.proto` is Apache Fluss's protocol, the others are this project's extensions of it.
 
 Generated code runs on protobuf runtimes of its own version and newer. The package allows runtimes from 6.31 on, so the
-compiler must be the one of 6.31: `grpcio-tools` 1.73.1. If another version is installed, `uv` fetches that one for this
+compiler must be that of 6.31: `grpcio-tools` 1.73.1. If another version is installed, `uv` fetches that one for this
 run only. `compiled_descriptor` works with every compiler version; the test suite uses it to prove that the checked-in
-modules are in step with the `.proto` files.
+modules match the `.proto` files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROTO_FILES = (PROTO_FILE, STAGED_PROTO_FILE, KV_RANGE_PROTO_FILE)
 
 
 def generator_command() -> list[str]:
-    """The protoc call that makes code for the oldest runtime that we allow."""
+    """The protoc command that generates code for the oldest runtime that we allow."""
     wanted = GENERATOR_REQUIREMENT.partition("==")[2]
     try:
         installed = importlib.metadata.version("grpcio-tools")

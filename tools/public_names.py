@@ -1,12 +1,12 @@
-"""The public names of the project, and which of them no test touches: `python -m tools.public_names`.
+"""The public names of the project, and those that no test uses: `python -m tools.public_names`.
 
 Public are `__all__` of `fluss`, `fluss.aio` and `fluss.spark`, methods, properties and fields of the classes there, the
-options of clients and servers, and the sub-commands of `fluss`. Two questions are asked of them:
+options of clients and servers, and the subcommands of `fluss`. There are two checks:
 
-`untouched` looks at the text of the tests, so that it is quick and part of every run. A name that several classes have
-(`close`) counts only in a file that also names the class or something that returns it. That is evidence, no proof.
-`unexecuted` looks at the lines that tests ran, which `tools.coverage_report` has: a function of which no line ran was
-not tested, whatever the text of the tests looks like.
+`untouched` searches the text of the tests, so it is fast and part of every run. A name that several classes have
+(`close`) counts only in a file that also names the class or something that returns it. That is evidence, not proof.
+`unexecuted` uses the lines that tests ran, which `tools.coverage_report` has: a function of which no line ran was not
+tested, whatever the text of the tests.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PublicName:
     name: str
     words: frozenset[str]
     owners: frozenset[str] = frozenset()
-    """Classes that have it as a member; empty for what stands alone."""
+    """Classes that have it as a member; empty for a name that is not a member."""
     code: CodeType | None = None
     is_aio: bool = False
     """Only `fluss.aio` has it: a test must use that."""
@@ -60,7 +60,7 @@ class PublicName:
 
 
 def _code(value: object) -> CodeType | None:
-    """The code of a function, method or property of ours; None for values and for what Python makes by itself."""
+    """The code of a function, method or property of ours; None for values and for methods that Python generates."""
     if isinstance(value, property):
         value = value.fget
     elif isinstance(value, cached_property):
@@ -96,7 +96,7 @@ def _members(owner: type) -> Iterator[tuple[type, str, object]]:
 
 
 def api_names() -> list[PublicName]:
-    """Everything that is imported, and the members of classes; what two classes share by inheritance is there once."""
+    """All names to import, and the members of classes; an inherited member is listed once."""
     found: dict[tuple[type | str, str], PublicName] = {}
     in_fluss = {id(getattr(fluss, name)) for name in fluss.__all__}
     for space in NAMESPACES:
@@ -152,7 +152,7 @@ def command_names(parser: argparse.ArgumentParser | None = None, before: str = "
 
 @dataclass(frozen=True)
 class Usage:
-    """The words of one file: what its code names, and what its texts hold."""
+    """The words of one file: the names in its code, and the words in its strings."""
 
     names: frozenset[str]
     texts: frozenset[str]
@@ -183,13 +183,13 @@ def usage_of(code: str) -> Usage:
 
 
 def usages(folder: Path) -> list[Usage]:
-    """All Python files of a folder, but for the tests of this module: the names there are examples."""
+    """The usages in all Python files of a folder, except the tests of this module, whose names are examples."""
     files = [path for path in sorted(folder.rglob("*.py")) if path.name != f"test_{Path(__file__).name}"]
     return [usage_of(path.read_text(encoding="utf-8")) for path in files]
 
 
 def _producers(names: Iterable[PublicName]) -> dict[str, set[str]]:
-    """By class the words that lead to an object of it: the class itself, and what says that it returns one."""
+    """By class, the words that lead to an object of it: the class itself, and names annotated to return one."""
     found: dict[str, set[str]] = defaultdict(set)
     members = [(owner, member) for space in NAMESPACES for owner in _classes(space) for member in _members(owner)]
     owners = {owner for name in names for owner in name.owners}
@@ -205,7 +205,7 @@ def _classes(space: ModuleType) -> list[type]:
 
 
 def untouched(tests: Iterable[Usage], names: Iterable[PublicName] | None = None) -> list[str]:
-    """Public names that no test file touches."""
+    """Public names that no test file uses."""
     wanted = list(all_names() if names is None else names)
     producers = _producers(wanted)
     shared: Mapping[str, int] = _counts(word for name in wanted if name.owners for word in name.words)
@@ -234,7 +234,7 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
 def unexecuted(
     executed: Callable[[str], Iterable[int]], names: Iterable[PublicName] | None = None
 ) -> tuple[list[str], list[str]]:
-    """Public functions of which no line ran, and the name spaces in which nothing ran at all (they are left out)."""
+    """Public functions of which no line ran, and the namespaces in which nothing ran at all (they are left out)."""
     found: dict[str, list[tuple[str, bool]]] = defaultdict(list)
     for name in all_names() if names is None else names:
         if name.code is not None and name.body_lines:
@@ -251,10 +251,10 @@ def all_names() -> list[PublicName]:
 
 
 def main() -> int:
-    """List what the texts of the tests do not touch."""
+    """List the public names that no test uses."""
     names: list[Any] = list(all_names())
     missing = untouched(usages(ROOT / "tests"), names)
-    print(f"{len(names)} public names, of which {len(missing)} are touched by no test")
+    print(f"{len(names)} public names, of which {len(missing)} are not used by any test")
     for name in missing:
         print(f"  {name}")
     return 1 if missing else 0

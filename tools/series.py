@@ -1,9 +1,9 @@
-"""`python3 dev.py series [--runs 5] [--busy 2] [--lane gate|fast|all]`: the gate again and again, in clean clones.
+"""`python3 dev.py series [--runs 5] [--busy 2] [--lane gate|fast|all]`: runs the gate repeatedly, in clean clones.
 
-A gate that is red by chance costs three hours each time, so its chance is measured: every run has a clone and an
-environment of its own, the last `--busy` runs have four busy processes beside them. The table at the end names the
-tests that failed. All runs are of the commit that is HEAD when the first begins; if all are green, it is noted as green
-in this checkout. `--keep DIR` keeps the output of the runs.
+A gate that fails by chance costs three hours each time, so the chance is measured: every run has its own clone and
+environment, the last `--busy` runs have four busy processes beside them. The table at the end lists the failed tests.
+All runs are of the commit that is HEAD when the first begins; if all are green, it is noted as green in this checkout.
+`--keep DIR` keeps the output of the runs.
 
 A suspicious test alone, a hundred times: `python3 dev.py series --runs 100 --busy 50 --only tests/x/test_y.py::test_z`
 (in this checkout, without clones).
@@ -35,7 +35,7 @@ LANE_OPTIONS = {"gate": [], "fast": ["--fast"], "all": ["--all"]}
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """As many processes that take what they get of the machine."""
+    """Run this many processes that use all processor time they get."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -47,7 +47,7 @@ def busy(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def clean_clone(commit: str) -> Iterator[Path]:
-    """A clone with that commit, with what stands beside the checkout beside it."""
+    """A clone with that commit, next to the same folders as the checkout."""
     folder = Path(tempfile.mkdtemp(prefix="fluss-series-"))
     try:
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "main")], check=True)
@@ -60,7 +60,7 @@ def clean_clone(commit: str) -> Iterator[Path]:
 
 
 def one_run(command: list[str], folder: Path, log: Path) -> tuple[int, float, str]:
-    """Exit code, seconds and output of a run."""
+    """Run a command; return exit code, seconds and output."""
     start = time.monotonic()
     with log.open("w+") as output:
         environment = {**os.environ, "CI": "true"}

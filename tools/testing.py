@@ -1,14 +1,14 @@
 """`python3 dev.py test`: ruff, mypy and pytest, in lanes. Nothing but the standard library.
 
-    python3 dev.py test            the gate: every feature once, on our own server; what every landing passes
-    python3 dev.py test --fast     unit, tidy, codec, the contract on the embedded server: while one works
+    python3 dev.py test            the gate: every feature once, on our own server; every merge must pass it
+    python3 dev.py test --fast     unit, tidy, codec, the contract on the embedded server: for use while working
     python3 dev.py test --all      also Apache Fluss, clusters, Connect, the oldest Spark, many rounds of kills
     python3 dev.py test --times    in any lane: where the time went
     python3 dev.py test PATH ...   arguments of pytest: these tests, in one process, whatever their lane
 
-ruff and mypy run beside pytest, whose closing line is the last line unless they have failed; `--all` runs pytest in
-several environments, and repeats the closing lines of all of them at the end. A green gate on a clean
-tree notes its commit in `.git/last-green`.
+ruff and mypy run beside pytest, whose closing line is the last line unless they fail; `--all` runs pytest in several
+environments, and repeats the closing lines of all of them at the end. A green gate on a clean tree notes its commit in
+`.git/last-green`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ LANES = {"--fast": "fast", "--all": "all"}
 MARKS = {"fast": "fast", "gate": "fast or gate", "all": "fast or gate or all"}
 # Importing the tests of other folders, in five processes, takes as long as many tests; tests/tidy checks the list.
 FAST_FOLDERS = ["tests/unit", "tests/tidy", "tests/contract"]
-# Four on two cores: many tests wait for processes to start and stop. What is given to which is decided in
-# tests/support/runner/lanes.py.
+# Four on two cores: many tests wait for processes. tests/support/runner/lanes.py distributes the tests.
 IN_PROCESSES = ["-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
 SEED_VARIABLE = "FLUSS_TEST_SEED"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flusspy-tests"
 
 
 class StaticChecks:
-    """ruff and mypy in a thread of their own; they say what they found as soon as they know."""
+    """Runs ruff and mypy in a separate thread, and prints their findings at once."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
@@ -49,7 +48,7 @@ class StaticChecks:
 
     def _run(self) -> None:
         folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).exists()]
-        # mypy's findings of another clone of the same files hold here too.
+        # mypy's cache of another clone of the same files is valid here too.
         cache = CACHE / f"mypy-{sys.version_info.major}.{sys.version_info.minor}"
         checks: dict[str, list[str | Path]] = {
             "ruff check": [BIN / "ruff", "check", "--quiet", *folders],
@@ -70,14 +69,14 @@ class StaticChecks:
         print(f"\ndev.py: ruff and mypy after {time.monotonic() - start:.0f} s: {outcome}", flush=True)
 
     def end(self) -> list[str]:
-        """Wait for them; the names of those that failed."""
+        """Wait for the checks; return the names of those that failed."""
         self._thread.join()
         return self.failed
 
 
 @contextlib.contextmanager
 def alone_with(cache: Path) -> Iterator[None]:
-    """mypy's cache is a database that two runs at once would find locked."""
+    """Lock mypy's cache: it is a database that two runs at once would find locked."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -85,10 +84,10 @@ def alone_with(cache: Path) -> Iterator[None]:
 
 
 def main(arguments: list[str], more: Callable[[], int]) -> int:
-    """Run a lane, or the given tests. `more` is what only `--all` runs, in other environments."""
+    """Run a lane, or the given tests. `more` runs what only `--all` has, in other environments."""
     chosen = [lane for option, lane in LANES.items() if option in arguments]
     if len(chosen) > 1:
-        raise SystemExit("dev.py: --fast and --all exclude each other")
+        raise SystemExit("dev.py: --fast and --all cannot be used together")
     lane = chosen[0] if chosen else "gate"
     given = [argument for argument in arguments if argument not in LANES]
     only_some = any(argument != "--times" for argument in given)
@@ -125,7 +124,7 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
 
 
 def start_archive() -> subprocess.Popen[bytes]:
-    """Classes of Spark, from which its Java machines start faster, for a machine that has none of them yet."""
+    """Create the archive of Spark's classes, for faster starts of Java, if this machine has none yet."""
     command = [str(PYTHON), "-m", "tools.peers.spark_classes"]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -144,12 +143,12 @@ def _note() -> Path | None:
 
 
 def since_last_green() -> str:
-    """How many commits ago the gate was last seen green here."""
+    """Describe how many commits ago the gate was last green here."""
     note = _note()
     if note is None:
-        return "no git checkout: when the gate was last green is not known"
+        return "not a git checkout: the last green gate is unknown"
     if not note.exists():
-        return "the gate was not seen green in this checkout yet"
+        return "the gate was never green in this checkout"
     commit = note.read_text().strip()
     count = _git("rev-list", "--count", f"{commit}..HEAD")
     if not count:
@@ -160,12 +159,12 @@ def since_last_green() -> str:
 
 
 def clean_commit() -> str:
-    """HEAD, if what is tested is what it says; otherwise nothing."""
+    """HEAD, or nothing if the tree has changes."""
     return "" if _git("status", "--porcelain") else _git("rev-parse", "HEAD")
 
 
 def note_green(commit: str) -> None:
-    """The commit that was tested; none for a tree with changes."""
+    """Note the tested commit; nothing for a tree with changes."""
     note = _note()
     if note is not None and commit:
         note.write_text(commit + "\n")

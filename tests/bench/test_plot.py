@@ -104,7 +104,9 @@ def test_without_figures_it_says_what_to_record(tmp_path: Path, text: str | None
     path = tmp_path / "figures.jsonl"
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    with pytest.raises(SystemExit, match=r"no figures are recorded .* python3 dev.py bench --client --record, "):
+    with pytest.raises(
+        SystemExit, match=r"no figures for the plot are recorded.* python3 dev.py bench --client --record, "
+    ):
         main(["--plot", str(path), "--to", str(tmp_path)])
     assert not list(tmp_path.glob("*.svg"))
 

@@ -40,7 +40,7 @@ def commit(folder: Path, text: str) -> str:
 
 
 def test_a_green_gate_on_a_clean_tree_is_noted(checkout: Path) -> None:
-    assert testing.since_last_green() == "the gate was not seen green in this checkout yet"
+    assert testing.since_last_green() == "the gate was never green in this checkout"
     testing.note_green(testing.clean_commit())
     green = git(checkout, "rev-parse", "HEAD")
     assert (checkout / ".git" / "last-green").read_text() == f"{green}\n"
@@ -60,7 +60,7 @@ def test_a_commit_that_is_gone_and_a_folder_without_git(
     assert testing.since_last_green().endswith("which is not in this history")
     monkeypatch.setattr(testing, "ROOT", tmp_path_factory.mktemp("plain"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path_factory.getbasetemp()))
-    assert testing.since_last_green().startswith("no git checkout")
+    assert testing.since_last_green().startswith("not a git checkout")
     testing.note_green(testing.clean_commit())
 
 

@@ -1,4 +1,4 @@
-"""One lake, or one server with its lake, for all tests of a module: every test has tables of its own in it."""
+"""One lake, or one server with its lake, for all tests of a module: every test has its own tables in it."""
 
 from __future__ import annotations
 

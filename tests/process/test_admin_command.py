@@ -74,7 +74,7 @@ def test_options_of_the_cluster(server: ServerProcess) -> None:
     assert not any(password in part for line in all_of_them for part in line for password in USERS.values())
     assert lines(server, "reset-cluster-configs", name) == []
     assert lines(server, "get-cluster-configs", name) == []
-    assert "expected NAME=VALUE" in refusal(server, "set-cluster-configs", name)
+    assert "must be NAME=VALUE" in refusal(server, "set-cluster-configs", name)
     assert "cannot be changed at run time" in refusal(server, "set-cluster-configs", "data.dir=/elsewhere")
 
 

@@ -1,7 +1,7 @@
-"""One Spark session and one server for all tests here; every test has a database of its own.
+"""One Spark session and one server for all tests here; every test has its own database.
 
-The session runs in this process's JVM with two cores and a small heap. Tests that need other settings start a process
-of their own. Servers are those of `tests.support.servers.targets`.
+The session runs in this process's JVM with two cores and a small heap. Tests that need other settings start their own
+process. Servers are those of `tests.support.servers.targets`.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A test that hung is ended in the middle of a call to Java: what it left must not be in the way of the others."""
+    """Clean up after a test that hung: it is ended in the middle of a call to Java."""
     try:
         return (yield)
     except TestHangsError:
-        running: SparkSession | None = SparkSession._instantiatedSession  # asks nobody, unlike getActiveSession()
+        running: SparkSession | None = SparkSession._instantiatedSession  # makes no call, unlike getActiveSession()
         if running is not None:
             _clear_away(running)
         raise
 
 
 def _clear_away(session: SparkSession) -> None:
-    """The connection on which an answer is still to come would give it to the next question; tasks keep their cores."""
+    """Replace the connection, which would give a pending answer to the next call; cancel tasks, which keep cores."""
     context: Any = session.sparkContext
     client = context._gateway._gateway_client
     connection = client.get_thread_connection()
@@ -70,7 +70,7 @@ def _clear_away(session: SparkSession) -> None:
         connection.close()
     client.thread_connection = threading.local()
     sessions: Any = SparkSession._get_j_spark_session_class(session._jvm)
-    sessions.setActiveSession(session._jsparkSession)  # the new connection has a new thread of Java
+    sessions.setActiveSession(session._jsparkSession)  # the new connection has a new Java thread
     for query in session.streams.active:
         query.stop()
     context.cancelAllJobs()
@@ -78,7 +78,7 @@ def _clear_away(session: SparkSession) -> None:
 
 @contextmanager
 def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """A setting of the session for a while."""
+    """Change a setting of the session for the `with` block."""
     before = spark.conf.get(key, None)
     spark.conf.set(key, value)
     try:
@@ -129,7 +129,7 @@ class Tables:
         writer.option("table", self.path(table)).save()
 
     def contents(self, table: str) -> pa.Table:
-        """What the client reads: the truth that Spark is compared with."""
+        """The rows that the client reads, with which Spark is compared."""
 
         async def read() -> pa.Table:
             return await (await self.db.connection.get_table(self.path(table))).to_arrow()
@@ -137,7 +137,7 @@ class Tables:
         return asyncio.run(read())
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """The same as dicts."""
+        """The rows that the client reads, as dicts."""
         return [dict(row) for row in self.contents(table).to_pylist()]
 
 
@@ -157,13 +157,13 @@ def tables(spark: SparkSession) -> Iterator[Tables]:
 
 @pytest.fixture(scope="module")
 def module_tables(spark: SparkSession) -> Iterator[Tables]:
-    """The same for all tests of a module."""
+    """A new database on our server for all tests of a module."""
     yield from new_tables(running_target("standalone"), spark)
 
 
 @pytest.fixture(params=["apache"])
 def apache_tables(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Tables]:
-    """A new database on Apache Fluss, which stands in the test's name; skips where it cannot be had."""
+    """A new database on Apache Fluss, which is part of the test's name; skips if it is not available."""
     yield from new_tables(running_target(request.param), spark)
 
 
@@ -181,6 +181,6 @@ def rows_of() -> Callable[[DataFrame], list[tuple[Any, ...]]]:
 
 @pytest.fixture(params=["standalone", "apache"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """The same for reads that run in this process, without Spark's."""
+    """A new database for reads that run in this process, without those of Spark."""
     with new_place(running_target(request.param)) as place:
         yield place

@@ -1,4 +1,4 @@
-"""The Spark benchmark works; its figures are not judged here. It shares the session of the other tests."""
+"""The Spark benchmark works; its figures are not checked. It shares the session of the other tests."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def db(address: str) -> Iterator[fluss.Database]:
 
 
 def run_blocks(document: str, heading: str | None, address: str, folder: Path) -> dict[str, Any]:
-    """Run the code of a document, or what stands under one of its headings; the names that it leaves."""
+    """Run the code of a document, or of one section; return the names that it defines."""
     text = (CHECKOUT / document).read_text(encoding="utf-8")
     blocks = [block.code for block in python_blocks(text) if heading in (None, block.heading)]
     assert blocks, f"{document} has no code under {heading}"

@@ -1,4 +1,4 @@
-"""Orders come in; paid ones go on as a log, the newest of each customer is kept by key. Spark runs this file."""
+"""Orders arrive; paid ones go to a second log, the newest of each customer is kept by key. Spark runs this file."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,7 @@ dp.create_sink("last_orders", "fluss", {**SERVER, "table": "shop.last_orders"})
 
 @dp.append_flow(target="paid_orders")
 def paid() -> DataFrame:
-    """Exactly once, also when the pipeline dies and runs again."""
+    """Appended exactly once, even if the pipeline dies and runs again."""
     return orders().where("paid").select("id", "customer", "amount")
 
 

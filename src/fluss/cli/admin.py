@@ -1,7 +1,7 @@
 """``fluss admin JOB``: options, servers, permissions and leases of a running cluster.
 
-Jobs are called as the functions of the Python API, with dashes. What is listed goes to standard output, one item per
-line with tabs between its parts, so that other programs can read it.
+Jobs have the names of the functions of the Python API, with dashes. Lists go to standard output, one item per line with
+tabs between its parts, so that other programs can read them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Rows = list[tuple[object, ...]]
 
 
 class Job(NamedTuple):
-    """A subcommand: its flags, and what it does and lists."""
+    """A subcommand: its help text, its flags and its function."""
 
     help_text: str
     add_flags: Callable[[argparse.ArgumentParser], object]
@@ -42,7 +42,7 @@ def add_parser(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "admin",
         help="options, servers and permissions of a cluster",
-        description="Look at a running cluster and change it. Lists are printed one item per line, its parts separated "
+        description="Inspect and change a running cluster. Lists are printed one item per line, its parts separated "
         "by tabs. Exit code 0: done, 1: refused or failed, 2: wrong flags.",
     )
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
@@ -91,17 +91,17 @@ async def _reset_configs(admin: FlussAdmin, options: argparse.Namespace) -> Rows
 
 
 def _acl_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--principal", metavar="TYPE:NAME", required=True, help="such as User:alice; * is everybody")
+    parser.add_argument("--principal", metavar="TYPE:NAME", required=True, help="such as User:alice; * is everyone")
     parser.add_argument("--operation", nargs="+", choices=OPERATIONS, required=True, help="what is allowed")
     parser.add_argument("--resource", required=True, help=RESOURCE_HELP)
-    parser.add_argument("--host", default="*", help="the address that clients come from; by default any")
+    parser.add_argument("--host", default="*", help="the address that clients connect from; by default any")
 
 
 def _filter_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--principal", metavar="TYPE:NAME", help="only of this one, such as User:alice")
-    parser.add_argument("--operation", choices=("any", *OPERATIONS), help="only for this operation")
-    parser.add_argument("--resource", help=f"only on exactly this one: {RESOURCE_HELP}")
-    parser.add_argument("--host", help="only for clients from this address")
+    parser.add_argument("--principal", metavar="TYPE:NAME", help="only those of this principal, such as User:alice")
+    parser.add_argument("--operation", choices=("any", *OPERATIONS), help="only those for this operation")
+    parser.add_argument("--resource", help=f"only those on exactly this resource: {RESOURCE_HELP}")
+    parser.add_argument("--host", help="only those for clients from this address")
 
 
 def _chosen(options: argparse.Namespace) -> dict[str, str | None]:
@@ -152,12 +152,12 @@ async def _remove_tag(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
 
 
 def _rebalance_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--goals", nargs="+", choices=GOALS, default=GOALS[:2], help="the first one counts most")
-    parser.add_argument("--wait", action="store_true", help="until it is done, with its progress")
+    parser.add_argument("--goals", nargs="+", choices=GOALS, default=GOALS[:2], help="the goals, most important first")
+    parser.add_argument("--wait", action="store_true", help="wait until it is done, and print its progress")
 
 
 def _rebalance_id_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("rebalance_id", metavar="ID", nargs="?", help="by default the last one")
+    parser.add_argument("rebalance_id", metavar="ID", nargs="?", help="the rebalance, by default the last one")
 
 
 async def _rebalance(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
@@ -167,7 +167,7 @@ async def _rebalance(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
         print(f"fluss admin: {progress}", file=sys.stderr)
         if progress is None or progress.is_done:
             if progress is None or progress.status != "completed":
-                raise FlussError("the rebalance has not reached its end")
+                raise FlussError("the rebalance was not completed")
             break
         await asyncio.sleep(POLL_SECONDS)
     return [(rebalance_id,)]
@@ -199,7 +199,7 @@ async def _cancel_rebalance(admin: FlussAdmin, options: argparse.Namespace) -> R
 
 def _cursor_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="DB.TABLE")
-    parser.add_argument("name", metavar="NAME", help="of the cursor, as in the option cursor of a streaming query")
+    parser.add_argument("name", metavar="NAME", help="its name, as in the option cursor of a streaming query")
 
 
 async def _get_cursor(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
@@ -221,8 +221,8 @@ async def _drop_lease(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
 
 _JOBS = {
     "get-cluster-configs": Job(
-        "list options: name, value (empty if it is secret), where it is set",
-        lambda parser: parser.add_argument("names", metavar="NAME", nargs="*", help="only these options"),
+        "list options: name, value (empty if secret), where it is set",
+        lambda parser: parser.add_argument("names", metavar="NAME", nargs="*", help="list only these options"),
         _get_configs,
     ),
     "set-cluster-configs": Job(
@@ -231,27 +231,27 @@ _JOBS = {
         _set_configs,
     ),
     "reset-cluster-configs": Job(
-        "let options have the values of the configuration file again",
+        "reset options to the values of the configuration file",
         lambda parser: parser.add_argument("names", metavar="NAME", nargs="+"),
         _reset_configs,
     ),
-    "create-acls": Job("give permissions", _acl_flags, _create_acls),
+    "create-acls": Job("grant permissions", _acl_flags, _create_acls),
     "list-acls": Job("list permissions: principal, operation, resource, host", _filter_flags, _list_acls),
-    "drop-acls": Job("take permissions away, and list them", _filter_flags, _drop_acls),
+    "drop-acls": Job("revoke permissions, and list them", _filter_flags, _drop_acls),
     "server-nodes": Job("list servers: id, kind, address, rack", lambda parser: None, _server_nodes),
-    "add-server-tag": Job("say that tablet servers are to go", _tag_flags, _add_tag),
-    "remove-server-tag": Job("take that back", _tag_flags, _remove_tag),
-    "rebalance": Job("spread buckets over the servers, and print the id of that", _rebalance_flags, _rebalance),
+    "add-server-tag": Job("mark tablet servers that are to be removed", _tag_flags, _add_tag),
+    "remove-server-tag": Job("remove that mark", _tag_flags, _remove_tag),
+    "rebalance": Job("spread buckets over the servers, and print the rebalance's id", _rebalance_flags, _rebalance),
     "list-rebalance-progress": Job(
         "list what a rebalance moves: table, partition, bucket, state, servers before and after",
         _rebalance_id_flag,
         _rebalance_progress,
     ),
     "cancel-rebalance": Job("stop a rebalance; what it has moved stays there", _rebalance_id_flag, _cancel_rebalance),
-    "get-cursor": Job("list how far a cursor is: partition, bucket, next offset", _cursor_flags, _get_cursor),
-    "drop-cursor": Job("forget a cursor", _cursor_flags, _drop_cursor),
+    "get-cursor": Job("list the positions of a cursor: partition, bucket, next offset", _cursor_flags, _get_cursor),
+    "drop-cursor": Job("delete a cursor", _cursor_flags, _drop_cursor),
     "drop-kv-snapshot-lease": Job(
-        "let the server delete snapshots that a reader leased and never gave back",
+        "release a lease that a reader never released, so that the server can delete its snapshots",
         lambda parser: parser.add_argument("lease_id", metavar="ID"),
         _drop_lease,
     ),

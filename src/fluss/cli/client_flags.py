@@ -1,4 +1,4 @@
-"""The flags of commands that talk to a cluster, and what they mean."""
+"""The flags of commands that connect to a cluster, and the configuration that they mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_DATABASE = "fluss"
 
 
 def add_client_flags(parser: argparse.ArgumentParser) -> None:
-    """Where the cluster is and how to log in."""
+    """Add the flags for the address of the cluster and the login."""
     parser.add_argument("--bootstrap", metavar="HOST:PORT", default=DEFAULT_BOOTSTRAP, help="address of the server")
     parser.add_argument("--username", metavar="NAME", help=f"SASL login; the password is in {PASSWORD_VARIABLE}")
     parser.add_argument(
@@ -27,18 +27,18 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_lake_flags(parser: argparse.ArgumentParser) -> None:
-    """What the server does not tell of its lake."""
+    """Add the flag for properties of the lake that the server does not send."""
     parser.add_argument(
         "--lake-option",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="a property of the lake's catalog that the server does not tell, such as a secret; may be repeated",
+        help="a property of the lake's catalog that the server does not send, such as a secret; may be repeated",
     )
 
 
 def client_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The configuration of the client that the flags mean."""
+    """The configuration of the client from the flags."""
     chosen = {"bootstrap.servers": options.bootstrap, **name_value_pairs("--option", options.option)}
     if options.username is not None:
         password = os.environ.get(PASSWORD_VARIABLE)
@@ -56,23 +56,23 @@ def client_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def lake_settings(options: argparse.Namespace) -> dict[str, str]:
-    """Properties of the lake's catalog that the user gave."""
+    """The properties of the lake's catalog from the flags."""
     return name_value_pairs("--lake-option", options.lake_option)
 
 
 def name_value_pairs(flag: str, texts: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` texts of a flag that may be repeated."""
+    """Parse the `NAME=VALUE` values of a flag that may be repeated."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise FlussError(f"{flag} {name}: expected NAME=VALUE", ErrorCode.INVALID_CONFIG_EXCEPTION)
+            raise FlussError(f"{flag} must be NAME=VALUE, got {name!r}", ErrorCode.INVALID_CONFIG_EXCEPTION)
         found[name.strip()] = value.strip()
     return found
 
 
 def table_name(name: str) -> tuple[str, str]:
-    """Database and table.
+    """Split a name into database and table.
 
     >>> table_name("shop.orders"), table_name("orders")
     (('shop', 'orders'), ('fluss', 'orders'))

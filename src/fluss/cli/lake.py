@@ -1,4 +1,4 @@
-"""``fluss lake compact|expire|clean``: upkeep of one lake table, now."""
+"""``fluss lake compact|expire|clean``: maintenance of one lake table, now."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fluss.cli.client_flags import add_client_flags, add_lake_flags, client_sett
 from fluss.errors import ErrorCode, FlussError
 
 _JOBS = {
-    "compact": "make few large files of many small ones, and leave out rows that are deleted",
-    "expire": "take old snapshots out of the table, and remove the files that only they need",
-    "clean": "remove files that no snapshot knows: what rounds left behind that died",
+    "compact": "rewrite many small files as a few large ones, without deleted rows",
+    "expire": "remove old snapshots from the table, and the files that only they need",
+    "clean": "remove files that no snapshot knows, left by rounds that died",
 }
 
 _WORK = {"compact": "rewrite", "expire": "remove", "clean": "remove"}
@@ -24,9 +24,9 @@ def add_parser(commands: Any) -> None:
     """Declare the subcommand and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "lake",
-        help="look after the lake table of a table",
-        description="Upkeep of a lake table, now. Tierers do it by themselves when it is due, unless the table says "
-        "table.datalake.auto-compaction=false or table.datalake.auto-expire-snapshot=false.",
+        help="maintain the lake table of a table",
+        description="Maintain a lake table, now. Tiering services do it automatically when it is due, unless the table "
+        "has table.datalake.auto-compaction=false or table.datalake.auto-expire-snapshot=false.",
     )
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     for name, text in _JOBS.items():
@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
         add_client_flags(job)
         add_lake_flags(job)
         job.add_argument("--table", metavar="DB.TABLE", required=True, help="the table")
-        job.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        job.add_argument("--dry-run", action="store_true", help="only print what would be done")
         job.add_argument(
             "--spark", action="store_true", help=f"{_WORK[name]} files in Spark tasks, not in threads here"
         )
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as closing:
         connection = FlussConnection.open(Config(client_settings(options)))
         closing.callback(close_blocking, connection)
-        upkeep = closing.enter_context(
+        maintenance = closing.enter_context(
             open_maintenance(
                 engine_of(connection),
                 TablePath(*table_name(options.table)),
@@ -61,9 +61,9 @@ def run(options: argparse.Namespace) -> int:
             )
         )
         jobs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-            "compact": (upkeep.plan_compaction, upkeep.compact),
-            "expire": (upkeep.plan_expiry, upkeep.expire),
-            "clean": (upkeep.plan_orphans, upkeep.remove_orphans),
+            "compact": (maintenance.plan_compaction, maintenance.compact),
+            "expire": (maintenance.plan_expiry, maintenance.expire),
+            "clean": (maintenance.plan_orphans, maintenance.remove_orphans),
         }
         plan, do = jobs[options.job]
         print(plan() if options.dry_run else do())
@@ -71,12 +71,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _runner(options: argparse.Namespace, closing: contextlib.ExitStack) -> Any:
-    """None: threads of this process. A dry run only plans, which is not the work of tasks."""
+    """The runner of the tasks; None for threads of this process. A dry run only plans, and needs none."""
     if not options.spark or options.dry_run:
         return None
     if importlib.util.find_spec("pyspark") is None:
         raise FlussError(
-            "--spark needs Spark: pip install 'flusspy[spark]', or leave it out", ErrorCode.INVALID_CONFIG_EXCEPTION
+            "--spark needs Spark: run pip install 'flusspy[spark]', or leave the flag out",
+            ErrorCode.INVALID_CONFIG_EXCEPTION,
         )
     from fluss.spark import session
     from fluss.spark.lake.maintenance import SparkTaskRunner

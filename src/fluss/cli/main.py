@@ -1,6 +1,6 @@
-"""Entry point of the ``fluss`` command: parses the command line and hands over to a subcommand.
+"""Entry point of the ``fluss`` command: parses the command line and runs a subcommand.
 
-Heavy modules are imported by the subcommand that needs them, so ``fluss --version`` is quick.
+Subcommands import the heavy modules that they need, so ``fluss --version`` is fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EXIT_FAILED = 1
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Build the parser of the whole command line."""
     parser = argparse.ArgumentParser(prog="fluss", description="Streaming tables for Python and Spark.")
     _fail_if_pyfluss_owns_the_name()
     parser.add_argument("--version", action=ShowVersions)
@@ -33,7 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code. Errors are one line on standard error."""
+    """Run one command and return the exit code. Errors are one line on standard error."""
     parser = build_parser()
     options = parser.parse_args(arguments)
     if options.command is None:
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail_if_pyfluss_owns_the_name() -> None:
-    # pyfluss installs a package of the same name; whichever came last owns __init__.py.
+    # pyfluss installs a package of the same name; the one installed last owns __init__.py.
     if getattr(fluss, "DISTRIBUTION", None) != "flusspy":
         print(
             "fluss: the package 'fluss' in this environment belongs to pyfluss. Install flusspy in an environment of "

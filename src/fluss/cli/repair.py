@@ -1,4 +1,4 @@
-"""``fluss repair catalog|orphans``: for a data directory whose server does not start, or has put something aside."""
+"""``fluss repair catalog|orphans``: for a data directory whose server does not start, or that has orphans."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def add_parser(commands: Any) -> None:
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     catalog = jobs.add_parser(
         "catalog",
-        help="make a lost or damaged catalog anew",
-        description="Make a lost, damaged or old catalog anew: from the newest safety copy and what the directories of "
-        "the tables know beyond it, or from those directories alone. The files of the old catalog are kept.",
+        help="rebuild a lost or damaged catalog",
+        description="Rebuild a lost, damaged or old catalog: from the newest safety copy and whatever newer facts the "
+        "directories of the tables have, or from those directories alone. The files of the old catalog are kept.",
     )
-    catalog.add_argument("--apply", action="store_true", help="do it; without this flag it is only shown")
+    catalog.add_argument("--apply", action="store_true", help="apply the repair; without this flag it is only printed")
     catalog.add_argument(
-        "--from-tables", action="store_true", help="take no safety copy, only what the directories of the tables say"
+        "--from-tables", action="store_true", help="use no safety copy, only the directories of the tables"
     )
     catalog.add_argument(
-        "--forget-staged", action="store_true", help="give up staged rows whose commits may be decided already"
+        "--forget-staged", action="store_true", help="drop staged rows whose commits may already be decided"
     )
     catalog.add_argument(
         "-o",
@@ -44,7 +44,7 @@ def add_parser(commands: Any) -> None:
     catalog.set_defaults(run=run_catalog)
     orphans = jobs.add_parser(
         "orphans",
-        help="show or delete what a start has put aside",
+        help="show or delete directories that a start has put aside",
         description="Show the directories that a start has put aside because the catalog did not know them.",
     )
     orphans.add_argument("--delete", action="store_true", help="delete them; their remote objects stay")
@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run_catalog(options: argparse.Namespace) -> int:
-    """Plan, show, and apply if that is wanted."""
+    """Plan and show the repair, and apply it with --apply."""
     from fluss.server.process.data_directory import DataDirectory
     from fluss.server.process.repair import apply_catalog, plan_catalog
 
@@ -64,7 +64,7 @@ def run_catalog(options: argparse.Namespace) -> int:
         plan = plan_catalog(data, use_copy=not options.from_tables)
         print("\n".join(plan.lines()))
         if not options.apply:
-            print("nothing was changed; repeat the command with --apply to do it")
+            print("nothing was changed; repeat the command with --apply to apply the repair")
             return 0
         kept = apply_catalog(plan, forget_staged=options.forget_staged)
     finally:
@@ -77,9 +77,9 @@ def run_catalog(options: argparse.Namespace) -> int:
 
 
 def _continue_numbers(data: Path, server_options: dict[str, str]) -> None:
-    """Auto-increment columns go on above the highest number that is in their tables.
+    """Raise the counters of auto-increment columns above the highest number in their tables.
 
-    The server itself reads them, on a port that nobody knows: rows may be in the changelog alone.
+    The server itself reads the tables, on a private port: rows may be in the changelog alone.
     """
     import fluss
     from fluss.server.process.repair import auto_increment_columns, set_auto_increment
@@ -96,17 +96,17 @@ def _continue_numbers(data: Path, server_options: dict[str, str]) -> None:
     except FlussError as error:
         raise FlussError(
             f"the catalog is in place, but not all of {', '.join(name for name, _ in columns.values())} can be read, "
-            f"so their auto-increment columns may give numbers twice: {error.message}. Mend that and repeat the "
-            "command before anybody writes",
+            f"so their auto-increment columns may assign numbers twice: {error.message}. Fix that and repeat the "
+            "command before any client writes",
             ErrorCode.STORAGE_EXCEPTION,
         ) from None
     set_auto_increment(data, highest)
     for table_id, (table, column) in columns.items():
-        print(f"column {column} of {table} goes on above {highest[table_id]}")
+        print(f"column {column} of {table} continues above {highest[table_id]}")
 
 
 def run_orphans(options: argparse.Namespace) -> int:
-    """List, and delete if that is wanted."""
+    """List the orphans, and delete them with --delete."""
     from fluss.server.process.data_directory import DataDirectory
     from fluss.server.process.orphans import delete_orphan, list_orphans
 
@@ -117,7 +117,7 @@ def run_orphans(options: argparse.Namespace) -> int:
         for orphan in orphans:
             print(f"{orphan.path}: {orphan.name}, {orphan.size_bytes} bytes")
             for remote in orphan.remote_directories:
-                print(f"  remote objects that stay: {remote}")
+                print(f"  remote objects that are kept: {remote}")
             if options.delete:
                 delete_orphan(orphan, data)
     finally:

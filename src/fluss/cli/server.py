@@ -1,4 +1,4 @@
-"""``fluss server``: the supervisor in the foreground, with a coordinator and N tablets as its children."""
+"""``fluss server``: runs the supervisor in the foreground, with a coordinator and N tablets as its children."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Where the hard limit on open files is none at all, the soft one is raised to this.
+# The soft limit on open files if there is no hard one.
 ENOUGH_OPEN_FILES = 65_536
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -29,13 +29,13 @@ def add_parser(commands: Any) -> None:
         "server",
         help="run a durable server on this machine",
         description="Run a durable server on this machine, in the foreground. SIGINT and SIGTERM stop it cleanly. When "
-        "everything serves, one line with the address of every listener is printed on standard output.",
+        "it is ready, it prints one line with the address of every listener on standard output.",
     )
-    parser.add_argument("--data", metavar="DIR", help="directory of all data; made if missing")
+    parser.add_argument("--data", metavar="DIR", help="directory of all data; created if missing")
     parser.add_argument(
         "--bind",
         metavar="HOST:PORT",
-        help="where clients connect, by default 127.0.0.1:9123; port 0 takes a free one. "
+        help="where clients connect, by default 127.0.0.1:9123; port 0 chooses a free one. "
         "Several: 'FLUSS://HOST:PORT, CLIENT://HOST:PORT'",
     )
     parser.add_argument("--tablets", metavar="N", help="number of tablet processes, by default 1")
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Load the configuration, take the directory and the ports, fork, supervise."""
+    """Load the configuration, lock the directory, open the ports, fork, supervise."""
     if not hasattr(os, "fork"):
         raise FlussError("fluss server needs Linux or macOS; elsewhere use fluss.embedded", ErrorCode.CLIENT_ERROR)
     _keep_libraries_from_starting_threads()
@@ -76,13 +76,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _keep_libraries_from_starting_threads() -> None:
-    """A process with threads must not fork. NumPy's and pyarrow's libraries start some when they are loaded."""
+    """Prevent threads before the fork: NumPy's and pyarrow's libraries start some when they are loaded."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 def _raise_open_files_limit() -> None:
-    """Every connection and every open segment is a descriptor, and shells often allow 1,024; children inherit this."""
+    """Raise the limit, which children inherit: connections and segments are descriptors, shells often allow 1,024."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -92,7 +92,9 @@ def _raise_open_files_limit() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (ValueError, OSError) as error:
-        logger.warning("this process may open %d files, and that cannot be raised to %d: %s", soft, wanted, error)
+        logger.warning(
+            "this process may open only %d files, and the limit cannot be raised to %d: %s", soft, wanted, error
+        )
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, str]:
@@ -100,7 +102,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, str]:
     for text in options.option:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise FlussError(f"--option {name}: expected NAME=VALUE", ErrorCode.INVALID_CONFIG_EXCEPTION)
+            raise FlussError(f"--option must be NAME=VALUE, got {name!r}", ErrorCode.INVALID_CONFIG_EXCEPTION)
         overrides[name.strip()] = value.strip()
     flags = {"data.dir": options.data, "bind.listeners": options.bind, "server.tablets": options.tablets}
     overrides.update({name: value for name, value in flags.items() if value is not None})
@@ -119,7 +121,7 @@ def _supervise(config: ServerConfig, name_process: Callable[[str], None]) -> int
     try:
         sockets = open_sockets(config, directory)
         gc.collect()
-        # Children share these pages as long as nobody writes into them, not even the collector's marks.
+        # Children share these pages as long as nothing writes to them, not even the garbage collector.
         gc.freeze()
 
         def child_main(role: str, heart: HeartbeatSender, life_line: int) -> int:

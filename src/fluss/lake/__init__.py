@@ -1,1 +1,1 @@
-"""Lake tables: what they look like, what to tier, how to merge. No Spark in here."""
+"""Lake tables: their layout, tiering, and reads that merge them with logs. No Spark in here."""

@@ -1,10 +1,11 @@
-"""The calls of a tiering service: what to tier (heartbeats), and where a table stands in the lake (prepare, commit).
+"""The calls of a tiering service: what to tier (heartbeats), and how far a table is in the lake (prepare, commit).
 
-An assignment is a table with two numbers: the epoch of the coordinator that handed it out, which changes with every
-start of it, and the table's own, which grows with every hand-out. A heartbeat that names an assignment of before a
-restart is refused with code 23, one that was handed to somebody else meanwhile with 50: the round is to be given up.
+An assignment is a table with two numbers: the epoch of the coordinator that assigned it, which changes with every start
+of the coordinator, and the table's own, which grows with every assignment. A heartbeat with an assignment from before a
+restart is refused with code 23, and one for a table that was assigned to another service meanwhile with 50: the round
+must be abandoned.
 
-Offsets are the next ones to read. All calls block and may come from any thread.
+Offsets are the next ones to read. All calls block and may be made from any thread.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TieringTable:
-    """A table that the coordinator handed out to one tiering service."""
+    """A table that the coordinator assigned to one tiering service."""
 
     table_id: int
     path: TablePath
@@ -39,7 +40,7 @@ class TieringTable:
 
 @dataclass(frozen=True)
 class FinishedTable:
-    """A round that is over. `forced`: it was cut off by its time, so that the table is due again at once."""
+    """A finished round. `forced`: it ran out of time, so that the table is due again at once."""
 
     table: TieringTable
     forced: bool = False
@@ -49,7 +50,7 @@ class FinishedTable:
 
 @dataclass(frozen=True)
 class HeartbeatAnswer:
-    """`table` is the one to tier next; `errors` has the tables of the request that were refused."""
+    """`table` is the one to tier next; `errors` has the refused tables of the request."""
 
     coordinator_epoch: int
     table: TieringTable | None = None
@@ -84,9 +85,9 @@ class TieringCalls:
         *,
         request_table: bool = False,
     ) -> HeartbeatAnswer:
-        """Say what is being tiered, what is done and what failed; ask for one more table with `request_table`.
+        """Report the tables that are being tiered, done and failed; ask for one more table with `request_table`.
 
-        Not repeated after a lost connection, since a table could be handed out twice: send the next one in time.
+        Not repeated after a lost connection, since a table could be assigned twice: send the next one in time.
         """
         renewed, done, given_up = list(tiering), list(finished), list(failed)
         request = pb.LakeTieringHeartbeatRequest(
@@ -119,7 +120,7 @@ class TieringCalls:
     ) -> str:
         """Have the coordinator write the offsets file of a round; returns its address.
 
-        Buckets that are not named keep the offsets of the newest known snapshot, unless `ignore_previous`.
+        Buckets that are not in `offsets` keep those of the newest known snapshot, unless `ignore_previous`.
         """
         request = pb.PrepareLakeTableSnapshotRequest(ignore_previous_table_offsets=ignore_previous)
         entry = request.bucket_offsets.add(table_id=table_id)
@@ -142,10 +143,10 @@ class TieringCalls:
         earliest_snapshot_id: int | None = None,
         max_timestamps: Mapping[TableBucket, tuple[int, int]] | None = None,
     ) -> None:
-        """Register a lake snapshot; doing it twice changes nothing. Code 7 if the table is gone.
+        """Register a lake snapshot; doing it twice changes nothing. Code 7 if the table was dropped.
 
         Older snapshots are forgotten, except those from `earliest_snapshot_id` on (`KEEP_ALL_SNAPSHOTS`: all).
-        `max_timestamps` are, for metrics, (end offset, time of the newest row in milliseconds) by bucket.
+        `max_timestamps` has, for metrics, (end offset, time of the newest row in milliseconds) by bucket.
         """
         request = pb.CommitLakeTableSnapshotRequest()
         request.lake_table_snapshot_metadata.add(
@@ -171,7 +172,7 @@ class TieringCalls:
     def snapshot(
         self, path: TablePath, snapshot_id: int | None = None, *, readable: bool = False
     ) -> tuple[int, LakeSnapshot] | None:
-        """Table id and the newest registered snapshot, or the one of that id; None if there is none."""
+        """Table id and the newest registered snapshot, or the one with `snapshot_id`; None if there is none."""
         request = pb.GetLakeSnapshotRequest(snapshot_id=snapshot_id, readable=readable)
         request.table_path.database_name, request.table_path.table_name = path.database_name, path.table_name
         try:
@@ -183,7 +184,7 @@ class TieringCalls:
         return answer.table_id, lake_snapshot(answer)
 
     def _repeatable(self, api_key: ApiKey, request: Any) -> Coroutine[Any, Any, Any]:
-        """A call that may be asked again after a lost connection."""
+        """A call that may be repeated after a lost connection."""
         return self._engine.call_coordinator(api_key, request, is_idempotent=True)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:

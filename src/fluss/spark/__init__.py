@@ -5,7 +5,7 @@
     spark = fluss.spark.session()
     spark.read.format("fluss").option("bootstrap.servers", "localhost:9123").load("shop.orders").show()
 
-Spark imports `pyspark_fluss`, and with it this package, in every session: what is heavy is loaded at first use.
+Spark imports `pyspark_fluss`, and with it this package, in every session, so heavy modules are loaded at first use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from fluss.lazy_imports import import_lock as _import_lock
 from fluss.spark.sessions.session import session
 
-# At once, and light: a later import of a module of the same name would hide the function.
+# Imported eagerly, and cheap: a later import of a module of the same name would hide the function.
 from fluss.spark.sql.attach import attach
 
 if _TYPE_CHECKING:

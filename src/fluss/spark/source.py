@@ -1,7 +1,7 @@
-"""`format("fluss")`: what Spark calls. The work is done by the builders of `read`, `stream` and `write`.
+"""`format("fluss")`: the class that Spark calls. The builders of `read`, `stream` and `write` do the work.
 
-Spark makes a `FlussDataSource` in a Python process of its own for each step (schema, planning, commit) and in every
-task; the object holds nothing but the options as Spark gave them, so that it pickles and its import is light.
+Spark creates a `FlussDataSource` in a separate Python process for each step (schema, planning, commit) and in every
+task; the object holds only the options as Spark passed them, so that it can be pickled and its import is light.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class FlussDataSource(DataSource):
         return "fluss"
 
     def schema(self) -> StructType:
-        """The columns of the table, or of the option `columns`, and those about changes if the mode has such.
+        """The columns of the table, or those of the option `columns`, and those about changes if the mode has them.
 
-        This is the first that a program asks for; a server that is just restarting is waited for.
+        This is the first request of a program, so it waits for a server that is just restarting.
         """
         with import_lock:
             from fluss.spark.convert.types import source_schema
@@ -55,7 +55,7 @@ class FlussDataSource(DataSource):
         return patiently(found, start_patience_seconds(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read, or the count of its rows where our Java classes say that Spark wants nothing else."""
+        """A batch read, or the count of its rows if our Java classes report that Spark needs nothing else."""
         with import_lock:
             from fluss.spark.java.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
             from fluss.spark.read.batch_reader import build_reader

@@ -1,4 +1,4 @@
-"""Small files become large ones: same rows for every reader, in order, with the offsets of the newest round."""
+"""Small files become large ones, with the same rows in order for every reader, and the offsets of the newest round."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def test_small_files_of_a_log_table_become_one_per_bucket(lake: IcebergFormat) -
     snapshot = outside(lake, table_writer).current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
-    assert snapshot.summary.operation.value == "replace", "no change for those who follow the table"
+    assert snapshot.summary.operation.value == "replace", "no change for readers that follow the table"
     assert (snapshot.summary["total-data-files"], snapshot.summary["total-records"]) == ("2", "36")
     assert by_key(table_writer.rows(table_writer.table.plan_files(before))) == rows, "time travel to before"
-    # Tiering goes on where it was, and there is nothing to compact any more.
+    # Tiering continues where it was, and there is nothing left to compact.
     table_writer.commit(table_writer.write(people(36, 2), start=18))
     check_all_see(lake, table_writer, [*rows, *people(36, 2)])
     assert maintenance_of(table_writer).compact().snapshot_id is None
@@ -74,7 +74,7 @@ def test_position_deletes_are_folded(lake: IcebergFormat) -> None:
     check_all_see(lake, table_writer, rows)
     plan = maintenance_of(table_writer, compaction_max_delete_files=ROUNDS).plan_compaction()
     assert "7 files" in str(plan)
-    assert "6 hidden rows leave" in str(plan)
+    assert "6 hidden rows removed" in str(plan)
     assert maintenance_of(table_writer, compaction_max_delete_files=ROUNDS).compact().files_after == 1
     table_writer.table = table_writer.table.refreshed()
     check_all_see(lake, table_writer, rows)
@@ -104,7 +104,7 @@ def test_rows_of_files_with_overlapping_ranges_are_sorted(lake: IcebergFormat) -
 
 
 def test_all_types_partitions_and_added_columns(lake: IcebergFormat) -> None:
-    """Whole rows are copied, also columns that the one who compacts has never heard of."""
+    """Whole rows are copied, even columns that the compacting process does not know."""
     table_writer, batch = all_types(lake)
     target = table_writer.table.target()
     for number in range(1, 5):
@@ -167,8 +167,8 @@ def test_deletes_are_worth_it_alone(lake: IcebergFormat) -> None:
         assert groups_worth_rewriting([worn, file_of(1, 90)], options) == [[worn]]
 
 
-def test_rounds_do_not_copy_everything_again_and_again() -> None:
-    """A thousand rounds of one unit each: what is written stays near n log n, and the files stay few."""
+def test_rounds_do_not_copy_everything_repeatedly() -> None:
+    """A thousand rounds of one unit each: the bytes written stay near n log n, and there are few files."""
     options = MaintenanceOptions(target_file_bytes=10**9)
     files: list[LakeFile] = []
     written = most = 0
@@ -185,8 +185,8 @@ def test_rounds_do_not_copy_everything_again_and_again() -> None:
     assert most < 20
 
 
-def test_a_round_is_faster_and_the_compaction_fits_what_is_left(lake: IcebergFormat) -> None:
-    """Between rewrite and commit a tiering service appends to one bucket and writes the other one anew."""
+def test_a_round_comes_first_and_the_rest_of_the_compaction_fits(lake: IcebergFormat) -> None:
+    """Between rewrite and commit, a round appends to one bucket and rewrites the other one."""
     table_writer, rows = log_table(lake)
     plan = maintenance_of(table_writer).plan_compaction()
 
@@ -208,7 +208,7 @@ def test_a_round_is_faster_and_the_compaction_fits_what_is_left(lake: IcebergFor
     assert table_writer.table.unreferenced_files(FAR_FUTURE_MS) == [], "what did not fit was discarded"
 
 
-def test_a_row_deleted_meanwhile_stays_deleted(lake: IcebergFormat) -> None:
+def test_a_row_deleted_in_the_meantime_stays_deleted(lake: IcebergFormat) -> None:
     table_writer, rows = keyed_table(lake)
     jobs = maintenance_of(table_writer, compaction_max_delete_files=ROUNDS)
     plan = jobs.plan_compaction()
@@ -224,13 +224,13 @@ def test_a_row_deleted_meanwhile_stays_deleted(lake: IcebergFormat) -> None:
     table_writer.commit(table_writer.table.target().delete_rows(message, {file: pa.array([19])}))
     result = compact(table_writer.table, TABLE_ID, plan, Done())
     assert (result.snapshot_id, result.groups_given_up) == (None, 1)
-    assert str(result) == "nothing compacted: the table changed meanwhile"
+    assert str(result) == "nothing compacted: the table changed in the meantime"
     table_writer.table = table_writer.table.refreshed()
     check_all_see(lake, table_writer, [row for row in rows if row["id"] != 19])
 
 
 def test_a_coordinator_that_refuses_costs_nothing(lake: IcebergFormat) -> None:
-    """The snapshot is in the lake already: its files must stay, whatever the coordinator says."""
+    """The snapshot is already in the lake: its files must stay, whatever the coordinator answers."""
 
     class Refusing(Registry):
         def register(self, snapshot_id: int, offsets_path: str, earliest_snapshot_id: int | None) -> None:
@@ -242,7 +242,7 @@ def test_a_coordinator_that_refuses_costs_nothing(lake: IcebergFormat) -> None:
     check_all_see(lake, table_writer, rows)
 
 
-def test_a_tiering_service_that_planned_before_a_compaction_is_fenced(lake: IcebergFormat) -> None:
+def test_a_round_that_was_planned_before_a_compaction_is_fenced(lake: IcebergFormat) -> None:
     table_writer, rows = log_table(lake)
     late = LakeTableWriter(lake, table_writer.spec)
     message = late.write(people(100, 2), start=18)
@@ -282,7 +282,7 @@ def test_tiering_and_maintenance_at_the_same_time_lose_nothing(lake: IcebergForm
         while not rounds_done.is_set():
             reports.append(maintain_if_due(table_writer.table, TABLE_ID, {}, registry=Registry()))
         added = tiering.result(patience(60))
-    # On a busy machine rounds may have been faster every time: then it is done when they are over.
+    # On a busy machine every compaction may have lost to a round: then it is done after the rounds.
     reports.append(maintain_if_due(table_writer.table, TABLE_ID, {}, registry=Registry()))
     assert [report.errors for report in reports] == [()] * len(reports)
     assert any(report.compaction is not None and report.compaction.snapshot_id is not None for report in reports)
@@ -293,7 +293,7 @@ def test_tiering_and_maintenance_at_the_same_time_lose_nothing(lake: IcebergForm
     assert sorted(offsets) == list(range(15))
 
 
-def test_tables_of_somebody_else_are_left_alone(lake: IcebergFormat) -> None:
+def test_tables_of_other_writers_are_left_alone(lake: IcebergFormat) -> None:
     table_writer, _ = log_table(lake)
     other = type(maintenance_of(table_writer))(table_writer.table, TABLE_ID + 1)
     assert other.plan_compaction().tasks == (), "nothing was tiered from this table id"
@@ -301,4 +301,7 @@ def test_tables_of_somebody_else_are_left_alone(lake: IcebergFormat) -> None:
     assert str(maintain_if_due(table_writer.table, TABLE_ID, off)) == "nothing was due"
     bad = made(lake, spec_of(PEOPLE, properties={"iceberg.maintenance.compaction.min-files": "many"}))
     report = maintain_if_due(bad.table, TABLE_ID, {})
-    assert "'maintenance.compaction.min-files' of the lake table is 'many' instead of a number" in report.errors[0]
+    assert (
+        "'maintenance.compaction.min-files' of the lake table must be a number that is not negative, got 'many'"
+        in report.errors[0]
+    )

@@ -1,4 +1,4 @@
-"""Old snapshots and unknown files go; what a reader, a tiering service or the coordinator may still need stays."""
+"""Old snapshots and unknown files are removed; what a reader, a round or the coordinator may still need stays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files_on_disk(table_writer: LakeTableWriter, lake: IcebergFormat) -> set[str
     return {os.path.join(folder, name) for folder, _, names in os.walk(location) for name in names}
 
 
-def test_snapshots_and_the_files_that_only_they_need_go(lake: IcebergFormat) -> None:
+def test_snapshots_and_the_files_that_only_they_need_are_removed(lake: IcebergFormat) -> None:
     table_writer, rows = log_table(lake)
     maintenance_of(table_writer).compact()
     table_writer.table = table_writer.table.refreshed()
@@ -37,7 +37,7 @@ def test_snapshots_and_the_files_that_only_they_need_go(lake: IcebergFormat) -> 
     plan = jobs.plan_expiry()
     assert [entry.snapshot_id for entry in plan.snapshots] == ids[:2:-1], "oldest first"
     assert str(plan).startswith(
-        f"expire db.{table_writer.spec.path.table_name}: 5 snapshots go, 3 stay\n  {ids[-1]} of 20"
+        f"expire db.{table_writer.spec.path.table_name}: 5 snapshots would expire, 3 stay\n  {ids[-1]} of 20"
     )
     assert snapshot_ids(table_writer) == ids, "a plan changes nothing"
     # The third newest is the last one from before the compaction: the small files stay for it.
@@ -49,7 +49,7 @@ def test_snapshots_and_the_files_that_only_they_need_go(lake: IcebergFormat) -> 
     table_writer.commit(table_writer.write(people(101, 1), start=19))
     result = maintenance_of(table_writer, days_later=2, min_snapshots=3).expire()
     assert result.snapshot_count == 1
-    assert result.file_count >= 2 * ROUNDS, "now they go"
+    assert result.file_count >= 2 * ROUNDS, "now they are removed"
     left = [path for path in files_on_disk(table_writer, lake) if "/data/" in path]
     assert len(left) == 4
     assert len(files_on_disk(table_writer, lake)) < len(before)
@@ -62,7 +62,7 @@ def test_snapshots_and_the_files_that_only_they_need_go(lake: IcebergFormat) -> 
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
 
 
-def test_files_of_deleted_rows_go_with_their_snapshots(lake: IcebergFormat) -> None:
+def test_files_of_deleted_rows_are_removed_with_their_snapshots(lake: IcebergFormat) -> None:
     table_writer, rows = keyed_table(lake)
     maintenance_of(table_writer, compaction_max_delete_files=ROUNDS).compact()
     table_writer.table = table_writer.table.refreshed()
@@ -73,7 +73,7 @@ def test_files_of_deleted_rows_go_with_their_snapshots(lake: IcebergFormat) -> N
     check_all_see(lake, table_writer, rows)
 
 
-def test_what_stays(lake: IcebergFormat) -> None:
+def test_which_snapshots_stay(lake: IcebergFormat) -> None:
     table_writer, _ = log_table(lake, buckets=1)
     ids = snapshot_ids(table_writer)
 
@@ -86,7 +86,7 @@ def test_what_stays(lake: IcebergFormat) -> None:
     assert left(days_later=2, min_snapshots=4) == ROUNDS - 4
     registry = Registry()
     registry.registered = [ids[3]]
-    assert left(days_later=2, min_snapshots=1, registry=registry) == ROUNDS - 4, "and all that is newer"
+    assert left(days_later=2, min_snapshots=1, registry=registry) == ROUNDS - 4, "and all newer ones"
     outside(lake, table_writer).manage_snapshots().create_tag(ids[2], "audit").commit()
     assert left(days_later=2, min_snapshots=1) == ROUNDS - 3
     # Commits of others above the last round: the chain back to its offsets must hold.
@@ -125,7 +125,7 @@ def test_a_commit_between_plan_and_expiry_is_seen(lake: IcebergFormat) -> None:
     assert len(snapshot_ids(table_writer)) == ROUNDS + 1
 
 
-def test_files_of_dead_rounds_go_and_those_of_running_ones_stay(lake: IcebergFormat) -> None:
+def test_files_of_dead_rounds_are_removed_and_those_of_running_ones_stay(lake: IcebergFormat) -> None:
     table_writer, rows = log_table(lake, rounds=2)
     dead = table_writer.write(people(900, 2), start=6)
     lost = dead.added[0].file_path
@@ -156,7 +156,7 @@ def test_a_file_that_is_committed_after_the_listing_stays(lake: IcebergFormat) -
     check_all_see(lake, table_writer, [*rows, *people(50, 2)])
 
 
-def test_what_is_due_after_a_round(lake: IcebergFormat) -> None:
+def test_the_maintenance_that_is_due_after_a_round(lake: IcebergFormat) -> None:
     properties = {"iceberg.history.expire.min-snapshots-to-keep": "3", "iceberg.maintenance.expire.batch": "4"}
     table_writer = made(lake, spec_of(PEOPLE, properties=properties))
     assert str(maintain_if_due(table_writer.table, TABLE_ID, {})) == "nothing was due", "an empty table"
@@ -179,11 +179,11 @@ def test_what_is_due_after_a_round(lake: IcebergFormat) -> None:
         str(maintain_if_due(table_writer.table, TABLE_ID, off, registry=registry, clock_ms=later)) == "nothing was due"
     )
     report = maintain_if_due(table_writer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
-    assert report.expiry is None, "three can go, four are worth it"
+    assert report.expiry is None, "three can be removed, four are worth it"
     assert str(report) == "1 files removed that no snapshot knew"
     assert not os.path.exists(lost.removeprefix("file://"))
     again = maintain_if_due(table_writer.table, TABLE_ID, {}, registry=registry, clock_ms=later)
-    assert str(again) == "nothing was due", "the next look is a day later, whoever looks"
+    assert str(again) == "nothing was due", "the next search is a day later, in any process"
     table_writer.table = table_writer.table.refreshed()
     table_writer.commit(table_writer.write(people(5, 1), start=5))
     report = maintain_if_due(table_writer.table, TABLE_ID, {}, registry=registry, clock_ms=later)

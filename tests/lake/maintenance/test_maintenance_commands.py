@@ -1,4 +1,4 @@
-"""`fluss lake compact|expire|clean` on a server, maintenance after rounds, and what readers make of it."""
+"""`fluss lake compact|expire|clean` on a server, maintenance after rounds, and reads after it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
 
 
 class Keeping(Watching):
-    """Remembers what maintenance did."""
+    """Remembers the reports of maintenance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def test_each_job_with_and_without_dry_run(db: fluss.Database, capsys: pytest.Ca
     rows += rounds(table, 1, first=5)
     check_reads(table, rows)
     assert run(db, "expire", table, "--dry-run") == 0
-    assert capsys.readouterr().out == f"expire {table.name}: 0 snapshots go, 7 stay\n", "all are young"
+    assert capsys.readouterr().out == f"expire {table.name}: 0 snapshots would expire, 7 stay\n", "all are young"
     assert run(db, "expire", table) == 0
     assert capsys.readouterr().out == "0 snapshots expired, 0 files removed\n"
     assert run(db, "clean", table, "--dry-run") == 0
@@ -92,7 +92,7 @@ def test_each_job_with_and_without_dry_run(db: fluss.Database, capsys: pytest.Ca
     assert capsys.readouterr().out == "0 files removed that no snapshot knew\n"
 
 
-def test_old_snapshots_and_lost_files_go(
+def test_old_snapshots_and_lost_files_are_removed(
     db: fluss.Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = LakeTable(db, bucket_count=1, custom_properties={"iceberg.history.expire.min-snapshots-to-keep": "3"})
@@ -107,7 +107,10 @@ def test_old_snapshots_and_lost_files_go(
         assert capsys.readouterr().out == f"compact {table.name}: 0 files in 0 groups\n"
         assert run(db, "expire", table, *flags) == 0
         head, *snapshots = capsys.readouterr().out.splitlines()
-        assert (head, len(snapshots)) == (f"expire {table.name}: {before - 3} snapshots go, 3 stay", before - 3)
+        assert (head, len(snapshots)) == (
+            f"expire {table.name}: {before - 3} snapshots would expire, 3 stay",
+            before - 3,
+        )
         assert run(db, "clean", table, *flags) == 0
         head, *files = capsys.readouterr().out.splitlines()
         assert head.startswith(f"clean {table.name}: 1 files that no snapshot knows")
@@ -133,7 +136,7 @@ def test_errors_are_one_line(db: fluss.Database, capsys: pytest.CaptureFixture[s
         main(["lake"])
 
 
-def test_maintenance_follows_rounds_unless_switched_off(db: fluss.Database) -> None:
+def test_maintenance_follows_rounds_unless_disabled(db: fluss.Database) -> None:
     options = replace(OPTIONS, maintenance=True)
     watcher = Keeping()
     table = LakeTable(db, bucket_count=1)
@@ -165,7 +168,7 @@ def test_a_compaction_that_died_before_it_was_registered_is_repaired_by_the_next
     rows = rounds(table, 5)
     lake = lake_of(table.properties)
     try:
-        # Without a coordinator the snapshot is in the lake and nobody is told.
+        # Without a coordinator the snapshot is in the lake but not registered.
         result = TableMaintenance(lake.load(table.path), db.info(table.name).table_id).compact()
     finally:
         lake.close()

@@ -1,4 +1,4 @@
-"""Files that are to go are removed in chunks, data before metadata, and what cannot be removed is told and not lost."""
+"""Files are removed in chunks, data before metadata; files that cannot be removed are reported and not lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PicklingRunner(LocalRunner):
 
 
 class BrokenRunner(LocalRunner):
-    """A cluster that is gone."""
+    """A runner whose cluster has failed."""
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
         raise FlussError("the Spark job of lake maintenance failed: cancelled")
@@ -50,7 +50,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def expirable(lake: IcebergFormat) -> tuple[LakeTableWriter, list[dict[str, object]], list[str]]:
-    """A table whose small files are needed by old snapshots only: its rows, and the addresses of those files."""
+    """A table whose small files only old snapshots need: its rows, and the addresses of those files."""
     table_writer, rows = log_table(lake)
     small = [file.path for file in table_writer.table.plan_files()]
     maintenance_of(table_writer).compact()
@@ -63,7 +63,7 @@ def on_disk(paths: Sequence[str]) -> list[str]:
 
 
 def block(path: str) -> Path:
-    """Put something in the place of a file that cannot be removed like one."""
+    """Replace a file with something that cannot be removed like a file."""
     local = Path(path.removeprefix("file://"))
     local.unlink()
     local.mkdir()
@@ -71,7 +71,7 @@ def block(path: str) -> Path:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_expired_files_go_in_chunks_data_before_metadata(lake: IcebergFormat) -> None:
+def test_expired_files_are_removed_in_chunks_data_before_metadata(lake: IcebergFormat) -> None:
     table_writer, rows, small = expirable(lake)
     runner = PicklingRunner()
     result = maintenance_of(table_writer, days_later=2, min_snapshots=1, runner=runner).expire()
@@ -93,7 +93,7 @@ def test_expired_files_go_in_chunks_data_before_metadata(lake: IcebergFormat) ->
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_orphans_go_in_chunks(lake: IcebergFormat) -> None:
+def test_orphans_are_removed_in_chunks(lake: IcebergFormat) -> None:
     table_writer, rows = log_table(lake, rounds=1)
     lost = sorted(table_writer.write(people(900 + n, 1), start=10 + n).added[0].file_path for n in range(7))
     runner = PicklingRunner()
@@ -109,7 +109,7 @@ def test_orphans_go_in_chunks(lake: IcebergFormat) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_a_file_that_cannot_be_removed_is_told_and_the_next_clean_goes_on(lake: IcebergFormat) -> None:
+def test_a_file_that_cannot_be_removed_is_reported_and_the_next_clean_continues(lake: IcebergFormat) -> None:
     table_writer, rows, small = expirable(lake)
     ordered = sorted(small)
     first = ordered[0]
@@ -118,11 +118,11 @@ def test_a_file_that_cannot_be_removed_is_told_and_the_next_clean_goes_on(lake: 
         maintenance_of(table_writer, days_later=2, min_snapshots=1, runner=PicklingRunner()).expire()
     assert caught.value.error_code == ErrorCode.STORAGE_EXCEPTION
     assert first in caught.value.message
-    assert "`fluss lake clean` removes those that are left" in caught.value.message
-    assert on_disk(ordered) == [*ordered[:2], *ordered[6:]], "chunks beside it are done, further ones are not begun"
+    assert "`fluss lake clean` removes the rest" in caught.value.message
+    assert on_disk(ordered) == [*ordered[:2], *ordered[6:]], "concurrent chunks are done, further ones are not started"
     blocked.rmdir()
     table_writer.table = table_writer.table.refreshed()
-    assert len(table_writer.table.history()) == 1, "the snapshots left before any file did"
+    assert len(table_writer.table.history()) == 1, "the snapshots were removed before any file"
     left = maintenance_of(table_writer, days_later=2).plan_orphans().files
     assert set(left) >= set(on_disk(ordered))
     assert any("/metadata/" in path for path in left), "metadata waits for the data"

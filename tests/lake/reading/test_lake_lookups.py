@@ -1,4 +1,4 @@
-"""Lookups of rows in partitions that have gone from Fluss and are in the lake."""
+"""Lookups of rows in partitions that Fluss has dropped and the lake still has."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ async def _by_prefixes(db: fluss.Database, table: LakeTable) -> Any:
     return await lookuper.lookup_arrow([("us", "a"), ("eu", "a"), ("nowhere", "a")])
 
 
-def test_a_partition_that_went_a_moment_ago_is_found(db: fluss.Database) -> None:
-    """The lookuper has looked into the lake before; the partition was tiered to its end and dropped since."""
+def test_a_partition_that_was_just_dropped_is_found(db: fluss.Database) -> None:
+    """The lookuper has used the lake before; since then the partition was tiered to its end and dropped."""
     table = LakeTable(db, REGIONAL, partitions=("eu", "us"), primary_keys=["region", "id"])
     db.upsert(table.name, person(1, region="eu"))
     table.tier()

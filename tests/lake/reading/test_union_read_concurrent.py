@@ -1,4 +1,4 @@
-"""Reads while rows are written, tiered and expire: every read shows a state that the table had meanwhile."""
+"""Reads while rows are written, tiered and expire: every read shows a state that the table had during it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
 
 
 def repeat(stop: threading.Event, work: Callable[[], object], counts: list[int], number: int) -> None:
-    """Until `stop`; `counts[number]` says how often."""
+    """Repeat work until `stop`; `counts[number]` counts the rounds."""
     while not stop.is_set():
         work()
         counts[number] += 1
 
 
 def run(is_enough: Callable[[], bool], *works: Callable[[], object]) -> None:
-    """All at the same time, some rounds of each, and until it is enough; the first error ends it."""
+    """Run all at the same time, for some rounds of each and until it is enough; the first error ends it."""
     counts = [0] * len(works)
     stop = threading.Event()
     with ThreadPoolExecutor(len(works)) as pool:
@@ -77,7 +77,7 @@ def test_a_log_table_only_grows(db: fluss.Database) -> None:
     write()
     run(has_expired, write, table.tier, *[read] * READERS)
     read()
-    assert has_expired(), "nothing has expired meanwhile: the test shows less than it says"
+    assert has_expired(), "nothing expired during the test: it shows less than intended"
 
 
 def test_a_primary_key_table_is_never_half_changed(db: fluss.Database) -> None:

@@ -27,7 +27,7 @@ from tests.support.lake.union_reads import (
     rows_of,
 )
 
-# Old rows of the lake are hidden instead of written anew, whatever the size.
+# Old rows of the lake are hidden instead of rewritten, whatever the size.
 BY_POSITION = replace(OPTIONS, position_deletes_from_bytes=0, position_deletes_max_share=1.0, max_deleted_share=10.0)
 
 
@@ -58,7 +58,7 @@ def test_u1_files_need_not_be_sorted_by_key(db: fluss.Database) -> None:
         table.tier(BY_POSITION)
     files = [file for split in planned(table).splits for file in split.files]
     assert len(files) == 6
-    assert sum(file.deleted_rows for file in files), "no row is hidden: the test shows less than it says"
+    assert sum(file.deleted_rows for file in files), "no row is hidden: the test shows less than intended"
     db.upsert(table.name, [person(n, name="tail") for n in range(0, 150, 7)])
     model |= {n: person(n, name="tail") for n in range(0, 150, 7)}
     check_reads(table, list(model.values()))
@@ -95,8 +95,8 @@ def test_u2_keys_of_any_encoding_are_matched(db: fluss.Database, key_type: pa.Da
     check_reads(table, [row for number, row in enumerate(expected) if number != 2])
 
 
-def test_u3_only_conditions_on_keys_go_below_the_merge(db: fluss.Database) -> None:
-    """The row of the lake matches and the newer one does not: it must not come back; and the other way round."""
+def test_u3_only_conditions_on_keys_are_applied_before_the_merge(db: fluss.Database) -> None:
+    """The row of the lake matches and the newer one does not: it must not reappear; and vice versa."""
     table = tiered(db, range(20))
     db.upsert(table.name, [person(n, age=80) for n in range(10)])
     newer = [person(n, age=80) for n in range(10)] + [person(n) for n in range(10, 20)]
@@ -123,7 +123,7 @@ def test_u3_a_condition_on_keys_leaves_out_files(db: fluss.Database) -> None:
     check_reads(table, [person(n) for n in range(100, 110)], where=col("id") > 50)
 
 
-def test_u3_the_part_of_a_filter_that_is_about_keys() -> None:
+def test_u3_the_part_of_a_filter_on_keys() -> None:
     key, other = col("id") > 1, col("age") > 1
     assert key_part(None, ["id"]) is None
     assert key_part(other, ["id"]) is None
@@ -134,8 +134,8 @@ def test_u3_the_part_of_a_filter_that_is_about_keys() -> None:
     assert key_part(~(key & other), ["id"]) is None
 
 
-def test_u4_the_log_goes_on_where_the_snapshot_ends(db: fluss.Database) -> None:
-    """Lake and log of a plan meet without gap or overlap, and what comes after the plan is not in it."""
+def test_u4_the_log_continues_where_the_snapshot_ends(db: fluss.Database) -> None:
+    """Lake and log of a plan meet without gap or overlap, and rows after the plan are not in it."""
     table = tiered(db, range(30))
     db.upsert(table.name, [person(n, name="tail") for n in range(20, 40)])
     plan = planned(table)
@@ -158,8 +158,8 @@ def _lake_rows(split: Any) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_u5_what_a_tail_can_do_to_a_key(db: fluss.Database) -> None:
-    """Deleted; changed, then deleted; deleted, then there again; only in the tail; there and gone in the tail."""
+def test_u5_changes_of_a_key_in_the_tail(db: fluss.Database) -> None:
+    """Deleted; changed, then deleted; deleted, then inserted; only in the tail; inserted and deleted in the tail."""
     table = tiered(db, range(10))
     db.delete(table.name, [{"id": 0}])
     db.upsert(table.name, person(1, name="changed, then deleted"))
@@ -195,7 +195,7 @@ def test_u5_empty_buckets_and_buckets_without_lake_data(db: fluss.Database) -> N
 
 @pytest.mark.parametrize("keys", [["region", "id"], ["id", "region"]], ids="-".join)
 def test_u5_partition_keys_anywhere_in_the_key(db: fluss.Database, keys: list[str]) -> None:
-    """Keys that are equal but for the partition are different rows."""
+    """Keys that differ only in the partition are different rows."""
     table = LakeTable(db, REGIONAL, partitions=("eu", "us"), primary_keys=keys)
     rows = [person(n, region=region) for n in range(10) for region in ("eu", "us")]
     db.upsert(table.name, rows)
@@ -297,7 +297,7 @@ def test_only_the_lake(db: fluss.Database) -> None:
 
 
 def test_large_tables_are_merged_when_that_is_faster(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are the same either way; which way it was shows in the plans that were made."""
+    """The rows are the same either way; the plans show which way was used."""
     plans: list[Any] = []
 
     def plan(*arguments: Any, **options: Any) -> Any:
@@ -314,7 +314,7 @@ def test_large_tables_are_merged_when_that_is_faster(db: fluss.Database, monkeyp
     assert rows_of(table) == expected
     assert len(plans) == 1
     assert len(rows_of(table, limit=7)) == 7
-    assert len(plans) == 1, "a limit is quicker live"
+    assert len(plans) == 1, "a limit is faster live"
     db.upsert(table.name, [person(n, name="new") for n in range(80)])
     assert len(rows_of(table, where=col("name") == "new")) == 80
     assert len(plans) == 2, "planned, and found that most has changed since"
@@ -339,7 +339,7 @@ def test_times_that_the_lake_would_cut_are_read_live(db: fluss.Database, monkeyp
 
 
 def test_a_partition_that_is_created_again(db: fluss.Database) -> None:
-    """Its rows are those of the new partition, before and after its first round."""
+    """The rows are those of the new partition, before and after its first round."""
     table = LakeTable(db, REGIONAL, partitions=("eu", "us"), primary_keys=["region", "id"], bucket_count=1)
     db.upsert(table.name, [person(n, region=region) for n in range(5) for region in ("eu", "us")])
     table.tier()
@@ -357,7 +357,7 @@ def test_a_partition_that_is_created_again(db: fluss.Database) -> None:
 def test_a_partition_that_is_created_again_leaves_no_old_row_in_any_bucket(
     db: fluss.Database, number: int | None
 ) -> None:
-    """Also where the new one has no changes; so nothing comes back when it goes, too."""
+    """Even in buckets without changes in the new one, so no row reappears when it is dropped too."""
     table = LakeTable(db, REGIONAL, partitions=("eu", "us"), primary_keys=["region", "id"], bucket_count=4)
     db.upsert(table.name, [person(n, region=region) for n in range(20) for region in ("eu", "us")])
     table.tier()
@@ -369,7 +369,7 @@ def test_a_partition_that_is_created_again_leaves_no_old_row_in_any_bucket(
     table.tier()
     table.check([*others, *new])
     check_reads(table, [*others, *new])
-    assert table.tier().snapshot_id is None, "that was all"
+    assert table.tier().snapshot_id is None, "there is nothing else"
     drop_partition(table, "eu")
     check_reads(table, [*others, *new])
     found = [db.lookup(table.name, {"region": "eu", "id": n}) for n in range(31)]
@@ -377,7 +377,7 @@ def test_a_partition_that_is_created_again_leaves_no_old_row_in_any_bucket(
 
 
 def test_a_changelog_that_has_expired(db: fluss.Database) -> None:
-    """Everything that is tiered may expire: lake and what is left of the changelog are the table."""
+    """Everything that is tiered may expire: the lake and the remaining changelog are the table."""
     table = LakeTable(db, primary_keys=["id"], bucket_count=1, properties=EXPIRING)
     model: dict[int, dict[str, Any]] = {}
 

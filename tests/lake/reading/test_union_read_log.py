@@ -1,4 +1,4 @@
-"""Reads of lake and log of log tables: whole tables, older snapshots, what has expired from the log."""
+"""Reads of lake and log of log tables: whole tables, older snapshots, rows that expired from the log."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_lake_then_log(db: fluss.Database, regions: tuple[str, ...]) -> None:
     check_reads(table, rows(0, 100))
 
 
-def test_rows_of_a_bucket_come_by_offset(db: fluss.Database) -> None:
+def test_rows_of_a_bucket_are_ordered_by_offset(db: fluss.Database) -> None:
     table = LakeTable(db, bucket_count=1)
     for start in range(0, 120, 10):
         db.append(table.name, people(start, start + 10))
@@ -83,7 +83,7 @@ def test_rows_of_a_bucket_come_by_offset(db: fluss.Database) -> None:
     assert db.to_arrow(table.name, limit=115).column("id").to_pylist() == list(range(115))
 
 
-def test_all_faces_read_the_same(db: fluss.Database) -> None:
+def test_all_apis_read_the_same(db: fluss.Database) -> None:
     table = LakeTable(db)
     db.append(table.name, people(0, 20))
     table.tier()
@@ -132,7 +132,7 @@ def test_a_partition_that_is_created_again(db: fluss.Database) -> None:
     table.tier()
     drop_partition(table, "eu")
     db.create_partition(table.name, {"region": "eu"})
-    for start, stop in ((5, 5), (5, 8), (8, 9)):  # an empty one, its first rows, and rows behind a round
+    for start, stop in ((5, 5), (5, 8), (8, 9)):  # an empty one, its first rows, and rows after a round
         db.append(table.name, people(start, stop, region="eu"))
         rows = people(0, stop, region="eu")
         for _ in ("before", "after its round"):
@@ -152,7 +152,7 @@ def test_time_travel(db: fluss.Database, keys: list[str] | None) -> None:
         write(table.name, people(start, start + 10))
         report = table.tier()
         assert report.snapshot_id is not None
-        time.sleep(0.01)  # times of snapshots are told in milliseconds
+        time.sleep(0.01)  # times of snapshots are in milliseconds
         seen.append((report.snapshot_id, int(time.time() * 1000), people(0, start + 10)))
         time.sleep(0.01)
     write(table.name, people(5, 40, name="later"))
@@ -161,7 +161,7 @@ def test_time_travel(db: fluss.Database, keys: list[str] | None) -> None:
         assert rows_of(table, as_of=at) == ordered(rows)
         assert rows_of(table, as_of=dt.datetime.fromtimestamp(at / 1000, dt.UTC)) == ordered(rows)
         assert len(rows_of(table, ["id"], lake_snapshot=snapshot_id, where=col("id") < 5)) == 5
-    with pytest.raises(FlussError, match="no snapshot of 1000 ms") as caught:
+    with pytest.raises(FlussError, match="no snapshot from 1000 ms") as caught:
         rows_of(table, as_of=1000)
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
     with pytest.raises(FlussError, match="has no snapshot 7") as caught:
@@ -169,14 +169,14 @@ def test_time_travel(db: fluss.Database, keys: list[str] | None) -> None:
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
 
 
-def test_options_that_make_no_sense(db: fluss.Database) -> None:
+def test_invalid_options(db: fluss.Database) -> None:
     table = LakeTable(db)
     for options, text in (
         ({"lake_snapshot": "1"}, "the id of a snapshot"),
-        ({"lake_snapshot": 1, "as_of": 1}, "give one of them"),
+        ({"lake_snapshot": 1, "as_of": 1}, "give only one of them"),
         ({"as_of": dt.datetime(2026, 1, 1)}, "time zone"),
         ({"as_of": "yesterday"}, "milliseconds"),
-        ({"union": True, "read_optimized": True}, "union goes with"),
+        ({"union": True, "read_optimized": True}, "union is for"),
     ):
         with pytest.raises(FlussError, match=text):
             rows_of(table, **options)
@@ -193,7 +193,7 @@ def test_options_that_make_no_sense(db: fluss.Database) -> None:
 
 @pytest.fixture(scope="module")
 def expired(db: fluss.Database) -> tuple[LakeTable, Rows]:
-    """A table whose log begins behind offset 100; everything is tiered but its newest rows."""
+    """A table whose log begins after offset 100; everything is tiered except its newest rows."""
     table, rows, write = expiring(db)
     expire(table, write, 100)
     write()
@@ -201,7 +201,7 @@ def expired(db: fluss.Database) -> tuple[LakeTable, Rows]:
 
 
 def expiring(db: fluss.Database) -> tuple[LakeTable, Rows, Callable[[], None]]:
-    """A table whose tiered rows expire after a second, the rows that were written to it, and what writes some more."""
+    """A table whose tiered rows expire after a second, its written rows, and a function that writes more."""
     table = LakeTable(db, bucket_count=1, properties=EXPIRING)
     rows: Rows = []
 
@@ -215,7 +215,7 @@ def expiring(db: fluss.Database) -> tuple[LakeTable, Rows, Callable[[], None]]:
 
 
 async def awaited(table: LakeTable, subscribe: Callable[[BaseLogScanner], None]) -> Any:
-    """What a scanner of coroutines reads."""
+    """The rows that an async scanner reads."""
     config = fluss.Config({"bootstrap.servers": table.db.connection._session.config.bootstrap_servers})
     async with await aio.FlussConnection.create(config) as connection:
         scan = (await connection.get_table(table.name)).new_scan()
@@ -237,7 +237,7 @@ def test_a_whole_table_whose_log_has_expired(expired: tuple[LakeTable, Rows]) ->
     assert table.db.to_arrow(table.name).column("id").to_pylist() == list(range(len(rows)))
 
 
-def test_bounded_scans_find_what_has_expired(expired: tuple[LakeTable, Rows]) -> None:
+def test_bounded_scans_find_expired_rows(expired: tuple[LakeTable, Rows]) -> None:
     table, rows = expired
     ids = list(range(len(rows)))
     assert table.db.scan(table.name).column("id").to_pylist() == ids
@@ -245,7 +245,7 @@ def test_bounded_scans_find_what_has_expired(expired: tuple[LakeTable, Rows]) ->
     with scanner_of(table, ["id"]) as scanner:
         scanner.subscribe(0, fluss.EARLIEST_OFFSET)
         assert scanner.to_arrow().column("id").to_pylist() == ids
-        assert scanner.to_pandas().empty, "what was read is not read again"
+        assert scanner.to_pandas().empty, "rows are not read twice"
     for offset in (0, 7, 99, earliest(table), len(rows) - 1):
         with scanner_of(table) as scanner:
             scanner.subscribe_buckets({0: offset})
@@ -260,8 +260,8 @@ def test_bounded_scans_find_what_has_expired(expired: tuple[LakeTable, Rows]) ->
 
 
 @pytest.mark.parametrize("start", [pytest.param(fluss.EARLIEST_OFFSET, marks=pytest.mark.all), 20])
-def test_what_expires_while_a_bounded_scan_begins_comes_from_the_lake(db: fluss.Database, start: int) -> None:
-    """The log begins later when its rows are fetched than when the scan asked where it begins."""
+def test_rows_that_expire_while_a_bounded_scan_begins_come_from_the_lake(db: fluss.Database, start: int) -> None:
+    """When rows are fetched, the log begins later than when the scan asked for its beginning."""
     table, rows, write = expiring(db)
     if start >= 0:
         expire(table, write, start)
@@ -304,7 +304,7 @@ def test_scans_from_a_time_that_has_expired(expired: tuple[LakeTable, Rows]) -> 
 
 
 def test_polls_follow_the_log_only(expired: tuple[LakeTable, Rows]) -> None:
-    """What `poll` finds is what the server has: an offset that has expired is code 19, the earliest is the log's."""
+    """`poll` returns rows of the server: an expired offset is code 19, the earliest is that of the log."""
     table, rows = expired
     with scanner_of(table) as scanner:
         scanner.subscribe(0, 5)
@@ -321,7 +321,7 @@ def test_polls_follow_the_log_only(expired: tuple[LakeTable, Rows]) -> None:
 
 
 def test_rows_that_expired_before_they_were_tiered(db: fluss.Database) -> None:
-    """Possible while the lake is disabled: never passed over silently."""
+    """Possible while the lake is disabled: never ignored silently."""
     table = LakeTable(db, bucket_count=1, properties=EXPIRING)
     db.append(table.name, people(0, 10))
     table.tier()

@@ -1,4 +1,4 @@
-"""Random writes, rounds of tiering and reads against a dict: lake and log show what was written, at every step."""
+"""Random writes, rounds of tiering and reads against a dict: lake and log show the written rows, at every step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIER = st.tuples(st.just("tier"), st.booleans())
 READ = st.tuples(st.just("read"), st.integers(0, 12))
 APPEND = st.tuples(st.just("append"), st.lists(KEYS, min_size=1, max_size=8))
 HIDE = replace(OPTIONS, position_deletes_from_bytes=0, position_deletes_max_share=1.0, max_deleted_share=10.0)
-# Real servers and files: few examples, which are told as they are, and time is no failure.
+# Real servers and files: few examples, no shrinking, and no deadline.
 FEW = settings(
     max_examples=int(os.environ.get("FLUSS_MODEL_EXAMPLES") or rounds(gate=4, all_lanes=12)),
     phases=[Phase.generate],
@@ -34,7 +34,7 @@ FEW = settings(
 
 
 def check_lake(table: LakeTable, rows: list[dict[str, Any]]) -> None:
-    """Readers that know nothing of us see the same rows."""
+    """Check that readers of other projects see the same rows."""
     for reader, seen in table.seen_by_all().items():
         assert ordered(seen) == ordered(rows), reader
 

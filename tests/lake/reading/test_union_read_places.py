@@ -31,7 +31,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
 
 
 def expired(db: fluss.Database, rows: Rows, **options: list[str]) -> LakeTable:
-    """A table whose partitions were in Fluss, and have gone by retention after a round."""
+    """A table whose partitions expired from Fluss after a round."""
     properties = {
         "table.auto-partition.enabled": "true",
         "table.auto-partition.num-precreate": "0",
@@ -87,12 +87,12 @@ def test_a_lake_in_an_object_store(tmp_path: Path) -> None:
             plan = planned(table)
             for path in [path for path in store.objects if path.endswith(".parquet")]:
                 del store.objects[path]
-            with pytest.raises(FlussError, match="has gone since the read was planned") as caught:
+            with pytest.raises(FlussError, match="was removed after the read was planned") as caught:
                 read_plan(table, plan)
             assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
 
 
-def test_properties_of_the_lake_are_a_dict_of_texts() -> None:
+def test_properties_of_the_lake_are_a_dict_of_strings() -> None:
     config = fluss.Config({"lake.properties": SECRETS})
     assert fluss.Config({"lake.properties": config.lake_properties}) == config
     for wrong in ("s3.region", {"s3.region": 1}, ["s3.region"], "[1]"):

@@ -1,4 +1,4 @@
-"""U6: what a read was planned on goes while it is read: it is planned anew, or a clear error says so."""
+"""U6: files or partitions of a plan disappear during the read: it is planned again, or fails with a clear error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiered(db: fluss.Database, rounds: int, **options: Any) -> LakeTable:
 
 
 def compact(table: LakeTable) -> None:
-    """All files of the bucket as one; the old ones stay for older snapshots."""
+    """Rewrite all files of the bucket as one; the old ones stay for older snapshots."""
     lake = lake_of(table.properties)
     try:
         state = lake.load(table.path)
@@ -41,7 +41,7 @@ def compact(table: LakeTable) -> None:
 
 
 def expire_all_but_newest(table: LakeTable) -> None:
-    """What expiry does, without any of its care."""
+    """Expire snapshots without any of the usual safeguards."""
     lake = lake_of(table.properties)
     try:
         state = lake.load(table.path)
@@ -61,12 +61,12 @@ def test_u6_a_snapshot_that_is_compacted_is_read_on(db: fluss.Database, keys: li
 
 
 @pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
-def test_u6_files_that_have_gone_are_a_clear_error(db: fluss.Database, keys: list[str] | None) -> None:
+def test_u6_missing_files_are_a_clear_error(db: fluss.Database, keys: list[str] | None) -> None:
     table = tiered(db, 3, **({} if keys is None else {"primary_keys": keys}))
     plan = planned(table)
     compact(table)
     expire_all_but_newest(table)
-    with pytest.raises(FlussError, match="has gone since the read was planned") as caught:
+    with pytest.raises(FlussError, match="was removed after the read was planned") as caught:
         read_plan(table, plan)
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
     with pytest.raises(FlussError, match="expired snapshots cannot be read") as caught:
@@ -75,7 +75,7 @@ def test_u6_files_that_have_gone_are_a_clear_error(db: fluss.Database, keys: lis
 
 
 def after_planning(monkeypatch: pytest.MonkeyPatch, happen: Callable[[], None], times: int = 1) -> list[UnionPlan]:
-    """Let something happen between the plan of a read and its rows; the plans that were made."""
+    """Run `happen` between the plan of a read and its rows; return the plans that were made."""
     plans: list[UnionPlan] = []
     counter = itertools.count()
 
@@ -92,10 +92,10 @@ def after_planning(monkeypatch: pytest.MonkeyPatch, happen: Callable[[], None], 
 
 
 @pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
-def test_u6_a_whole_table_is_planned_anew(
+def test_u6_a_whole_table_is_planned_again(
     db: fluss.Database, keys: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next round has registered a newer snapshot by then, which has the same rows."""
+    """By then the next round has registered a newer snapshot with the same rows."""
     table = tiered(db, 3, **({} if keys is None else {"primary_keys": keys}))
     write = db.append if keys is None else db.upsert
 
@@ -111,7 +111,7 @@ def test_u6_a_whole_table_is_planned_anew(
     assert plans[0].snapshot_id != plans[1].snapshot_id
 
 
-def test_u6_a_partition_that_is_dropped_meanwhile(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_u6_a_partition_that_is_dropped_during_the_read(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was tiered to its end: then the lake has it."""
     table = LakeTable(db, REGIONAL, partitions=("eu", "us"), bucket_count=1)
     db.append(table.name, [person(n, region="eu") for n in range(5)])
@@ -129,7 +129,7 @@ def test_u6_a_partition_that_is_dropped_meanwhile(db: fluss.Database, monkeypatc
 
 @pytest.mark.parametrize("keys", [None, ["id"]], ids=["log", "keys"])
 def test_u6_a_registered_snapshot_that_has_expired(db: fluss.Database, keys: list[str] | None) -> None:
-    """Somebody has rewritten the table and let older snapshots go: the lake itself says how far it reaches."""
+    """Another program rewrote the table and expired older snapshots: the lake itself shows how far it reaches."""
     table = tiered(db, 2, **({} if keys is None else {"primary_keys": keys}))
     (db.append if keys is None else db.upsert)(table.name, [person(20)])
     compact(table)
@@ -140,8 +140,8 @@ def test_u6_a_registered_snapshot_that_has_expired(db: fluss.Database, keys: lis
     assert rows_of(table, read_optimized=True) == ordered(rows[:20])
 
 
-def test_u6_a_lake_table_that_is_not_there_any_more(db: fluss.Database) -> None:
-    """What Fluss has completely can be read all the same."""
+def test_u6_a_missing_lake_table(db: fluss.Database) -> None:
+    """Tables that are complete in Fluss can still be read."""
     table = tiered(db, 2)
     outside = table.outside()
     outside.catalog.drop_table(outside.name())

@@ -1,4 +1,4 @@
-"""Opening the catalog of the lake, alone and with others."""
+"""Opening the catalog of the lake, in one process and in several at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dates and times outside of the years 1 to 9999, which Python's own types cannot say, in the lake."""
+"""Dates and times in the lake outside of the years 1 to 9999, which Python's own types cannot hold."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def moments() -> pa.Table:
 
 
 @pytest.mark.parametrize("keys", [{}, {"primary_keys": ["id"]}], ids=["log", "key"])
-def test_everybody_reads_them(db: fluss.Database, keys: dict[str, Any]) -> None:
+def test_all_engines_read_them(db: fluss.Database, keys: dict[str, Any]) -> None:
     table = LakeTable(db, MOMENTS, bucket_count=1, **keys)
     rows = moments()
     (db.upsert if keys else db.append)(table.name, rows)

@@ -52,7 +52,7 @@ def test_a_warehouse_in_an_object_store(tmp_path: Path) -> None:
 
 
 def test_a_rest_catalog(tmp_path: Path) -> None:
-    """Tables are made, tiered into from two places, kept up and read through it; its file has them all."""
+    """Tables are created, tiered by two services, maintained and read through it; its file has them all."""
     with RestCatalogServer(tmp_path) as rest:
         properties = {"type": "rest", "uri": rest.uri}
         lake = open_lake("iceberg", properties, tmp_path / "unused")
@@ -62,7 +62,7 @@ def test_a_rest_catalog(tmp_path: Path) -> None:
         other = open_lake("iceberg", properties, tmp_path / "unused").load(table_writer.spec.path)
         for number in range(3, 8):
             table_writer.commit(table_writer.write(people(number, 1), start=number))
-        with pytest.raises(FlussError, match="another commit was faster"):
+        with pytest.raises(FlussError, match="another commit came first"):
             other.commit(TABLE_ID, [table_writer.write(people(3, 1), start=3)])
         assert table_writer.rows() == people(0, 8)
         assert maintenance_of(table_writer).compact().files_after == 1

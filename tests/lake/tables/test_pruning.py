@@ -1,4 +1,4 @@
-"""Filters leave out files, and never one that has a row for them."""
+"""Filters leave out files, but never one with a matching row."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = {
 }
 MOMENT = dt.datetime(1969, 12, 31, 23, 0)
 MOMENT_MILLIS = -3_600_000
-# 38 digits, more than Python's decimals keep by themselves; moments after the year 9999, where Python's own types end.
+# 38 digits, more than Python's decimals keep by default; times after the year 9999, where Python's own types end.
 MANY_DIGITS = 12345678901234567890123456789012345678
 FAR_DAY = 5_000_000
 FAR_MILLIS = 300_000_000_000_000

@@ -1,4 +1,4 @@
-"""Rows go into the lake and come out the same: through us, pyiceberg, duckdb and polars."""
+"""Rows come out of the lake unchanged: through us, pyiceberg, duckdb and polars."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_TYPES = {"id": IntType(), **{case.name: case.data_type for case in CASES}}
 
 
 def outside(lake: IcebergFormat, table_writer: LakeTableWriter) -> Table:
-    """The table as somebody loads it who knows nothing of us, only where the catalog is."""
+    """Load the table as another program does, which knows only the catalog."""
     catalog = load_catalog(lake.catalog.name, type="sql", uri=lake.catalog.properties["uri"])
     return catalog.load_table(identifier(table_writer.spec.path))
 
@@ -35,7 +35,7 @@ def by_key(rows: list[dict[str, Any]], key: str = "id") -> list[dict[str, Any]]:
 
 
 def seen_by_all(lake: IcebergFormat, table_writer: LakeTableWriter) -> dict[str, list[dict[str, Any]]]:
-    """The user's columns as each reader shows them."""
+    """The user's columns as each reader returns them."""
     table = outside(lake, table_writer)
     arrow = table.scan().to_arrow()
     names = table_writer.schema.column_names

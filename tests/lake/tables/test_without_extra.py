@@ -1,4 +1,4 @@
-"""A program without the packages of the lake: it reads what Fluss still has, and is told what to install else."""
+"""A program without the packages of the lake: it reads what Fluss still has; other reads name what to install."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
 
 
 def said(table: LakeTable, *expressions: str) -> list[str]:
-    """What a program without pyiceberg prints for expressions about `db` and the name `table`."""
+    """The output of a program without pyiceberg for expressions with `db` and the name `table`."""
     address = table.db.connection._session.config.bootstrap_servers
     command = [sys.executable, "-c", PROGRAM, address, table.name, *expressions]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))
@@ -63,7 +63,7 @@ def test_a_table_that_is_whole_in_fluss_needs_nothing(db: fluss.Database) -> Non
     assert INSTALL in optimized
 
 
-def test_what_is_only_in_the_lake_says_what_to_install(db: fluss.Database) -> None:
+def test_reads_that_need_the_lake_name_what_to_install(db: fluss.Database) -> None:
     keys = LakeTable(db, REGIONAL, partitions=("eu", "us"), primary_keys=["region", "id"])
     db.upsert(keys.name, [person(n, region=region) for n in range(10) for region in ("eu", "us")])
     keys.tier()
@@ -77,7 +77,7 @@ def test_what_is_only_in_the_lake_says_what_to_install(db: fluss.Database) -> No
 
 
 @pytest.mark.all
-def test_a_log_that_has_expired_says_what_to_install(db: fluss.Database) -> None:
+def test_reads_of_an_expired_log_name_what_to_install(db: fluss.Database) -> None:
     table = LakeTable(db, bucket_count=1, properties=EXPIRING)
     expire(table, lambda: db.append(table.name, [person(n, name="x" * 60) for n in range(50)]), 0)
     needing = ("db.to_arrow(table)", "db.scan(table)")

@@ -1,4 +1,4 @@
-"""Every row is in the lake once, whoever else changes the lake table: rewrites, expiry, rounds of Apache Fluss."""
+"""Every row is in the lake once, whatever else changes the lake table: rewrites, expiry, rounds of Apache Fluss."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def loaded(table: LakeTable, properties: Mapping[str, str] | None = None) -> Ite
 
 
 def commit_of_others(state: IcebergTable, messages: list[CommitMessage], properties: dict[str, str]) -> Table:
-    """A snapshot by somebody who writes no offsets as we do."""
+    """A snapshot of another writer, which does not write our offsets."""
     transaction = state._table.transaction()
     added = [file for message in messages for file in message.added]
     removed = [file for message in messages for file in message.removed]
@@ -77,7 +77,7 @@ def rewritten(state: IcebergTable, file: LakeFile) -> CommitMessage:
 
 
 def rewrite(table: LakeTable, properties: Mapping[str, str] | None = None, *, keeps_property: bool = True) -> None:
-    """What another engine may do: the same rows in other files, and only the newest snapshot is left."""
+    """Rewrite like another engine: the same rows in other files, and only the newest snapshot remains."""
     with loaded(table, properties) as state:
         outside = commit_of_others(state, [rewritten(state, file) for file in state.plan_files()], {})
         newest = outside.metadata.current_snapshot_id
@@ -90,9 +90,9 @@ def rewrite(table: LakeTable, properties: Mapping[str, str] | None = None, *, ke
 
 def die_before_registering(table: LakeTable) -> None:
     def die(path: object) -> None:
-        raise FlussError("the end of this tiering service")
+        raise FlussError("the end of this service")
 
-    with pytest.raises(FlussError, match="the end of this tiering service"):
+    with pytest.raises(FlussError, match="the end of this service"):
         table.tier(watcher=Watching({"committed": die}))
 
 
@@ -110,7 +110,7 @@ def test_a_table_that_was_rewritten_and_whose_rounds_have_expired(
     write(table, [person(40)], has_key)
     check_reads(table, people(0, 41))
     assert rows_of(table, read_optimized=True) == ordered(people(0, 40))
-    assert table.tier().rows == 1 or has_key, "nothing but the new row; a bucket of keys is written anew"
+    assert table.tier().rows == 1 or has_key, "only the new row; a bucket of keys is rewritten"
     table.check(people(0, 41))
     check_reads(table, people(0, 41))
     assert registered_id(table) == table.outside().metadata.current_snapshot_id
@@ -120,7 +120,7 @@ def test_a_table_that_was_rewritten_and_whose_rounds_have_expired(
 
 
 @KINDS
-def test_a_rewritten_table_of_which_only_the_coordinator_knows(db: fluss.Database, has_key: bool) -> None:
+def test_a_rewritten_table_that_only_the_coordinator_knows(db: fluss.Database, has_key: bool) -> None:
     """Rounds of Apache Fluss leave no property in the lake table."""
     table = made(db, has_key)
     write(table, people(0, 20), has_key)
@@ -128,7 +128,7 @@ def test_a_rewritten_table_of_which_only_the_coordinator_knows(db: fluss.Databas
     rewrite(table, keeps_property=False)
     check_reads(table, people(0, 20))
     assert table.tier().snapshot_id is None, "there is nothing new"
-    assert registered_id(table) == table.outside().metadata.current_snapshot_id, "what is read from now on"
+    assert registered_id(table) == table.outside().metadata.current_snapshot_id, "the one that readers use now"
     write(table, people(20, 30), has_key)
     table.tier()
     table.check(people(0, 30))
@@ -150,7 +150,7 @@ def test_a_lake_that_is_enabled_again_after_a_rewrite(db: fluss.Database) -> Non
 
 
 def test_offsets_of_many_buckets_outlive_their_snapshot(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The property names the same file, which is not removed as long as it does."""
+    """The property names the same file, which is kept for that long."""
     monkeypatch.setattr(committing, "INLINE_OFFSETS_LIMIT_BYTES", 10)
     table = made(db, has_key=False)
     write(table, people(0, 20), has_key=False)
@@ -166,7 +166,7 @@ def test_offsets_of_many_buckets_outlive_their_snapshot(db: fluss.Database, monk
 
 
 def apache_round(table: LakeTable, rows: list[dict[str, Any]], start: int, *, registers: bool = True) -> str:
-    """Rows of a table with one bucket, in the way of Apache Fluss: only the address of the offsets is in the lake."""
+    """A round of Apache Fluss on a table with one bucket: only the address of the offsets is in the lake."""
     calls, table_id = TieringCalls.of(table.db.connection), table.db.info(table.name).table_id
     path = calls.prepare(table_id, table.path, {TableBucket(table_id, None, 0): start + len(rows)})
     with loaded(table) as state:
@@ -210,7 +210,7 @@ def test_a_first_round_of_apache_fluss_that_is_rewritten(db: fluss.Database) -> 
 
 
 def test_offsets_that_cannot_be_read_from_here(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coordinator knows those that are registered; others are an error, never a round that begins too early."""
+    """The coordinator knows registered offsets; others are an error, never a round that starts too early."""
     table = made(db, has_key=False, bucket_count=1)
     write(table, people(0, 5), has_key=False)
     apache_round(table, people(0, 5), 0)
@@ -227,7 +227,7 @@ def test_offsets_that_cannot_be_read_from_here(db: fluss.Database, monkeypatch: 
 
 
 def hide_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that does not have the server's directory."""
+    """Hide the offsets, as on a machine without the server's directory."""
     read = last_round._read_offsets
 
     def hidden(table: Any, kept: str, table_id: int) -> Any:
@@ -239,7 +239,7 @@ def hide_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @KINDS
-def test_a_table_that_was_taken_back_is_a_clear_error(db: fluss.Database, has_key: bool) -> None:
+def test_a_table_that_was_rolled_back_is_a_clear_error(db: fluss.Database, has_key: bool) -> None:
     table = made(db, has_key, bucket_count=1)
     write(table, people(0, 5), has_key)
     first = table.tier().snapshot_id
@@ -247,7 +247,7 @@ def test_a_table_that_was_taken_back_is_a_clear_error(db: fluss.Database, has_ke
     write(table, people(5, 9), has_key)
     second = table.tier().snapshot_id
     table.outside().manage_snapshots().rollback_to_snapshot(first).commit()
-    with pytest.raises(FlussError, match="taken back or made anew") as caught:
+    with pytest.raises(FlussError, match="rolled back or recreated") as caught:
         table.tier()
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
     assert str(first) in caught.value.message

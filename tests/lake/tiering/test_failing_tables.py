@@ -1,4 +1,4 @@
-"""A service whose tables fail, go away and come back: it goes on, and does not do the same in vain all the time."""
+"""A service whose tables fail, disappear and come back: it continues, and does not retry failures constantly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def db(tmp_path: Any) -> Iterator[fluss.Database]:
 
 
 class Told(Watching):
-    """Knows which table failed, and what maintenance said."""
+    """Remembers which table failed, and the errors of maintenance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Told(Watching):
 
 
 def broken_table(db: fluss.Database) -> LakeTable:
-    """Its lake table is gone."""
+    """A table whose lake table is missing."""
     table = LakeTable(db, properties={"table.datalake.freshness": "1 ms"})
     db.append(table.name, [person(1)])
     lake_table = table.outside()
@@ -55,7 +55,7 @@ def broken_table(db: fluss.Database) -> LakeTable:
     return table
 
 
-def test_a_table_that_fails_rests_while_others_go_on(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_table_is_paused_while_others_continue(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 200.0)
     broken, good = broken_table(db), LakeTable(db, properties=SOON)
     told = Told()
@@ -64,40 +64,40 @@ def test_a_table_that_fails_rests_while_others_go_on(db: fluss.Database, monkeyp
         for number in range(2):
             db.append(good.name, [person(number)])
             wait_until(partial(has_rows, good, number + 1), "rounds of the other one")
-    assert told.failures == [broken.path], "it still rests"
+    assert told.failures == [broken.path], "it is still paused"
     taken = TieringCalls.of(db.connection).heartbeat(request_table=True).table
     assert taken is not None
-    assert taken.path in (broken.path, good.path), "a service that ends gives back what it kept"
+    assert taken.path in (broken.path, good.path), "a service that ends releases the tables that it kept"
 
 
-def test_a_table_that_has_rested_is_tried_again(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_tried_again_after_its_pause(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 0.05)
     broken = broken_table(db)
     told = Told()
     with tiering_service(db, watcher=told) as tiering, serving(tiering, every_seconds=60.0):
-        wait_until(lambda: len(told.failures) > 2, "it is tried again, long before the service asks of itself")
+        wait_until(lambda: len(told.failures) > 2, "it is tried again, long before the service would ask by itself")
         off, on = ({"table.datalake.enabled": text} for text in ("false", "true"))
         db.alter_table(broken.name, set_properties=off)
-        db.alter_table(broken.name, set_properties=on)  # makes the lake table anew
+        db.alter_table(broken.name, set_properties=on)  # recreates the lake table
         wait_until(broken.lake_rows, "rows are in the lake")
 
 
-def test_named_tables_that_go_and_come_back(db: fluss.Database) -> None:
+def test_named_tables_that_are_dropped_and_come_back(db: fluss.Database) -> None:
     lasting, going = LakeTable(db), LakeTable(db)
     told = Told()
     with tiering_service(db, watcher=told, tables=[going.path, lasting.path]) as tiering, serving(tiering):
         db.drop_table(going.name)
-        wait_until(lambda: going.path in told.failures, "it is told")
+        wait_until(lambda: going.path in told.failures, "it is reported")
         assert told.errors[-1].error_code == ErrorCode.TABLE_NOT_EXIST
         db.append(lasting.name, [person(1)])
-        wait_until(lasting.lake_rows, "the other one goes on")
+        wait_until(lasting.lake_rows, "the other one continues")
         db.create_table(going.name, PEOPLE, properties=LAKE)
         db.append(going.name, [person(2)])
-        wait_until(going.lake_rows, "it is tiered when it is there again")
+        wait_until(going.lake_rows, "it is tiered when it exists again")
     assert set(told.failures) == {going.path}
 
 
-def test_named_tables_that_fail_rest(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_tables_that_fail_are_paused(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 200.0)
     broken, good = broken_table(db), LakeTable(db)
     told = Told()
@@ -108,7 +108,7 @@ def test_named_tables_that_fail_rest(db: fluss.Database, monkeypatch: pytest.Mon
     assert told.failures == [broken.path]
 
 
-def test_maintenance_also_where_nothing_is_committed(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maintenance_without_commits(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     idle, broken = LakeTable(db), LakeTable(db)
     db.append(broken.name, [person(1)])
 
@@ -125,7 +125,7 @@ def test_maintenance_also_where_nothing_is_committed(db: fluss.Database, monkeyp
         tiering.once()
         first = [checked(table) for table in (idle, broken)]
         assert told.failures == [broken.path]
-        assert None not in first, "files of rounds that failed were looked for"
+        assert None not in first, "files of failed rounds were searched for"
         assert len(told.maintenance) == 2
         tiering.once()
         assert len(told.maintenance) == 2, "not after every round: it costs something"
@@ -136,7 +136,7 @@ def test_maintenance_also_where_nothing_is_committed(db: fluss.Database, monkeyp
 
 
 def test_properties_of_the_lake_from_the_client(db: fluss.Database) -> None:
-    """What readers take from the option `lake.properties`, tiering services do, too."""
+    """Tiering services use the option `lake.properties` as readers do."""
     table = LakeTable(db)
     db.append(table.name, [person(1)])
     bootstrap = db.connection._session.config.bootstrap_servers
@@ -149,5 +149,5 @@ def test_properties_of_the_lake_from_the_client(db: fluss.Database) -> None:
         _, uri = next(item for item in table.properties.items() if item[0].endswith(".iceberg.uri"))
         with tiering_service(other, replace(OPTIONS, lake_overrides={"uri": uri}), tables=[table.path]) as tiering:
             (result,) = tiering.once()
-        assert isinstance(result, RoundReport), "what is given to the tiering service itself wins"
+        assert isinstance(result, RoundReport), "properties given to the service itself win"
     table.check([person(1)])

@@ -1,4 +1,4 @@
-"""Rounds: one snapshot each, or nothing; who was faster wins; what died leaves nothing but unknown files."""
+"""Rounds commit one snapshot or nothing; the first commit wins; a dead round leaves only unknown files."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def test_position_deletes_hide_rows_and_copy_on_write_folds_them(lake: IcebergFo
     summary = outside(lake, table_writer).current_snapshot().summary  # type: ignore[union-attr]
     assert summary is not None
     totals = [summary[key] for key in ("total-data-files", "total-delete-files", "total-position-deletes")]
-    assert totals == ["1", "0", "0"], "deletes leave with the file that they are about"
+    assert totals == ["1", "0", "0"], "deletes are removed with the file to which they apply"
 
 
-def test_deletes_that_make_no_sense_are_refused(lake: IcebergFormat) -> None:
+def test_invalid_deletes_are_refused(lake: IcebergFormat) -> None:
     table_writer = keyed(lake)
     table_writer.commit(table_writer.write(people(0, 3)))
     (file,) = table_writer.table.plan_files()
     target = table_writer.table.target()
-    with pytest.raises(FlussError, match="go from 0 to 2"):
+    with pytest.raises(FlussError, match="must be from 0 to 2"):
         target.delete_rows(table_writer.write([], start=3), {file: pa.array([3])})
     replacing = table_writer.write([], start=3, replaces=[file])
     with pytest.raises(FlussError, match="replaces the whole file"):
@@ -98,7 +98,7 @@ def test_deletes_that_make_no_sense_are_refused(lake: IcebergFormat) -> None:
 
 @pytest.mark.parametrize("retries", ["0", "4"])
 def test_of_two_committers_from_the_same_state_one_wins(lake: IcebergFormat, retries: str) -> None:
-    """Even if somebody allows retries: a second attempt would not look at the offsets."""
+    """Even if the table allows retries: a second attempt would not check the offsets."""
     one = made(lake, spec_of(PEOPLE))
     with outside(lake, one).transaction() as transaction:
         transaction.set_properties({"commit.retry.num-retries": retries})
@@ -163,7 +163,7 @@ def test_offsets_of_all_buckets_are_in_every_snapshot(lake: IcebergFormat) -> No
     assert (commit.snapshot_id, commit.offsets) == (empty, {bucket(0): 3, bucket(1): 17, bucket(2): 2})
     assert commit.properties["commit-user"] == COMMIT_USER
     assert commit.properties[OFFSETS_PATH_PROPERTY] == "remote/x.offsets"
-    # An empty round keeps the rows, somebody else's commit keeps the progress.
+    # An empty round keeps the rows, another writer's commit keeps the progress.
     check_all_see(lake, table_writer, people(0, 5))
     outside(lake, table_writer).delete("id = 4")
     assert table_writer.table.refreshed().last_commit(TABLE_ID) == commit
@@ -186,7 +186,7 @@ def test_offsets_of_many_buckets_are_a_file(lake: IcebergFormat) -> None:
 
 
 def test_a_round_that_dies_before_its_commit_leaves_only_unknown_files(lake: IcebergFormat, tmp_path: Path) -> None:
-    """A process writes the files of a round and is gone; the next round is not disturbed and the files can be found."""
+    """A process writes the files of a round and dies; the next round is not affected and the files can be found."""
     table_writer = made(lake, spec_of(PEOPLE))
     table_writer.commit(table_writer.write(people(0, 2)))
     script = """
@@ -257,7 +257,7 @@ def test_small_manifests_are_merged(lake: IcebergFormat) -> None:
     assert by_key(table_writer.rows()) == people(0, 5)
 
 
-def test_a_snapshot_that_is_gone_is_a_clear_error(lake: IcebergFormat) -> None:
+def test_an_expired_snapshot_is_a_clear_error(lake: IcebergFormat) -> None:
     table_writer = made(lake, spec_of(PEOPLE))
     first = table_writer.commit(table_writer.write(people(0, 1)))
     planned = table_writer.table.plan_files(first)
@@ -300,7 +300,7 @@ def check_refused(lake: IcebergFormat, spec: LakeTableSpec, words: str) -> None:
 def test_tables_are_created_once_and_checked_after(lake: IcebergFormat) -> None:
     spec = spec_of(PEOPLE, primary_key=["id"], properties={"iceberg.write.parquet.compression-codec": "snappy"})
     lake.create_table(spec)
-    lake.create_table(spec)  # the coordinator died before it had made the Fluss table
+    lake.create_table(spec)  # the coordinator died before it had created the Fluss table
     assert len(lake.catalog.load_table(identifier(spec.path)).metadata.metadata_log) == 0
     gzip = {"iceberg.write.parquet.compression-codec": "gzip"}
     different = {
@@ -319,10 +319,10 @@ def test_tables_are_created_once_and_checked_after(lake: IcebergFormat) -> None:
     table_writer.commit(table_writer.write(people(0, 1)))
     with pytest.raises(FlussError, match="it has rows"):
         lake.create_table(spec)
-    lake.create_table(spec, must_be_empty=False)  # the lake is switched on again
+    lake.create_table(spec, must_be_empty=False)  # the lake is enabled again
 
 
-def test_columns_that_a_table_got_without_its_lake_are_added(lake: IcebergFormat) -> None:
+def test_columns_that_were_added_while_the_lake_was_disabled_are_added(lake: IcebergFormat) -> None:
     spec = spec_of(PEOPLE, primary_key=["id"])
     table_writer = made(lake, spec)
     table_writer.commit(table_writer.write(people(0, 1)))
@@ -340,14 +340,14 @@ def test_columns_that_a_table_got_without_its_lake_are_added(lake: IcebergFormat
         with pytest.raises(FlussError) as caught:
             lake.create_table(other, must_be_empty=False, may_lack_columns=True)
         assert caught.value.error_code == ErrorCode.LAKE_TABLE_ALREADY_EXIST
-    assert len(lake.catalog.load_table(identifier(spec.path)).schema().fields) == 6, "nothing was added in vain"
+    assert len(lake.catalog.load_table(identifier(spec.path)).schema().fields) == 6, "nothing else was added"
     for _ in ("first", "again"):
         lake.create_table(longer, must_be_empty=False, may_lack_columns=True)
         names = lake.catalog.load_table(identifier(spec.path)).schema().column_names
         assert names == ["id", "name", "age", "more", "most", "__bucket", "__offset", "__timestamp"]
 
 
-def test_a_table_that_somebody_prepared_gets_what_tiering_needs(lake: IcebergFormat) -> None:
+def test_a_table_that_a_user_prepared_gets_what_tiering_needs(lake: IcebergFormat) -> None:
     spec = spec_of(PEOPLE)
     lake.create_table(spec)
     with lake.catalog.load_table(identifier(spec.path)).transaction() as transaction:
@@ -363,7 +363,7 @@ def test_columns_that_do_not_fit_are_refused(lake: IcebergFormat) -> None:
     spec = spec_of(PEOPLE, primary_key=["id"])
     lake.create_table(spec)
     name, age = spec.descriptor.schema.columns[1:]
-    with pytest.raises(FlussError, match="has a column 'age' of type int already") as caught:
+    with pytest.raises(FlussError, match="already has a column 'age' of type int") as caught:
         lake.add_columns(spec.path, [type(age)("age", name.data_type)])
     assert caught.value.error_code == ErrorCode.INVALID_ALTER_TABLE_EXCEPTION
     with pytest.raises(FlussError, match="is NOT NULL, but rows"):

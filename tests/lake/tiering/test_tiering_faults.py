@@ -1,4 +1,4 @@
-"""Rounds that die, lose a race, are fenced, or whose table goes away: nothing is lost, nothing is there twice."""
+"""Rounds that die, lose a race, are fenced, or whose table is dropped: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def registered_id(table: LakeTable) -> int | None:
         *(pytest.param(step, marks=pytest.mark.all) for step in ("written", "prepared", "registered")),
     ],
 )
-def test_a_tiering_service_dies_at_every_step(cluster: Any, db: fluss.Database, die_at: str) -> None:
-    """With a log table and a primary-key table in work, both at that step."""
+def test_a_service_dies_at_every_step(cluster: Any, db: fluss.Database, die_at: str) -> None:
+    """With rounds of a log table and a primary-key table, both at that step."""
     tables = {keyed(db, has_key): has_key for has_key in (False, True)}
     first, second = [person(n) for n in range(50)], [person(n) for n in range(50, 80)]
     before = {}
@@ -79,9 +79,7 @@ def test_a_tiering_service_dies_at_every_step(cluster: Any, db: fluss.Database, 
 
 
 @pytest.mark.parametrize("has_key", [False, True], ids=["log", "key"])
-def test_of_two_tiering_services_at_once_one_wins_and_the_other_leaves_nothing(
-    db: fluss.Database, has_key: bool
-) -> None:
+def test_of_two_services_at_once_one_wins_and_the_other_leaves_nothing(db: fluss.Database, has_key: bool) -> None:
     table = keyed(db, has_key)
     rows = [person(n) for n in range(60)]
     write(table, rows, has_key)
@@ -95,13 +93,13 @@ def test_of_two_tiering_services_at_once_one_wins_and_the_other_leaves_nothing(
     watchers = [meeting(), meeting()]
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(lambda watcher: table.tier(watcher=watcher), watchers))
-    assert sorted(report.rows for report in reports) == [0, 60], "the slower one looked again and found nothing to do"
+    assert sorted(report.rows for report in reports) == [0, 60], "the slower one planned again and found nothing to do"
     table.check(rows)
     assert table.lost_files() == []
 
 
-def test_a_tiering_service_that_lost_its_table_gives_up_before_the_commit(db: fluss.Database) -> None:
-    """The coordinator has handed the table to somebody else, who is not done yet."""
+def test_a_service_that_lost_its_table_stops_before_the_commit(db: fluss.Database) -> None:
+    """The coordinator has assigned the table to another service, which is not done yet."""
     table = LakeTable(db, properties={"table.datalake.freshness": "1 ms"})
     db.append(table.name, [person(n) for n in range(20)])
     calls = TieringCalls.of(db.connection)
@@ -120,7 +118,7 @@ def test_a_tiering_service_that_lost_its_table_gives_up_before_the_commit(db: fl
     (mine,) = taken
 
     def lose(path: object) -> None:
-        calls.heartbeat(failed=[mine])  # as if the coordinator had not heard from us for too long
+        calls.heartbeat(failed=[mine])  # as if the heartbeats had been missing for too long
         wait_until(lambda: heartbeats.reason_lost(mine), "the next heartbeat is refused")
 
     lake = lake_of(table.properties)
@@ -169,7 +167,7 @@ def test_a_partition_is_dropped_while_it_is_tiered(db: fluss.Database) -> None:
 @pytest.mark.parametrize("made_again", [False, True], ids=["dropped", "made again"])
 @pytest.mark.parametrize("step", ["planned", "written"])
 def test_a_table_is_dropped_while_it_is_tiered(db: fluss.Database, step: str, made_again: bool) -> None:
-    """Its lake table stays as it was; a new table of that name cannot take over rows of the old one."""
+    """Its lake table is not changed; a new table of that name cannot take over rows of the old one."""
     table = LakeTable(db)
     db.append(table.name, [person(n) for n in range(10)])
     outside = table.outside()
@@ -182,7 +180,7 @@ def test_a_table_is_dropped_while_it_is_tiered(db: fluss.Database, step: str, ma
     watching = Watching({step: drop})
     with tiering_service(db, watcher=watching, tables=[table.path]) as service:
         (result,) = service.once()
-    assert isinstance(result, RoundReport), "a table that goes is no failure of the tiering service"
+    assert isinstance(result, RoundReport), "a dropped table is not a failure of the service"
     assert (result.snapshot_id, result.error, watching.errors) == (None, None, [])
     assert outside.refresh().current_snapshot() is None
     if made_again:

@@ -1,4 +1,4 @@
-"""Random rounds on a primary-key table against a dict, and columns added while a tiering service commits."""
+"""Random rounds on a primary-key table against a dict, and columns added while a round commits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Model:
         return by_key([row for rows in self.rows for row in rows.values()])
 
     def round_of(self, bucket: int) -> CommitMessage:
-        """Some upserts and deletes of a bucket, by copy-on-write or by position deletes."""
+        """Random upserts and deletes of a bucket, by copy-on-write or by position deletes."""
         keys = [key for key in range(KEYS) if key % BUCKETS == bucket]
         changed = self.random.sample(keys, self.random.randint(1, 8))
         version = f"v{self.offsets[bucket]}"
@@ -54,7 +54,7 @@ class Model:
         return self.table_writer.table.target().delete_rows(message, self.positions(files, set(changed)))
 
     def with_end(self, message: CommitMessage, bucket: int) -> CommitMessage:
-        """Deletes take offsets too: the range ends behind all changes."""
+        """Deletes take offsets too: the range ends after all changes."""
         split = type(message.split)(message.split.bucket, None, message.split.start_offset, self.offsets[bucket])
         return type(message)(split, message.row_count, message.added, message.removed, message.position_deletes)
 
@@ -83,8 +83,8 @@ def test_random_rounds_give_the_rows_of_a_dict(lake: IcebergFormat, seed: int) -
     assert [committed[bucket] for bucket in sorted(committed)] == model.offsets
 
 
-def test_columns_are_added_while_a_tiering_service_commits(lake: IcebergFormat) -> None:
-    """A change of the table never fails because of a tiering service; a slower service loads again and goes on."""
+def test_columns_are_added_while_a_round_commits(lake: IcebergFormat) -> None:
+    """A change of the table never fails because of a round; a slower round loads it again and continues."""
     spec = spec_of(PEOPLE)
     table_writer = made(lake, spec)
 

@@ -1,4 +1,4 @@
-"""The tiering service as a service: tables that are due, several of them, several services, tables given by name."""
+"""The tiering service: tables that are due, several tables, several services, tables by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def db(tmp_path: Any) -> Iterator[fluss.Database]:
 
 @contextlib.contextmanager
 def serving(service: TieringService, every_seconds: float = 0.05) -> Iterator[None]:
-    """A service in a thread, which ends when it is told."""
+    """Run a service in a thread, and end it after the block."""
     stop = threading.Event()
     thread = threading.Thread(target=service.run_until, args=(stop, every_seconds))
     thread.start()
@@ -42,14 +42,14 @@ def serving(service: TieringService, every_seconds: float = 0.05) -> Iterator[No
     finally:
         stop.set()
         thread.join(patience(60))
-        assert not thread.is_alive(), "it does not end"
+        assert not thread.is_alive(), "the service did not end"
 
 
 def has_rows(table: LakeTable, count: int) -> bool:
     return len(table.lake_rows()) == count
 
 
-def test_two_tiering_services_share_tables_that_become_due_again_and_again(db: fluss.Database) -> None:
+def test_two_services_share_tables_that_become_due_repeatedly(db: fluss.Database) -> None:
     tables = [LakeTable(db, properties=SOON), LakeTable(db, properties=SOON, primary_keys=["id"])]
     written = 0
     with (
@@ -71,7 +71,7 @@ def test_two_tiering_services_share_tables_that_become_due_again_and_again(db: f
         assert TieringCalls.of(db.connection).snapshot(table.path) is not None
 
 
-def test_once_takes_tables_that_are_due_and_all_others(db: fluss.Database) -> None:
+def test_once_tiers_tables_that_are_due_and_all_others(db: fluss.Database) -> None:
     due, not_due = LakeTable(db, properties=SOON), LakeTable(db, properties={"table.datalake.freshness": "1 d"})
     db.create_table("without_lake", PEOPLE)
     for name in (due.name, not_due.name, "without_lake"):
@@ -88,7 +88,7 @@ def test_once_takes_tables_that_are_due_and_all_others(db: fluss.Database) -> No
         table.check([person(1)])
 
 
-def test_a_table_that_fails_does_not_hold_up_the_others(db: fluss.Database) -> None:
+def test_a_failing_table_does_not_delay_the_others(db: fluss.Database) -> None:
     broken, good = LakeTable(db), LakeTable(db)
     for table in (broken, good):
         db.append(table.name, [person(1)])

@@ -40,7 +40,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
 
 
 def offsets(table: LakeTable, kind: Any) -> dict[Any, int]:
-    """By bucket, of all partitions."""
+    """The offsets by bucket, of all partitions."""
 
     async def ask() -> dict[Any, int]:
         admin = await table.db.connection.get_admin()
@@ -59,7 +59,7 @@ def offsets(table: LakeTable, kind: Any) -> dict[Any, int]:
 
 
 def registered(table: LakeTable) -> dict[Any, int]:
-    """What the coordinator says is in the lake."""
+    """The offsets that the coordinator has for the lake."""
 
     async def ask() -> Any:
         admin = await table.db.connection.get_admin()
@@ -71,7 +71,7 @@ def registered(table: LakeTable) -> dict[Any, int]:
 
 
 def check_progress(table: LakeTable) -> None:
-    """The coordinator knows the newest snapshot, and that it reaches to the end of every bucket with rows."""
+    """Check that the coordinator knows the newest snapshot, with the end of every bucket with rows."""
     latest = offsets(table, fluss.OffsetSpec.latest())
     known = registered(table)
     assert {bucket: known.get(bucket, 0) for bucket in latest} == latest
@@ -135,7 +135,7 @@ def test_rounds_of_a_primary_key_table(db: fluss.Database, regions: tuple[str, .
     assert newest[129] > newest[60], "the offset of the last change"
 
 
-def test_many_files_and_hidden_rows_lead_to_a_bucket_written_anew(db: fluss.Database) -> None:
+def test_many_files_and_hidden_rows_lead_to_a_rewritten_bucket(db: fluss.Database) -> None:
     table = LakeTable(db, primary_keys=["id"], bucket_count=1)
     options = replace(OPTIONS, position_deletes_from_bytes=0, position_deletes_max_share=1.0, max_deleted_share=0.3)
     db.upsert(table.name, [person(n) for n in range(100)])
@@ -149,7 +149,7 @@ def test_many_files_and_hidden_rows_lead_to_a_bucket_written_anew(db: fluss.Data
     table.check([person(n, name="changed 30") for n in range(30)] + [person(n) for n in range(30, 100)])
 
 
-def test_a_row_that_comes_and_goes_makes_an_empty_snapshot(db: fluss.Database) -> None:
+def test_a_row_that_is_inserted_and_deleted_makes_an_empty_snapshot(db: fluss.Database) -> None:
     table = LakeTable(db, primary_keys=["id"], bucket_count=1)
     db.upsert(table.name, person(1))
     db.delete(table.name, {"id": 1})
@@ -176,7 +176,7 @@ def test_a_large_bucket_is_several_splits_and_one_snapshot(db: fluss.Database) -
 
 @pytest.mark.parametrize("has_key", [False, True], ids=["log", "key"])
 def test_all_types(db: fluss.Database, has_key: bool) -> None:
-    """Times have microseconds in the lake, everything else comes back as it was, also after copy-on-write."""
+    """Times have microseconds in the lake, all other values are unchanged, even after copy-on-write."""
     builder = fluss.Schema.builder().column("id", DataTypes.int().not_null() if has_key else DataTypes.int())
     for case in CASES:
         builder = builder.column(case.name, case.data_type)
@@ -246,8 +246,8 @@ def test_changes_that_do_not_fit_into_memory_take_several_rounds(db: fluss.Datab
     check_progress(table)
 
 
-def test_a_round_whose_time_is_up_keeps_what_it_has(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock jumps when the first batch was read: the rest of the bucket comes with the next round."""
+def test_a_round_that_runs_out_of_time_keeps_what_it_has(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock jumps after the first batch is read: the rest of the bucket is tiered by the next round."""
     table = LakeTable(db, bucket_count=1)
     for start in range(0, 50, 10):
         db.append(table.name, [person(n) for n in range(start, start + 10)])
@@ -268,7 +268,7 @@ def test_a_round_whose_time_is_up_keeps_what_it_has(db: fluss.Database, monkeypa
 
 
 def expire_beginning(db: fluss.Database, table: LakeTable, write: Any) -> None:
-    """Write until the log does not begin at 0 any more."""
+    """Write until the log no longer begins at 0."""
 
     def has_expired() -> bool:
         write()
@@ -301,14 +301,14 @@ def test_a_changelog_that_has_expired_is_replaced_by_the_state(db: fluss.Databas
 
 
 def test_rows_of_a_log_table_that_expired_before_they_were_tiered(db: fluss.Database) -> None:
-    """Only possible while the lake is disabled. Never passed over silently."""
+    """Only possible while the lake is disabled. Never ignored silently."""
     table = LakeTable(db, bucket_count=1, properties=EXPIRING)
     db.append(table.name, [person(n) for n in range(10)])
     table.tier()
     db.alter_table(table.name, set_properties={"table.datalake.enabled": "false"})
     expire_beginning(db, table, lambda: db.append(table.name, [person(n, name="x" * 100) for n in range(100)]))
     db.alter_table(table.name, set_properties={"table.datalake.enabled": "true"})
-    with pytest.raises(FlussError, match="have expired before they were tiered") as caught:
+    with pytest.raises(FlussError, match="expired before they were tiered") as caught:
         table.tier()
     assert caught.value.error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION
     assert by_id(table.lake_rows()) == [person(n) for n in range(10)]
@@ -316,7 +316,7 @@ def test_rows_of_a_log_table_that_expired_before_they_were_tiered(db: fluss.Data
     def is_tiered() -> bool:
         try:
             table.tier(replace(OPTIONS, on_data_loss="skip"))
-        except FlussError as error:  # a pass of retention that began before the lake was enabled takes more away
+        except FlussError as error:  # a run of retention that began before the lake was enabled removes more
             if error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
                 raise
             return False
@@ -331,7 +331,7 @@ def test_rows_of_a_log_table_that_expired_before_they_were_tiered(db: fluss.Data
 
 
 def test_a_remote_segment_that_was_cut_is_never_tiered_as_if_it_were_whole(tmp_path: Path) -> None:
-    """The hole would be in the lake for ever."""
+    """The gap would be in the lake forever."""
     with (
         fluss.embedded(tmp_path / "data", config=SERVER) as cluster,
         fluss.connect(cluster.bootstrap_servers) as db,

@@ -35,7 +35,7 @@ def filled(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Tabl
 
 @pytest.fixture(scope="module")
 def seen(filled: Tables) -> list[Row]:
-    """What Spark reads."""
+    """The rows that Spark reads."""
     return filled.read("a").orderBy("id").collect()
 
 
@@ -47,7 +47,7 @@ def spark_schema(filled: Tables) -> StructType:
 
 @pytest.fixture(scope="module")
 def written(filled: Tables) -> tuple[pa.Table, pa.Table]:
-    """What the client reads of both tables."""
+    """The rows of both tables that the client reads."""
     return tuple(filled.contents(name).sort_by("id") for name in ("a", "b"))
 
 
@@ -90,7 +90,7 @@ def test_nanoseconds_as_numbers_there_and_back(tables: Tables) -> None:
 
 
 def test_a_session_in_another_zone_reads_and_writes_the_same_points_in_time(tables: Tables) -> None:
-    """Writers get points in time with the zone of the session, whatever that is."""
+    """Writers get points in time in the zone of the session, whichever it is."""
     tables.create("z", pa.schema([("id", pa.int32()), ("at", pa.timestamp("us", "UTC"))]))
     tables.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
@@ -117,7 +117,7 @@ def test_time_columns_can_be_filtered_and_cast(tables: Tables) -> None:
 
 @pytest.mark.parametrize("pruned", ["c_string string", "c_row struct<a:int,b:string>, id int", "id int not null"])
 def test_a_schema_of_some_columns_is_read_as_given(filled: Tables, seen: list[Row], pruned: str) -> None:
-    """Such a schema says nullable where the table says NOT NULL, and has another order of columns."""
+    """Such a schema is nullable for columns that are NOT NULL, and has another order of columns."""
     frame = filled.read("a", schema=pruned)
     rows = frame.collect()
     for name in frame.columns:
@@ -162,9 +162,9 @@ def test_types_that_tables_do_not_have_are_named(tables: Tables) -> None:
     ],
 )
 def test_collations_are_refused(tables: Tables, column: str, place: str) -> None:
-    """They would be lost without a word."""
+    """They would be lost silently."""
     spark, options = tables.spark, tables.options()
-    reason = f"{place} has the collation UNICODE_CI, which tables do not keep: make it STRING"
+    reason = f"{place} has the collation UNICODE_CI, which tables do not store: make it STRING"
     with pytest.raises(fluss.FlussError, match=reason):
         fluss.spark.create_table(spark, tables.path("no"), column, options=options)
     fluss.spark.create_table(spark, tables.path("yes"), "id INT, t STRING COLLATE UTF8_BINARY", options=options)

@@ -1,8 +1,8 @@
-"""Values of Spark go in and come out: equal or refused, never changed, and as the way of Arrow has it.
+"""Values from Spark are stored equal or refused, never changed, with the same result as from Arrow data.
 
-Each round draws a schema and rows for it, which go into a table by one write; others go in by a way of the client, and
-rows with one value of any kind, of the type that Spark gives it, alone. `tests.support.values.oracle` and the table of
-docs/values.md say what must happen. A case is a row.
+Each round draws a schema and rows for it, which are written at once; other rows are written by the client, and rows
+with one value of any kind, in the type that Spark gives it, are written alone. `tests.support.values.oracle` and the
+table of docs/values.md have the expected results. A case is a row.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Drawn:
         self.wanted += map(self.expected, rows)
 
     def write_by_client(self, way: str, rows: list[Row]) -> None:
-        """What came in otherwise comes out through Spark too."""
+        """Write rows by the client, which Spark reads too."""
         given: Any = rows
         if way != "rows":
             columns = {name: column_of(way, [row[name] for row in rows], each) for name, each in self.columns.items()}
@@ -90,7 +90,7 @@ class Drawn:
         self.wanted += map(self.expected, rows)
 
     def write_alone(self, row: Row, name: str) -> None:
-        """What the oracle says happens, and what Arrow does; where Spark differs, the document says so."""
+        """Write one row, with the result of the oracle and of Arrow; the document lists where Spark differs."""
         data_type, value = self.columns[name], row[name]
         column = COLUMN_WORDS.get(data_type.root, data_type.root)
         try:
@@ -107,16 +107,16 @@ class Drawn:
             self.write([row], name)
 
     def check(self) -> None:
-        """By the client and by Spark."""
+        """Check the rows of the client and of Spark."""
         wanted = self.wanted
-        if self.is_keyed:  # the last one of each key
+        if self.is_keyed:  # the last row of each key
             wanted = list({shown([row[name] for name in self.key]): row for row in wanted}.values())
         same_rows(self.tables.contents(self.name).to_pylist(), wanted)
         same_rows(self.tables.read(self.name).toArrow().to_pylist(), wanted)
 
 
 def kind_of(value: Any) -> str:
-    """As the document calls it; of those where Spark differs."""
+    """The name of the kind in the document, for kinds where Spark differs."""
     if isinstance(value, datetime.datetime):
         return "timestamp" if value.tzinfo is None else "zoned timestamp"
     return "decimal" if isinstance(value, decimal.Decimal) else type(value).__name__
@@ -127,7 +127,7 @@ def same_rows(found: Iterable[Row], wanted: Iterable[Row]) -> None:
 
 
 def one_round(tables: Tables, rng: random.Random, is_keyed: bool, together: int, alone: int) -> int:
-    """The number of cases."""
+    """Run one round; return the number of cases."""
     table = Drawn(tables, rng, is_keyed)
     rows = [{name: drawn_value(rng, each) for name, each in table.columns.items()} for _ in range(together)]
     table.write(rows)

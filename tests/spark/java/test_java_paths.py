@@ -1,7 +1,7 @@
-"""Rows through our Java classes: values straight from and into Arrow's memory, compared with what the client has.
+"""Rows through our Java classes: values read from and written to Arrow's memory, compared with those of the client.
 
-The columns are those that the classes handle themselves, and two that they leave to Spark. Nulls come in patterns of
-their own, batches are several, and texts outgrow the room that a batch begins with.
+The columns are those that the classes handle themselves, and two that they leave to Spark. Nulls have different
+patterns, there are several batches, and strings outgrow the initial size of a batch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def plan_of(frame: DataFrame) -> str:
 
 
 def expected(spark: SparkSession, rows: int = ROWS) -> pa.Table:
-    """The same rows as Spark itself gives them away."""
+    """The rows as Spark itself converts them."""
     return frame(spark, rows).toArrow().cast(SCHEMA).sort_by("id")
 
 
@@ -62,7 +62,7 @@ def filled(module_tables: Tables, spark: SparkSession) -> Tables:
     return module_tables
 
 
-def test_what_spark_writes_is_what_the_client_reads(filled: Tables, spark: SparkSession) -> None:
+def test_the_client_reads_what_spark_writes(filled: Tables, spark: SparkSession) -> None:
     assert filled.contents("t").sort_by("id").equals(expected(spark))
 
 
@@ -76,7 +76,7 @@ def test_what_spark_writes_is_what_the_client_reads(filled: Tables, spark: Spark
     ],
 )
 def test_reads_and_writes_with_other_settings(filled: Tables, spark: SparkSession, key: str, value: str) -> None:
-    """Generated code and the same without, other Arrow types, and compression between Java and Python."""
+    """With and without generated code, with other Arrow types, and with compression between Java and Python."""
     with setting(spark, key, value):
         assert filled.read("t").toArrow().cast(SCHEMA).sort_by("id").equals(expected(spark))
         filled.create("copy", SCHEMA, bucket_count=2)
@@ -92,7 +92,7 @@ def test_queries_take_values_from_columns(filled: Tables, spark: SparkSession) -
         "count(*)",
         "count(small)",
         "sum(small)",
-        "sum(CAST(real AS DECIMAL(20, 6)))",  # exact: sums of doubles depend on which task is first
+        "sum(CAST(real AS DECIMAL(20, 6)))",  # exact: sums of doubles depend on the order of the tasks
         "sum(CAST(short_real AS DECIMAL(20, 6)))",
         "sum(length(name))",
         "max(name)",
@@ -112,7 +112,7 @@ def test_queries_take_values_from_columns(filled: Tables, spark: SparkSession) -
 
 @pytest.mark.all
 def test_a_join_keeps_values_of_earlier_batches(filled: Tables) -> None:
-    """Values are read from memory that the next batch overwrites: whoever keeps rows must have copied them."""
+    """Values are read from memory that the next batch overwrites, so a join must copy the rows that it keeps."""
     left, right = filled.read("t").select("id", "name"), filled.read("t").select("id", "name", "real")
     joined = left.join(right, "id").where(left["name"].eqNullSafe(right["name"]))
     assert joined.count() == ROWS
@@ -129,7 +129,7 @@ def test_batches_have_at_most_the_rows_of_the_setting(tables: Tables, spark: Spa
 
 @pytest.mark.all
 def test_tasks_without_rows_and_texts_larger_than_a_batch(tables: Tables, spark: SparkSession) -> None:
-    """Eight tasks for three rows, one of them larger than what Java gathers for a batch."""
+    """Eight tasks for three rows, one of them larger than Java's batches."""
     schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
     tables.create("t", schema, bucket_count=1)
     texts = spark.range(0, 3, 1, 8).selectExpr("id", "repeat('x', CAST(pow(id, 2) * 3000000 AS INT)) AS text")
@@ -140,8 +140,8 @@ def test_tasks_without_rows_and_texts_larger_than_a_batch(tables: Tables, spark:
     assert [row["n"] for row in seen] == [0, 3_000_000, 12_000_000]
 
 
-def test_streams_find_their_environment_made(spark: SparkSession, tables: Tables) -> None:
-    """Spark keeps it once for all queries, and two streams that add to it at the same moment would spoil it."""
+def test_streams_share_the_environment_of_their_workers(spark: SparkSession, tables: Tables) -> None:
+    """Spark has one for all queries, and two streams that add to it at the same time would corrupt it."""
     tables.create("settled", pa.schema([("id", pa.int64())]))
     manager = spark._jsparkSession.sessionState().dataSourceManager()
     environment = manager.lookupDataSource("fluss").dataSourceCls().envVars()

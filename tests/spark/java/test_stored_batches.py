@@ -1,4 +1,4 @@
-"""Batches that go from the server to Spark's Java as they are stored: the values are those that Arrow reads itself."""
+"""Batches that reach Spark's Java as the server stores them: the values are those that Arrow reads."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def row(number: int) -> dict[str, Any]:
         "price": Decimal(number - 5_000) / 100,
         "sum": Decimal((number - 5_000) * 10**28) / 100_000,
     }
-    # every column has nulls in a rhythm of its own, except for the key
+    # every column has its own pattern of nulls, except for the key
     return {name: None if at and number % (at + 2) == 0 else value for at, (name, value) in enumerate(values.items())}
 
 
@@ -84,13 +84,13 @@ def filled(request: pytest.FixtureRequest, module_tables: Tables) -> tuple[Table
 
 
 def append(db: fluss.Database, path: str) -> None:
-    """All rows, in batches of many sizes, one of them too small to stay as it is."""
+    """Append all rows, in batches of many sizes, one of them too small to be passed on as stored."""
     for start, stop in pairwise((0, 20, 3_000, 3_500, 8_000, ROWS)):
         db.append(path, TABLE.slice(start, stop - start))
 
 
 def messages_of(reading: Any) -> int:
-    """How many of the batches are messages of the server."""
+    """The number of batches that are messages of the server."""
     return sum(batch.column(STORED_COLUMN).null_count == 0 for batch in reading.batches())
 
 
@@ -115,7 +115,7 @@ def test_other_settings(filled: tuple[Tables, str], key: str, value: str) -> Non
 
 @pytest.mark.parametrize("columns", [["id", "tiny"], ["flag", "name", "price"], ["bytes"], ["sum", "day"]])
 def test_some_columns(filled: tuple[Tables, str], columns: list[str]) -> None:
-    """The server cuts them out of the batches."""
+    """The server projects the columns."""
     tables, name = filled
     found = tables.read(name).select(*columns).toArrow().cast(pa.schema([SCHEMA.field(each) for each in columns]))
     assert found.num_rows == ROWS
@@ -144,7 +144,7 @@ def test_filters_limits_and_joins(filled: tuple[Tables, str]) -> None:
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_pandas_functions(tables: Tables, compression: str) -> None:
-    """Spark would keep batches for them that it takes for Arrow's own, past the next one."""
+    """For them Spark would keep batches, as if they were Arrow's own, beyond the next one."""
     rows = TABLE.select(["flag", "id", "name"])
     tables.create("t", rows.schema, bucket_count=1, properties=compressed(compression))
     for start, stop in pairwise((0, 20, *range(1_000, ROWS + 1, 1_000))):
@@ -165,7 +165,7 @@ def test_a_column_with_the_name_of_ours(tables: Tables) -> None:
 
 
 def test_added_columns(tables: Tables) -> None:
-    """Older batches lack the column, so Python makes rows of them; newer ones go through as they are."""
+    """Older batches lack the column, so Python decodes them; newer ones are passed on as stored."""
     tables.create("t", SCHEMA.remove(13), bucket_count=1)
     tables.db.append(tables.path("t"), TABLE.drop_columns(["sum"]).slice(0, 5_000))
     tables.db.alter_table(tables.path("t"), add_columns={"sum": SCHEMA.field("sum").type})
@@ -176,8 +176,8 @@ def test_added_columns(tables: Tables) -> None:
     assert found.slice(0, 5_000).equals(TABLE.slice(0, 5_000).set_column(13, SCHEMA.field("sum"), nulls))
 
 
-def test_which_batches_stay_as_they_are(place: Place) -> None:
-    """On both servers: large ones of flat columns in Spark's units, if nothing has to be done with their rows."""
+def test_which_batches_are_passed_on_as_stored(place: Place) -> None:
+    """On both servers: large ones of flat columns in Spark's units, if their rows need no changes."""
     path = place.create("t", SCHEMA, bucket_count=1)
     append(place.db, path)
     assert messages_of(plan_stored(place.target, path)) == 4
@@ -246,7 +246,7 @@ def decoder(spark: SparkSession) -> Iterator[Decoder]:
 
 
 def message(codec: str | None = None, names: Any = ("one", None, "", "vier")) -> bytes:
-    """As Arrow C++ writes it."""
+    """A message as Arrow C++ writes it."""
     arrays = [pa.array(range(len(names)), pa.int64()), pa.array(names, pa.string())]
     batch = pa.RecordBatch.from_arrays(arrays, names=["id", "name"])
     sink = pa.BufferOutputStream()
@@ -258,13 +258,13 @@ def message(codec: str | None = None, names: Any = ("one", None, "", "vier")) ->
 
 @pytest.mark.parametrize("codec", [None, "zstd"])
 def test_messages_of_another_writer(decoder: Decoder, codec: str | None) -> None:
-    """Short ones after long ones use the memory of those."""
+    """Short messages reuse the memory of earlier long ones."""
     names = [f"{number}" * 50 for number in range(500)]
     for each in (("one", None, "", "vier"), names, ("last",)):
         assert decoder.rows(message(codec, each)) == list(enumerate(each))
 
 
-def test_what_is_no_message_of_the_table(decoder: Decoder, spark: SparkSession) -> None:
+def test_messages_that_do_not_fit_the_table(decoder: Decoder, spark: SparkSession) -> None:
     whole = message()
     for broken in (b"", whole[:7], whole[:100], whole[:-8], bytes(8) + whole[8:], b"\xff" * 64, message("lz4")):
         with pytest.raises(Py4JJavaError):
@@ -282,8 +282,8 @@ def test_what_is_no_message_of_the_table(decoder: Decoder, spark: SparkSession) 
 
 
 @pytest.mark.parametrize("codec", [None, "zstd"])
-def test_flipped_bytes_never_lead_outside(decoder: Decoder, codec: str | None) -> None:
-    """Whatever a message says: an error that names the table, or rows that can be read; or all of Java would end."""
+def test_flipped_bytes_never_read_outside_of_a_message(decoder: Decoder, codec: str | None) -> None:
+    """Any message gives an error that names the table, or readable rows; otherwise Java would crash."""
     chosen = random.Random(7)
     whole = message(codec, [f"name {number}" * 9 for number in range(12)])
     refused = 0
@@ -307,7 +307,7 @@ def test_flipped_bytes_never_lead_outside(decoder: Decoder, codec: str | None) -
     [("99999999.99", True), ("-99999999.99", True), ("100000000.00", False), ("-100000000000000000000.00", False)],
 )
 def test_decimals_that_do_not_fit(spark: SparkSession, stored: str, fits: bool) -> None:
-    """Written with more digits than the column has."""
+    """Decimals that were written with more digits than the column has."""
     column = StructType([StructField("price", DecimalType(10, 2))])
     batch = pa.RecordBatch.from_arrays([pa.array([Decimal(stored)], pa.decimal128(38, 2))], names=["price"])
     decoder = Decoder(spark, column)

@@ -1,7 +1,7 @@
 """Random histories of a table with a lake: writes, rounds, compactions, dropped partitions, and Spark's reads of it.
 
 Batch reads are compared with a model after every step. One stream runs through all of it, with random limits, and is
-stopped and started anew from its offsets at random; in the end it has seen everything once.
+stopped and restarted from its offsets at random; in the end it has seen everything once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.spark.reader_calls import Offset
 
 STEPS = int(os.environ.get("FLUSS_LAKE_STEPS", "14"))
 REGIONS = ("eu", "us", "asia")
-# Two files are many: maintenance has something to do.
+# Two files count as many, so that maintenance has something to do.
 EAGER = {"iceberg.maintenance.compaction.min-files": "2"}
 
 Row = dict[str, Any]
@@ -36,7 +36,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
 
 
 class History:
-    """A table, what it must show, and a stream over it."""
+    """A table, its expected rows, and a stream over it."""
 
     def __init__(self, db: fluss.Database, seed: int, *, keyed: bool) -> None:
         self.db, self.random, self.keyed = db, random.Random(seed), keyed
@@ -79,14 +79,14 @@ class History:
             jobs.compact()
 
     def drop(self) -> None:
-        """After a round, and when the stream has read it: only then nothing is lost."""
+        """Drop a partition after a round, and after the stream has read it, so that no row is lost."""
         if len(self.regions) > 1:
             self.table.tier()
             self.stream(None)
             drop_partition(self.table, self.regions.pop())
 
     def stream(self, limit: int | None) -> None:
-        """Some batches, or all with None, by a query that begins where the last one ended."""
+        """Run some batches, or all with None, by a query that starts where the last one ended."""
         options: dict[str, Any] = {"mode": "changelog"} if self.keyed else {}
         if limit is not None:
             options["maxRowsPerTrigger"] = limit
@@ -118,16 +118,16 @@ class History:
             if kind in ("insert", "update_after"):
                 state[region, number] = (region, number, *rest)
             else:
-                assert state.pop((region, number)) == (region, number, *rest), "the old row is the one that was there"
+                assert state.pop((region, number)) == (region, number, *rest), "the old row is the previous one"
         assert state == {key: tuple(row.values()) for key, row in self.rows.items()}
 
 
 @pytest.mark.parametrize("keyed", [False, True], ids=["log", "keys"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_reads_show_the_model_whatever_happened(db: fluss.Database, seed: int, keyed: bool) -> None:
+def test_reads_equal_the_model_after_every_step(db: fluss.Database, seed: int, keyed: bool) -> None:
     history = History(db, seed, keyed=keyed)
     history.write()
-    if seed % 2:  # else the stream begins when it happens to, with or without a snapshot
+    if seed % 2:  # else the stream begins at a random time, with or without a snapshot
         history.tier()
         with streaming(history.table) as query:
             assert "lake" in query.begin()

@@ -1,5 +1,5 @@
-"""Batch reads of tables with a lake: lake and log as one table. The reader as Spark calls it; `test_lake_spark.py` has
-the same under Spark."""
+"""Batch reads of tables with a lake: lake and log as one table. The reader is called as Spark calls it;
+`test_lake_spark.py` has the same under Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def people(*numbers: range, **more: Any) -> list[dict[str, Any]]:
 
 
 def changed_keys(db: fluss.Database, **options: Any) -> tuple[LakeTable, list[dict[str, Any]]]:
-    """A primary-key table with rows in the lake, some of them changed, deleted and written again since."""
+    """A primary-key table with rows in the lake, some of which were changed, deleted or written again since."""
     table = LakeTable(db, primary_keys=["id"], **options)
     db.upsert(table.name, people(range(30)))
     table.tier()
@@ -63,13 +63,13 @@ def test_a_table_that_was_not_tiered_yet_is_read_without_lake(db: fluss.Database
     assert set(planned_read(keyed).kinds) == {"StateSplit"}
 
 
-def test_files_and_the_log_behind_them(db: fluss.Database) -> None:
+def test_files_and_the_log_after_them(db: fluss.Database) -> None:
     table = LakeTable(db, bucket_keys=["id"])
     for numbers in (range(20), range(20, 40)):
         db.append(table.name, people(numbers))
         table.tier()
     reading = planned_read(table)
-    assert set(reading.kinds) == {"UnionTask"}, "nothing is behind the snapshot"
+    assert set(reading.kinds) == {"UnionTask"}, "there are no rows after the snapshot"
     assert by_id(reading.rows()) == people(range(40))
     db.append(table.name, people(range(40, 50)))
     reading = planned_read(table)
@@ -100,14 +100,14 @@ def test_rows_that_expired_from_the_log_are_found(db: fluss.Database) -> None:
     db.append(table.name, people(range(10**6, 10**6 + 3)))
     assert read(table) == [*written, *people(range(10**6, 10**6 + 3))]
     assert read(table, start="earliest", end="latest") == read(table)
-    assert len(read(table, union="false")) < len(written), "the log alone has lost some"
+    assert len(read(table, union="false")) < len(written), "some have expired from the log"
     count = planned_count(table)
     assert (count.kinds, count.count) == (["CountSplit"], len(written) + 3)
 
-    def are_counted() -> bool:  # until nothing more expires between the two
+    def are_counted() -> bool:  # until no rows expire between the two
         return planned_count(table, union="false").count == len(read(table, union="false"))
 
-    wait_until(are_counted, "what is left of the log is counted")
+    wait_until(are_counted, "the rest of the log is counted")
     assert read(table, start="latest") == []
 
 
@@ -124,7 +124,7 @@ def test_keys_are_merged_and_the_newest_wins(db: fluss.Database) -> None:
 
 
 def test_filters_see_the_newest_rows(db: fluss.Database) -> None:
-    """U3: a row of the lake that matches must not come back when its newer one does not."""
+    """U3: a row of the lake that matches must not reappear if a newer one does not match."""
     table, rows = changed_keys(db)
     log = LakeTable(db)
     db.append(log.name, rows[:15])
@@ -196,8 +196,8 @@ def test_time_travel(db: fluss.Database) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"snapshot_id": 1, "as_of": 5}, "snapshot_id and as_of say different things"),
-        ({"snapshot_id": 1, "union": "true"}, "say different things"),
+        ({"snapshot_id": 1, "as_of": 5}, "snapshot_id and as_of contradict each other"),
+        ({"snapshot_id": 1, "union": "true"}, "contradict each other"),
         ({"as_of": 5, "start": "latest"}, "it has no start|no start and no end"),
         ({"snapshot_id": 1, "mode": "changelog"}, "has no changes"),
         ({"snapshot_id": "x"}, "whole number"),
@@ -230,11 +230,11 @@ def test_the_lake_table_itself(db: fluss.Database) -> None:
     rows = reading.rows("id")
     assert [(row["id"], row["__bucket"], row["__offset"]) for row in rows] == [(0, 0, 0), (1, 0, 1), (2, 0, 2)]
     assert read(table, "$lake", columns="id,__offset") == [{"id": n, "__offset": n} for n in range(3)]
-    with pytest.raises(FlussError, match=r"the lake table of .* has no column 'x', only id"):
+    with pytest.raises(FlussError, match=r"unknown column 'x' in the lake table of .*; its columns are id"):
         planned_read(table, "$lake", columns="x")
 
 
-def test_what_the_lake_table_is_made_of(db: fluss.Database) -> None:
+def test_the_snapshots_and_files_of_the_lake_table(db: fluss.Database) -> None:
     table = LakeTable(db, REGIONAL, partitions=("eu",), bucket_count=1)
     made = []
     for first in (0, 5):
@@ -254,18 +254,18 @@ def test_what_the_lake_table_is_made_of(db: fluss.Database) -> None:
     (old,) = planned_read(table, "$lake$files", snapshot_id=made[0], columns="path,size_bytes").rows()
     assert old["path"] == files[0]["path"]
     assert old["size_bytes"] > 0
-    with pytest.raises(FlussError, match=r"\$lake\$files has no column 'x', only path"):
+    with pytest.raises(FlussError, match=r"unknown column 'x' in .*\$lake\$files; its columns are path"):
         planned_read(table, "$lake$files", columns="x")
 
 
 def test_the_lake_table_is_not_written(db: fluss.Database) -> None:
     table = LakeTable(db)
     source = FlussDataSource({"bootstrap.servers": address(table), "path": f"{table.name}$lake"})
-    with pytest.raises(FlussError, match="is written by tiering alone: write to the table itself"):
+    with pytest.raises(FlussError, match=r"only tiering writes the lake table .*: write to the table itself"):
         source.writer(StructType([StructField("id", LongType(), False)]), False)
 
 
-def test_a_plan_that_is_kept_sees_later_rounds_and_rows(db: fluss.Database) -> None:
+def test_a_kept_plan_sees_later_rounds_and_rows(db: fluss.Database) -> None:
     """`end=open` without our Java classes: Spark plans a view once."""
     for keys in ([], ["id"]):
         table = LakeTable(db, primary_keys=keys or None)
@@ -303,7 +303,7 @@ def test_a_new_column_is_null_in_old_files(db: fluss.Database) -> None:
     assert read(table) == [*people(range(3), city=None), *people(range(3, 5), city="Ulm")]
 
 
-def test_a_snapshot_that_expires_while_it_is_read_is_said(db: fluss.Database) -> None:
+def test_a_snapshot_that_expires_during_the_read_is_a_clear_error(db: fluss.Database) -> None:
     """U6: the read was planned, then the files were compacted and their snapshot expired."""
     table = LakeTable(db, bucket_count=1)
     db.append(table.name, people(range(5)))
@@ -312,6 +312,6 @@ def test_a_snapshot_that_expires_while_it_is_read_is_said(db: fluss.Database) ->
     lake = table.outside()
     for task in lake.scan().plan_files():
         lake.io.delete(task.file.file_path)
-    with pytest.raises(FlussError, match=r"has gone since the read was planned.*Start the read again") as caught:
+    with pytest.raises(FlussError, match=r"was removed after the read was planned.*Start the read again") as caught:
         reading.rows()
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST

@@ -54,7 +54,7 @@ def test_batch_reads_of_keys_and_partitions(spark: SparkSession, db: fluss.Datab
     expected = [n for n in range(30) if n != 6]
     assert now.count() == len(expected)
     assert fluss.spark.count(spark, table.name, options={"bootstrap.servers": address(table)}) == len(expected)
-    assert ids(now.where("age < 80 AND id < 10")) == [5, 7, 8, 9], "old rows of changed keys do not come back"
+    assert ids(now.where("age < 80 AND id < 10")) == [5, 7, 8, 9], "old rows of changed keys do not reappear"
     assert ids(now.where("region = 'us'")) == list(range(20, 30)), "only in the lake"
     assert ids(frame(spark, table, snapshot_id=first)) == list(range(30))
     lake = frame(spark, table, "$lake")
@@ -153,16 +153,16 @@ def test_maintenance_as_a_spark_job(
     assert after.snapshot_id != before.snapshot_id
     table.check(rows)
     keyed.check(list(model.values()))
-    assert ids(frame(spark, table)) == list(range(22)), "lake and log fit together after it"
+    assert ids(frame(spark, table)) == list(range(22)), "lake and log still match after it"
     assert ids(frame(spark, table, snapshot_id=before.snapshot_id)) == list(range(20))
     registered = db.connection._session.run(_newest_snapshot(db, table))
-    assert registered == after.snapshot_id, "readers plan the compacted snapshot"
+    assert registered == after.snapshot_id, "readers use the compacted snapshot"
     table.tier()
     table.check(people(range(22)))
     with monkeypatch.context() as patches:
         check_files_are_removed_by_tasks(spark, table, patches, capsys)
     table.check(people(range(22)))
-    with pytest.raises(FlussError, match="knows the jobs compact, expire, clean, not 'vacuum'"):
+    with pytest.raises(FlussError, match=r"unknown job 'vacuum' .* the jobs are compact, expire, clean"):
         fluss.spark.maintain(spark, table.name, address(table), jobs=["vacuum"])
     db.create_table("fluss.nolake", pa.schema([("id", pa.int64())]))
     with pytest.raises(FlussError, match="has no lake"):
@@ -173,7 +173,7 @@ def check_files_are_removed_by_tasks(
     spark: SparkSession, table: LakeTable, patches: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def removed_here(*_: object) -> None:
-        raise AssertionError("the driver removes no files")
+        raise AssertionError("the driver must not remove files")
 
     lost = table.lose_a_round(people(range(900, 902)))
     turn_clock(patches, days=2)
@@ -181,7 +181,7 @@ def check_files_are_removed_by_tasks(
     patches.setattr(IcebergTarget, "remove_files", removed_here)  # only in this process, not in Spark's workers
     snapshots = len(table.outside().metadata.snapshots)
     expiry, orphans = fluss.spark.maintain(spark, table.name, address(table), jobs=["expire", "clean"], dry_run=True)
-    assert str(expiry).startswith(f"expire {table.name}: {snapshots - 3} snapshots go, 3 stay\n")
+    assert str(expiry).startswith(f"expire {table.name}: {snapshots - 3} snapshots would expire, 3 stay\n")
     assert str(orphans).splitlines()[1:] == [f"  {lost}"]
     assert (len(table.outside().metadata.snapshots), table.lost_files()) == (snapshots, [lost])
     (expired,) = fluss.spark.maintain(spark, table.name, address(table), jobs=["expire"])
@@ -189,7 +189,7 @@ def check_files_are_removed_by_tasks(
     assert isinstance(expired.result, ExpiryResult)
     assert expired.result.file_count > 2, "several tasks"
     assert len(table.outside().metadata.snapshots) == 3
-    assert table.lost_files() == [lost], "the files of the snapshots are gone"
+    assert table.lost_files() == [lost], "the files of the snapshots were removed"
     patches.setattr(fluss.spark, "session", lambda *_: spark)
     patches.setattr(spark, "stop", lambda: None)
     assert main(["lake", "clean", "--bootstrap", address(table), "--table", table.name, "--spark"]) == 0

@@ -1,4 +1,4 @@
-"""Streams that begin in the lake (U4): its files first, then the log, without gap or overlap, also over restarts.
+"""Streams that begin in the lake (U4): its files first, then the log, without gap or overlap, even across restarts.
 
 The reader is called as Spark calls it; `test_lake_spark.py` has the same under Spark.
 """
@@ -39,7 +39,7 @@ def ids(rows: list[tuple[Any, ...]]) -> list[Any]:
 
 
 def three_rounds(db: fluss.Database, **options: Any) -> LakeTable:
-    """Six files, and rows behind them."""
+    """A table with six files, and rows after them."""
     table = LakeTable(db, bucket_keys=["id"], **options)
     for first in (0, 10, 20):
         db.append(table.name, people(range(first, first + 10)))
@@ -56,7 +56,7 @@ def test_files_first_then_the_log(db: fluss.Database) -> None:
         assert begin["version"] == 2
         assert ids(query.next_rows()) == list(range(30)), "the files of the snapshot, in one batch"
         assert "lake" not in query.offset
-        table.tier()  # whatever is tiered now changes nothing
+        table.tier()  # further tiering changes nothing
         db.append(table.name, people(range(35, 40)))
         assert ids(query.next_rows()) == list(range(30, 40))
         assert query.all_rows() == []
@@ -69,7 +69,7 @@ def test_files_first_then_the_log(db: fluss.Database) -> None:
 
 
 def test_a_restart_in_the_middle_is_exact(db: fluss.Database) -> None:
-    """A batch whose end is in the checkpoint is run again, by another process and after another round."""
+    """A batch whose end is in the checkpoint is repeated, by another process and after another round."""
     table = three_rounds(db)
     for stop_after in range(6):
         seen = []
@@ -81,7 +81,7 @@ def test_a_restart_in_the_middle_is_exact(db: fluss.Database) -> None:
         assert end["lake"]["read"] == stop_after + 1 if stop_after + 1 < files else "lake" not in end, "one at a time"
         table.tier()
         with streaming(table, start=start) as query:
-            # Before its first batch has ended, Spark asks a query for its beginning anew.
+            # Until its first batch has ended, Spark asks a query for its beginning again.
             again = query.begin() if stop_after == 0 else start
             seen += query.rows(again, end)
             query.offset = end
@@ -142,7 +142,7 @@ def test_partitions_that_are_only_in_the_lake(db: fluss.Database) -> None:
             offset = query.begin()
             assert ids(query.rows_within(10)) == list(range(10))
         without = offset["lake"].get("without", [])
-        assert all(name == "asia" for name, _ in without), "new partitions of keys are read as they are"
+        assert all(name == "asia" for name, _ in without), "new partitions of primary-key tables are read as state"
 
 
 def test_a_bucket_whose_changelog_does_not_reach_back_is_read_live(db: fluss.Database) -> None:
@@ -161,7 +161,7 @@ def test_a_bucket_whose_changelog_does_not_reach_back_is_read_live(db: fluss.Dat
     assert last == dict.fromkeys(range(60), "z")
 
 
-def test_a_snapshot_that_expired_is_said(db: fluss.Database) -> None:
+def test_an_expired_snapshot_is_a_clear_error(db: fluss.Database) -> None:
     table = three_rounds(db)
     with streaming(table, maxRowsPerTrigger=1) as query:
         query.next_rows()
@@ -177,8 +177,8 @@ def test_a_snapshot_that_expired_is_said(db: fluss.Database) -> None:
     assert caught.value.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST
 
 
-def test_a_registered_snapshot_that_is_gone_is_replaced_by_the_newest(db: fluss.Database) -> None:
-    """Somebody rewrote the lake table and let older snapshots go before the coordinator was told."""
+def test_an_expired_registered_snapshot_is_replaced_by_the_newest(db: fluss.Database) -> None:
+    """Another program rewrote the lake table and expired older snapshots before the coordinator knew."""
     table = three_rounds(db)
     lake = lake_of(table.properties)
     try:
@@ -201,7 +201,7 @@ def test_streams_have_no_snapshots(db: fluss.Database, option: dict[str, Any]) -
         pass
 
 
-def test_offsets_as_text() -> None:
+def test_offsets_as_json() -> None:
     lake = LakeProgress(81, 4, 9, frozenset({("eu", 1), ("eu", 0)}))
     offsets = StreamOffsets(7, {(3, 0): 120, (3, 1): 98}, lake=lake)
     document = offsets.to_json()

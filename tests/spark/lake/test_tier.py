@@ -80,16 +80,16 @@ def test_as_a_service_with_the_address_of_the_session(spark: SparkSession, db: f
         stop.set()
         thread.join(patience(60))
         spark.conf.unset("spark.sql.fluss.bootstrap.servers")
-    assert outcome == [[]], "it ended when it was told"
+    assert outcome == [[]], "it ended when it was stopped"
     table.check([person(n) for n in range(6)])
 
 
-def test_what_cannot_be(spark: SparkSession, db: fluss.Database) -> None:
-    with pytest.raises(FlussError, match="not both"):
+def test_invalid_arguments(spark: SparkSession, db: fluss.Database) -> None:
+    with pytest.raises(FlussError, match="give only one of them"):
         fluss.spark.tier(spark, address(db), once=True, every="1m")
     with pytest.raises(FlussError, match="has no unit"):
         fluss.spark.tier(spark, address(db), every="1")
-    with pytest.raises(FlussError, match="every: 0 is not longer than nothing"):
+    with pytest.raises(FlussError, match="every must be greater than zero, got 0"):
         fluss.spark.tier(spark, address(db), every=0)
     table = LakeTable(db)
     elsewhere = {"uri": "sqlite:////nowhere/catalog.sqlite"}

@@ -30,7 +30,7 @@ ROUNDS = rounds(gate=len(KINDS), all_lanes=2 * len(KINDS), share_of_soak=0.1)
 LONGEST_PAUSE_SECONDS = 0.6
 PROGRESS_SECONDS = 120.0
 SERVER = {"lake.tiering.heartbeat-timeout": "3 s", "lake.tiering.check-interval": "100 ms"}
-# A task whose worker died is tried again.
+# A task whose worker died is retried.
 FLAGS = ("--spark", "--master", "local[2,4]", "--every", "100ms", "--heartbeat", "500ms")
 
 
@@ -48,7 +48,7 @@ class Driver:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True)
 
     def kill(self) -> None:
-        """`kill -9` of the driver and of Java; workers notice by themselves, a moment later."""
+        """`kill -9` of the driver and of Java; workers notice it a moment later."""
         self._left += psutil.Process(self._process.pid).children(recursive=True)
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -60,7 +60,7 @@ class Driver:
         return self._log.read_text(errors="replace")[-6000:]
 
     def end(self) -> None:
-        """Nothing of it is left afterwards."""
+        """End the program and all its processes."""
         if self._process.poll() is None:
             self.kill()
         _, alive = psutil.wait_procs(self._left, timeout=patience(120))
@@ -69,12 +69,12 @@ class Driver:
 
 
 def wait_for_progress(model: LakeModel, driver: Driver) -> None:
-    """Until every table has been tiered once more."""
+    """Wait until every table has been tiered again."""
     before = model.offsets()
     try:
         wait_until(
             lambda: all(now > then for now, then in zip(model.offsets(), before, strict=True)),
-            "every table gets further into the lake",
+            "every table makes progress in the lake",
             PROGRESS_SECONDS,
         )
     except AssertionError as error:
@@ -82,7 +82,7 @@ def wait_for_progress(model: LakeModel, driver: Driver) -> None:
 
 
 def strike(kind: str, rng: random.Random, server: ServerProcess, driver: Driver) -> None:
-    """One death; what died is started again."""
+    """Kill one part and start it again."""
     if kind == "worker":
         driver.kill_worker(rng)
     elif kind == "driver":

@@ -1,4 +1,4 @@
-"""Batches that were stored although they cannot be read: Spark names them, and goes past them where it is told to."""
+"""Stored batches that cannot be read: Spark's errors name them, and with an option it skips them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogCluster]:
 
 @pytest.fixture(scope="module")
 def target(cluster: LogCluster) -> Any:
-    """With a table of three batches, of which the last value of the middle one is bad."""
+    """A target with a table of three batches, where the last value of the middle one is bad."""
     servers = cluster.cluster.bootstrap_servers
     with fluss.connect(servers) as db:
         db.create_table("bad", SCHEMA, properties={"table.log.arrow.compression.type": "NONE"}, bucket_count=1)
@@ -69,10 +69,10 @@ def test_skipped_batches_are_warnings(target: Any, caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, logger="fluss"):
         assert read_here(target, onBadBatch="skip")["id"].to_pylist() == GOOD
     assert f"skipped offsets {ROWS} to {2 * ROWS - 1}: " in caplog.text
-    assert read_here(target, columns="id").num_rows == 3 * ROWS, "the bad column is not asked for"
+    assert read_here(target, columns="id").num_rows == 3 * ROWS, "the bad column is not read"
 
 
-def test_what_java_would_decode_is_looked_at_in_python(target: Any) -> None:
+def test_batches_that_java_would_decode_are_checked_in_python(target: Any) -> None:
     end: dict[str, Any] = {"end": f'{{"0": {ROWS + 5}}}'}
     with pytest.raises(FlussError, match=r"the batch of offsets .* cannot be read: .*the option onBadBatch=skip"):
         plan_stored(target, "fluss.bad", **end).table()
@@ -81,7 +81,7 @@ def test_what_java_would_decode_is_looked_at_in_python(target: Any) -> None:
 
 
 def test_queries_and_streams_skip(spark: SparkSession, target: Any, tmp_path: Path) -> None:
-    """Java takes texts that are not UTF-8 as they are; with `skip` it does not get them."""
+    """Java does not check strings for UTF-8; with `skip` it does not get invalid ones."""
     options = {"bootstrap.servers": target.bootstrap_servers, "table": "fluss.bad", "onBadBatch": "skip"}
     batch = spark.read.format("fluss").options(**options).load()
     assert [row.id for row in batch.orderBy("id").collect()] == GOOD

@@ -17,7 +17,7 @@ BATCHES = 20
 BATCH_ROWS = 100
 PAYLOAD_BYTES = 500
 BATCH_BYTES = BATCH_ROWS * PAYLOAD_BYTES
-"""At least: the payload cannot be compressed."""
+"""A lower bound: the payload cannot be compressed."""
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -37,7 +37,7 @@ def counted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def read_ids(counted: tuple[Tables, Relay], condition: str) -> tuple[list[int], float]:
-    """The ids of a query for whole rows, and how many batches' worth of bytes the servers sent for it."""
+    """The ids of a query for whole rows, and the bytes that servers sent for it, in batches."""
     tables, relay = counted
     before = relay.answered_bytes
     rows = tables.read("t").where(condition).collect()

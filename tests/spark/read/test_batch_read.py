@@ -27,7 +27,7 @@ UTC = datetime.UTC
 MOMENT = datetime.datetime(1965, 5, 4, 3, 2, 1, 987_654)
 
 TYPES: dict[str, tuple[Any, Any, str, Any]] = {
-    # column: Arrow type, value, Spark type, what Spark shows when that is something else
+    # column: Arrow type, value, Spark type, Spark's value if it differs
     "b": (pa.bool_(), True, "boolean", None),
     "i1": (pa.int8(), -128, "tinyint", None),
     "i2": (pa.int16(), 32767, "smallint", None),
@@ -126,8 +126,8 @@ CONDITIONS = [
 
 @pytest.mark.all
 def test_filters_give_the_same_rows_with_push_down_on_and_off(mixed: dict[str, DataFrame], spark: SparkSession) -> None:
-    """And the same as conditions over rows that Spark holds itself: nothing is swallowed, nothing fails."""
-    # Not persist() and where(): cached batches are left out by statistics that do not know NaN.
+    """The rows equal those of conditions over rows in Spark's memory: no row is missing, no condition fails."""
+    # Not persist() and where(): cached batches are pruned by statistics that ignore NaN.
     plain = spark.createDataFrame(mixed["log"].collect(), mixed["log"].schema)
     judged = plain.selectExpr("id", *(f"{condition} AS c{n}" for n, condition in enumerate(CONDITIONS))).collect()
     for number, condition in enumerate(CONDITIONS):
@@ -142,7 +142,7 @@ def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
-def test_filters_that_are_answered_exactly_are_not_asked_again(mixed: dict[str, DataFrame]) -> None:
+def test_filters_that_are_evaluated_exactly_are_not_repeated(mixed: dict[str, DataFrame]) -> None:
     assert "Filter (" not in plan_of(mixed["log"].where("id = 77 AND x > 5 AND name LIKE 'n%'"))
     assert "Filter (" in plan_of(mixed["log"].where("point.a = 3")), "left to Spark"
     one_row = mixed["keyed"].where("id = 77")
@@ -173,7 +173,7 @@ def test_columns_by_schema_by_option_and_in_sql(
 
 
 @pytest.mark.all
-def test_names_in_the_option_columns_are_found_as_spark_finds_them(tables: Tables) -> None:
+def test_names_in_the_option_columns_are_resolved_like_names_in_spark(tables: Tables) -> None:
     """With the spelling of the table, and never one of two that differ only in case."""
     tables.create("mixed", pa.schema([("Name", pa.string()), ("id", pa.int64())]), bucket_count=1)
     tables.db.append(tables.path("mixed"), [{"Name": "a", "id": 1}])
@@ -187,9 +187,9 @@ def test_names_in_the_option_columns_are_found_as_spark_finds_them(tables: Table
     tables.db.append(tables.path("twins"), [{"id": 1, "Id": "a"}])
     assert tables.read("twins", {"columns": "Id"}).collect() == [("a",)]
     for table, columns, reason in (
-        ("mixed", "id,ID", "has a column twice: 'id'"),
-        ("mixed", "id,nope", "has no column 'nope', only Name, id"),
-        ("twins", "ID", "'ID' may mean 'id' or 'Id', which differ only in case"),
+        ("mixed", "id,ID", "must not have duplicates, got 'id' twice"),
+        ("mixed", "id,nope", "unknown column 'nope' in .*; its columns are Name, id"),
+        ("twins", "ID", "'ID' is ambiguous: 'id' and 'Id' differ only in case"),
     ):
         with pytest.raises(PySparkException, match=reason):
             tables.read(table, {"columns": columns})
@@ -211,7 +211,7 @@ def test_counting(tables: Tables, mixed: dict[str, DataFrame], spark: SparkSessi
     assert tables.read("log", {"mode": "changelog", "columns": "_log_offset"}).count() == 400
 
 
-def test_a_wrong_read_fails_at_planning_and_says_why(tables: Tables, mixed: dict[str, DataFrame]) -> None:
+def test_an_invalid_read_fails_at_planning_with_a_reason(tables: Tables, mixed: dict[str, DataFrame]) -> None:
     with pytest.raises(PySparkException, match=r"'id' of .* is bigint, not int"):
         tables.read("log", schema="id int").collect()
     with pytest.raises(PySparkException, match="names bucket 9"):
@@ -234,7 +234,7 @@ def test_a_job_outlives_a_restart_of_the_server(spark: SparkSession) -> None:
         db.append("fluss.restarted", pa.table({"id": pa.array(range(rows))}))
         options = {"bootstrap.servers": server.target.bootstrap_servers, "scan.maxRecordsPerPartition": "5000"}
         frame = spark.read.format("fluss").options(**options).load("fluss.restarted")
-        frame.count()  # everything is started
+        frame.count()  # starts everything
         found: list[Any] = []
         reading = threading.Thread(target=lambda: found.extend(frame.selectExpr("count(1)", "sum(id)").collect()))
         reading.start()

@@ -1,4 +1,4 @@
-"""Batch reads while servers restart, rows change and tables go away: exact rows, or an error that says why."""
+"""Batch reads while servers restart, rows change and tables are dropped: exact rows, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tools.servers.server_process import START_DEADLINE_SECONDS
 from tools.waiting import wait_until
 
 WIDE = "x" * 1_000
-# More than a reader keeps ready, so that it must ask the server again after the first batches.
+# More than a reader prefetches, so that it must ask the server again after the first batches.
 LOG_ROWS = 130_000
 KEYED_ROWS = 25_000
 LOG = pa.schema([("id", pa.int64()), ("text", pa.string())])
 KEYED = fluss.Schema(pa.schema([("id", pa.int64()), ("version", pa.int32()), ("text", pa.string())]), ["id"])
-# Longer than any test: whoever waits for what was dropped, instead of being told, does not end.
+# Longer than any test: a read that waits for a dropped table, instead of failing, does not end.
 NEVER_GIVES_UP = {"scan.poll.timeout": 3_600_000}
 
 
@@ -57,7 +57,7 @@ def restart(server: RestartableServer) -> None:
 
 
 def read_with(batches: Iterator[Any], meanwhile: Callable[[], None], column: str = "id") -> list[Any]:
-    """The values of a column; something happens after the first batch."""
+    """The values of a column; calls `meanwhile` after the first batch."""
     found: list[Any] = next(batches).column(column).to_pylist()
     meanwhile()
     for batch in batches:
@@ -73,7 +73,7 @@ def test_a_restart_in_the_middle_of_a_log(server: RestartableServer) -> None:
         assert read_with(reading.batches(), lambda: restart(server)) == list(range(LOG_ROWS))
 
 
-def test_a_task_that_begins_while_the_server_is_away() -> None:
+def test_a_task_that_begins_while_the_server_is_down() -> None:
     server = restartable_server("standalone")
     with new_place(server.target) as place:
         path = log_table(place, 1_000)
@@ -88,7 +88,7 @@ def test_a_task_that_begins_while_the_server_is_away() -> None:
 
 
 def test_a_restart_and_changes_in_the_middle_of_a_scan() -> None:
-    """The rows are those of the moment when the task began, each once, although the scan had to begin anew."""
+    """The rows are those at the start of the task, each once, although the scan had to start again."""
     server = restartable_server("standalone")
     with new_place(server.target) as place:
         path = place.create("keyed", KEYED, bucket_count=1)
@@ -149,7 +149,7 @@ def test_a_partition_that_is_dropped_after_planning() -> None:
 
 
 @pytest.mark.all
-def test_a_server_that_stays_away_is_waited_for_only_so_long() -> None:
+def test_the_wait_for_a_server_that_stays_down_is_limited() -> None:
     server = restartable_server("standalone")
     with new_place(server.target) as place:
         path = log_table(place, LOG_ROWS)
@@ -165,7 +165,7 @@ def test_a_server_that_stays_away_is_waited_for_only_so_long() -> None:
 
 
 def test_less_work_rather_than_the_newest_rows(server: RestartableServer) -> None:
-    """read.optimized: Apache Fluss is asked for a snapshot alone; our server shows the newest rows as cheaply."""
+    """read.optimized: Apache Fluss is asked for a snapshot alone; our server returns the newest rows as cheaply."""
     with new_place(server.target) as place:
         path = place.create("keyed", KEYED, bucket_count=1)
         place.db.upsert(path, keyed_rows(range(100), 1))
@@ -184,6 +184,6 @@ def test_less_work_rather_than_the_newest_rows(server: RestartableServer) -> Non
         found = {row["id"]: row["version"] for row in place.read(path, **{"read.optimized": "true"}).rows()}
         if server.target.is_apache and find() == before and before[bucket].log_offset == 100:
             assert found == old
-        else:  # our server, or a second snapshot was as fast as this read
+        else:  # our server, or there was a second snapshot before this read
             assert found == newest or (server.target.is_apache and found == old)
         assert {row["id"]: row["version"] for row in place.read(path).rows()} == newest

@@ -62,7 +62,7 @@ def test_the_current_rows(place: Place, table: str) -> None:
 
 
 def test_filters_see_the_current_row_only(place: Place, table: str) -> None:
-    """An older row that matches must not come back, and neither a deleted one."""
+    """Neither an older row that matches nor a deleted one must reappear."""
     low = place.read(table, filters=[GreaterThan(("age",), 100), IsNotNull(("age",))])
     assert low.left_to_spark == []
     assert low.column("id") == [row["id"] for row in EXPECTED if row["age"] > 100]
@@ -155,7 +155,7 @@ def test_the_history_of_a_key_is_read_from_its_bucket_only(place: Place, table: 
 
 
 def test_states_of_the_past_and_windows_of_changes(place: Place) -> None:
-    """Random upserts and deletes: at every noted moment the state is what it was; windows fold to their last rows."""
+    """Random upserts and deletes: the state at every noted moment is exact; windows fold to their last rows."""
     path = place.create("history", USERS, bucket_count=1)
     rng = random.Random(5)
     state: dict[int, int] = {}
@@ -202,7 +202,7 @@ def test_a_time_window_has_the_last_rows_of_changed_keys_without_deleted_ones(pl
 
 
 def test_tables_without_old_images() -> None:
-    """table.changelog.image=WAL: the current rows and the changelog are there, states of the past are not."""
+    """table.changelog.image=WAL: the current rows and the changelog can be read, states of the past cannot."""
     with new_place(running_target("standalone")) as place:
         path = place.create("wal", USERS, bucket_count=1, properties={"table.changelog.image": "WAL"})
         place.db.upsert(path, users(1, 2))

@@ -1,4 +1,4 @@
-"""Tasks that read primary-key tables hold little of a bucket, however large it is: limits are small here."""
+"""Tasks that read primary-key tables hold little of a bucket, however large it is. The limits are small here."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def table(place: Place) -> str:
 EXPECTED = {key: f"{key * 10 // KEYS + 10} of {key} {'x' * 50}" for key in range(KEYS)}
 
 
-def test_a_scan_is_only_some_answers_ahead(place: Place, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_prefetches_only_some_answers(place: Place, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, take = BucketScan._decode, BucketScan._next
     answers, ahead, farthest = 0, 0, 0
 
@@ -67,17 +67,17 @@ def test_a_scan_is_only_some_answers_ahead(place: Place, table: str, monkeypatch
     rows: dict[int, str] = {}
     for batch in reading.batches():
         if not rows:
-            wait_until(lambda: ahead > MAX_ANSWERS_AHEAD, "answers that wait while nobody reads")
+            wait_until(lambda: ahead > MAX_ANSWERS_AHEAD, "answers that wait while the reader pauses")
         rows.update(zip(*map(pa.Array.to_pylist, batch.columns), strict=True))
     assert rows == EXPECTED
     assert answers > 50
-    assert farthest <= MAX_ANSWERS_AHEAD + 2, "and one of each is in the hands of the reader and of the task that asks"
+    assert farthest <= MAX_ANSWERS_AHEAD + 2, "plus one each in the reader and in the requesting task"
 
 
 def test_changes_that_are_folded_go_to_files(
     place: Place, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window of changes, as also the state on servers without scans: what is held is the limit, and a share."""
+    """A window of changes, and the state on servers without scans: memory holds the limit and one share."""
     limit, step = 50_000, 1_000
     add, merge_share = KeyFold.add_batch, KeyFold._merged_share
     held: list[int] = []

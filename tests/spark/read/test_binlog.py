@@ -23,7 +23,7 @@ from tests.support.spark.local_reads import Place, later_commit_time, new_place
 from tests.support.spark.reader_calls import ID_AND_TEXT, ReaderTables
 from tests.support.spark.stream_queries import run_to_end
 
-# A column that is named like one of the binlog must not be taken for it.
+# A column with the name of a binlog column must not be confused with it.
 SCHEMA = fluss.Schema(
     pa.schema(
         [
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 
 def write_randomly(db: fluss.Database, path: str, seed: int) -> None:
-    """Few keys and many changes of each; in batches, so that changes of one key meet in a batch."""
+    """Write few keys with many changes of each, in batches, so that a batch has several changes of one key."""
     rng = random.Random(seed)
     for step in range(4):
         keys = [rng.randrange(8) for _ in range(6)]
@@ -51,7 +51,7 @@ def write_randomly(db: fluss.Database, path: str, seed: int) -> None:
 
 
 def folded(changelog: list[Row]) -> list[Row]:
-    """What the changelog of one bucket means, change by change."""
+    """The changes in the changelog of one bucket."""
     found = []
     old: Row | None = None
     for change in sorted(changelog, key=lambda row: row["_log_offset"]):
@@ -81,7 +81,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def expected(place: Place) -> list[Row]:
-    """All changes of the table, made from its changelog."""
+    """All changes of the table, computed from its changelog."""
     found = folded(place.read(f"{place.name}.t", mode="changelog").rows())
     assert {row["_change_type"] for row in found} == {"insert", "update", "delete"}
     return found
@@ -119,7 +119,7 @@ def test_some_columns_limits_and_filters(place: Place, expected: list[Row]) -> N
 
 
 def planned_schema(place: Place, path: str) -> StructType:
-    """What Spark is told of the columns."""
+    """The schema that Spark gets."""
     source = FlussDataSource({"bootstrap.servers": place.target.bootstrap_servers, "table": path, "mode": "binlog"})
     schema = source.schema()
     assert isinstance(schema, StructType)
@@ -168,7 +168,7 @@ def test_a_stream_begins_with_the_state_as_inserts(place: Place) -> None:
 
 
 def test_rows_have_the_columns_that_were_planned(place: Place) -> None:
-    """The table gets a column while a query is under way."""
+    """The table gets a column while a query is running."""
     path = place.create("grows", ID_AND_TEXT, primary_keys=["id"], bucket_count=1)
     tables = ReaderTables(place.target, place.db, place.name)
     tables.upsert([1], "a", "grows")
@@ -187,9 +187,9 @@ def test_tables_without_old_rows_are_refused() -> None:
             place.read(f"{log}$binlog")
         keys: dict[str, Any] = {"primary_keys": ["id"], "bucket_count": 1}
         wal = place.create("wal", ID_AND_TEXT, properties={"table.changelog.image": "WAL"}, **keys)
-        with pytest.raises(FlussError, match=r"wal keeps no old rows.*mode=changelog"):
+        with pytest.raises(FlussError, match=r"wal has no old rows.*mode=changelog"):
             place.read(wal, mode="binlog")
-        with pytest.raises(FlussError, match="has no column 'id', only _change_type"):
+        with pytest.raises(FlussError, match=r"unknown column 'id' in .*; its columns are _change_type"):
             place.read(place.create("t", ID_AND_TEXT, **keys), mode="binlog", columns="id")
         engine = {"table.merge-engine": "first_row"}
         first = place.create("first", ID_AND_TEXT, properties=engine, **keys)

@@ -1,4 +1,4 @@
-"""`df.count()` and `SELECT count(*)`: from what servers know, or counted in the tasks; rows stay where they are."""
+"""`df.count()` and `SELECT count(*)`: from the servers' numbers, or counted in the tasks; no rows are sent to Spark."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_a_log_table_is_counted_by_its_offsets(place: Place) -> None:
     assert (whole.count, place.count(path).count) == (30, 35), "planned before and after the last rows"
     with pytest.raises(FlussError, match="names bucket 9"):
         place.count(path, start='{"9": 0}')
-    with pytest.raises(FlussError, match="mode=state means nothing"):
+    with pytest.raises(FlussError, match="which mode=state needs"):
         place.count(path, mode="state")
 
 
-def test_tasks_count_what_servers_do_not_know(place: Place) -> None:
+def test_tasks_count_rows_that_servers_do_not_count(place: Place) -> None:
     log = place.create("log", COLUMNS, bucket_count=2)
     place.db.append(log, rows(0, 10))
     later_commit_time()
@@ -90,7 +90,7 @@ def test_partitions_are_counted_as_they_are(place: Place) -> None:
 
 
 def scan_of(frame: DataFrame) -> tuple[str, int]:
-    """The columns that a query with one scan asked the source for, and how many rows the source gave."""
+    """The columns that a query with one scan requested, and the number of rows from the source."""
     query: Any = frame._jdf
     frame.collect()
     plan = query.queryExecution().executedPlan()
@@ -101,7 +101,7 @@ def scan_of(frame: DataFrame) -> tuple[str, int]:
     return names, int(leaf.metrics().apply("numOutputRows").value())
 
 
-def test_spark_is_given_one_number_instead_of_rows(tables: Tables) -> None:
+def test_spark_gets_one_number_instead_of_rows(tables: Tables) -> None:
     tables.create("t", KEYED, bucket_count=2)
     frame = tables.read("t")
     assert frame.count() == 0
@@ -110,7 +110,7 @@ def test_spark_is_given_one_number_instead_of_rows(tables: Tables) -> None:
     assert scan_of(frame.selectExpr("count(*)")) == ("count(*)", 1)
     assert scan_of(frame.selectExpr("count(id)")) == ("count(*)", 1), "never null"
     assert scan_of(frame.selectExpr("count(name)")) == ("name", 100)
-    # Whatever is more than that is counted by Spark.
+    # Everything else is counted by Spark.
     assert scan_of(frame.selectExpr("count(*)", "max(id)")) == ("id", 100)
     assert scan_of(frame.groupBy().agg({"*": "count"}).where("`count(1)` > 5")) == ("count(*)", 1)
     assert frame.where("id >= 90").count() == 10
@@ -124,7 +124,7 @@ def test_spark_is_given_one_number_instead_of_rows(tables: Tables) -> None:
 @pytest.mark.parametrize(
     ("schema", "options", "reason"),
     [
-        ("nope string", {}, "has no column 'nope', only id, name"),
+        ("nope string", {}, "unknown column 'nope' in .*; its columns are id, name"),
         pytest.param("id bigint, name int", {}, "column 'name' of .* is string, not int", marks=pytest.mark.all),
         pytest.param(
             "id bigint, name string", {"columns": "id"}, r"the option columns \(id\) leaves out", marks=pytest.mark.all

@@ -1,4 +1,4 @@
-"""Every query has a scan of its own: filters and columns of one query are not those of another."""
+"""Every query has its own scan: filters and columns of one query do not affect another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def frame(tables: Tables) -> DataFrame:
 
 
 def scanned_columns(frame: DataFrame) -> str:
-    """What the plan says is read from the source."""
+    """The columns that the plan reads from the source."""
     plan: Any = frame._jdf
     lines = plan.queryExecution().executedPlan().toString().splitlines()
     (line,) = [line for line in lines if "BatchScan" in line]
@@ -36,7 +36,7 @@ def scanned_columns(frame: DataFrame) -> str:
 
 
 def counts(frame: DataFrame) -> list[int]:
-    """Queries with different filters over one frame, also two in one query."""
+    """Count with different filters over one frame, also twice in one query."""
     five = frame.filter("id = 5")
     return [frame.count(), five.count(), frame.count(), frame.filter("id >= 90").count(), five.union(frame).count()]
 
@@ -68,7 +68,7 @@ def test_only_needed_columns_are_read(frame: DataFrame) -> None:
 
 
 @pytest.mark.all
-def test_another_thread_has_the_same(frame: DataFrame, tables: Tables) -> None:
+def test_another_thread_has_its_own_scans(frame: DataFrame, tables: Tables) -> None:
     found: list[Any] = []
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""Random conditions on random rows: what is taken from Spark is answered as Spark answers it, for every single row."""
+"""Random conditions on random rows: pushed filters give the same result as Spark for every single row."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ TEXTS: list[tuple[type[filters.Filter], Callable[[Column, Any], Column]]] = [
 
 
 def random_condition(rng: random.Random) -> tuple[Any, Column]:
-    """The same condition in the words of a source's filter and as a Spark column."""
+    """The same condition as a filter of a source and as a Spark column."""
     name = rng.choice(list(VALUES))
     data_type, values = VALUES[name]
     spark_type = to_spark_type(data_type)
     column = functions.col(name)
 
     def literal(value: Any) -> Column:
-        # PySpark would take it for a time of this machine's zone; that of the session is UTC.
+        # PySpark would read it in the zone of this machine; that of the session is UTC.
         if isinstance(value, datetime.datetime) and value.tzinfo is None:
             value = value.replace(tzinfo=UTC)
         return functions.lit(value).cast(spark_type)
@@ -98,7 +98,7 @@ def random_condition(rng: random.Random) -> tuple[Any, Column]:
     return (filters.Not(condition), ~meaning) if rng.random() < 0.3 else (condition, meaning)
 
 
-def test_conditions_mean_what_they_mean_to_spark(spark: SparkSession) -> None:
+def test_conditions_have_the_same_result_as_in_spark(spark: SparkSession) -> None:
     rng = random.Random(SEED)
     schema = model.Schema(
         tuple(

@@ -1,4 +1,4 @@
-"""Primary-key buckets in several tasks: every row once, all of one moment, whatever happens meanwhile."""
+"""Primary-key buckets in several tasks: every row once, all of one moment, whatever changes during the read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BY_ROWS = {"scan.maxRecordsPerPartition": 1_000}
 
 @pytest.fixture
 def place() -> Iterator[Place]:
-    """Of the server that can scan ranges of keys."""
+    """A database on the server that can scan ranges of keys."""
     with new_place(running_target("standalone")) as place:
         yield place
 
@@ -57,8 +57,8 @@ def batches_of(reading: Reading, task: Task) -> Iterator[Any]:
 def test_by_rows_and_by_bytes(place: Place) -> None:
     path = made(place, buckets=2)
     by_rows = place.read(path, **BY_ROWS)
-    assert len(by_rows.tasks) in (6, 7, 8)  # of each bucket about 3,000 rows
-    assert [split.bucket_id for split in states(by_rows)][:2] == [0, 1], "tasks at the same time ask different buckets"
+    assert len(by_rows.tasks) in (6, 7, 8)  # each bucket has about 3,000 rows
+    assert [split.bucket_id for split in states(by_rows)][:2] == [0, 1], "concurrent tasks read different buckets"
     assert by_rows.rows("id") == versions(range(ROWS), 1)
     assert max(sum(batch.num_rows for batch in batches_of(by_rows, task)) for task in by_rows.tasks) <= 1_100
     by_bytes = place.read(path, **{"scan.maxBytesPerPartition": 50_000})
@@ -68,7 +68,7 @@ def test_by_rows_and_by_bytes(place: Place) -> None:
     assert some.column("id") == list(range(ROWS - 9, ROWS))
 
 
-def test_pieces_are_of_the_moment_of_planning(place: Place) -> None:
+def test_pieces_show_the_moment_of_planning(place: Place) -> None:
     path = made(place)
     reading = place.read(path, **BY_ROWS)
     assert {split.offset for split in states(reading)} == {ROWS}
@@ -105,14 +105,14 @@ def test_a_kill_in_the_middle_of_pieces() -> None:
         assert sorted(found, key=lambda row: row["id"]) == versions(range(ROWS), 1)
 
 
-def test_what_is_read_by_one_task_per_bucket(place: Place) -> None:
+def test_reads_with_one_task_per_bucket(place: Place) -> None:
     path = made(place)
 
     def are_whole(reading: Reading) -> bool:
         return [(split.key_range, split.offset) for split in states(reading)] == [(ALL_KEYS, None)]
 
     assert are_whole(place.read(path))  # small
-    assert are_whole(place.read(path, own_scan=False, **BY_ROWS))  # another query may use this plan later
+    assert are_whole(place.read(path, own_scan=False, **BY_ROWS))  # a later query may reuse this plan
     assert place.read(path, limit=10, **BY_ROWS).kinds == ["LimitedSplit"]
     assert [split.key_range for split in states(place.read(path, end=f'{{"0": {ROWS}}}', **BY_ROWS))] == [ALL_KEYS]
     without_images = place.create("wal", SCHEMA, bucket_count=1, properties={"table.changelog.image": "WAL"})
@@ -129,7 +129,7 @@ def test_servers_that_cannot_scan_ranges(server: str) -> None:
 
 
 def test_a_piece_is_never_read_as_a_whole_bucket(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes no notice of ranges would show all rows to every task."""
+    """A server that ignores ranges would return all rows to every task."""
     reading = place.read(made(place), **BY_ROWS)
     served = RpcConnection.version
 
@@ -151,7 +151,7 @@ def test_spark_reads_pieces(spark: SparkSession, place: Place) -> None:
     found = [row.asDict() for row in frame.orderBy("id").collect()]
     assert found == versions(range(ROWS), 1)
     place.db.upsert(path, versions(range(10), 2))
-    assert frame.where("version = 2").count() == 10, "another query of the frame is of another moment"
+    assert frame.where("version = 2").count() == 10, "another query of the frame shows a later moment"
     assert sum(row.version == 2 for row in frame.collect()) == 10
     place.db.upsert(path, versions(range(10), 3))
-    assert sum(row.version == 2 for row in frame.collect()) == 10, "Spark keeps the plan of the very same query"
+    assert sum(row.version == 2 for row in frame.collect()) == 10, "Spark keeps the plan of the same query"

@@ -1,8 +1,8 @@
 """The pipeline beyond one process: master, two workers, driver and server are programs of their own.
 
-They share no folder for temporary files, caches or work; only the driver uses the checkpoints. Executors have addresses
-of their own and know of the server what the driver tells them. What repeated and speculative tasks leave is looked at
-here too: Spark in one process has neither.
+They share no folder for temporary files, caches or work; only the driver uses the checkpoints. Executors have their own
+addresses and know about the server only from the driver. The effects of repeated and speculative tasks are tested here
+too: Spark in one process has neither.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tools.waiting import patience
 pytestmark = pytest.mark.all
 
 REPOSITORY = Path(__file__).parents[3]
-# A little less than a test may take at all, so that a failure shows what Spark said.
+# A little less than the limit of a test, so that a failure shows Spark's log.
 ANSWER_SECONDS = 0.9 * TEST_LIMIT_SECONDS
 HOSTS = ("127.0.0.1", "127.0.0.2")
 SCHEMA = pa.schema([pa.field("id", pa.int64(), False), ("text", pa.string()), ("rest", pa.int64())])
@@ -41,11 +41,11 @@ CONFIG = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "ERROR",
-    # Both executors take part from the beginning.
+    # Wait for both executors at the start.
     "spark.cores.max": str(len(HOSTS)),
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "200s",
-    # A task that takes longer than the others runs a second time beside the first.
+    # A task that takes longer than the others gets a second concurrent attempt.
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.multiplier": "1.01",
@@ -54,12 +54,12 @@ CONFIG = {
 }
 
 
-# Rows leave a task before its end, so that an attempt that fails late has written some.
+# Rows are sent before the end of a task, so that an attempt that fails late has written some.
 SMALL_BATCHES = {"client.writer.batch-size": "16384"}
 
 
 class DriverProgram:
-    """The driver, asked one job at a time."""
+    """The driver, which runs one job at a time."""
 
     def __init__(self, master: str, folder: Path) -> None:
         self._log = folder / "driver.log"
@@ -95,7 +95,7 @@ class DriverProgram:
         return answer
 
     def end(self) -> None:
-        """The end of its input ends it."""
+        """Close its input, which ends it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -108,7 +108,7 @@ class DriverProgram:
 
 
 def own_folders(folder: Path) -> dict[str, str]:
-    """Variables that keep what a program leaves on disk away from the others."""
+    """Variables that keep the files of a program apart from those of the others."""
     variables = {"TMPDIR": "tmp", "XDG_CACHE_HOME": "cache", "SPARK_LOCAL_DIRS": "local"}
     for name in variables.values():
         (folder / name).mkdir(parents=True)
@@ -137,7 +137,7 @@ def ended(driver: DriverProgram) -> Iterator[DriverProgram]:
 
 @pytest.fixture(params=["standalone", "apache"])
 def target(request: pytest.FixtureRequest) -> Target:
-    """First, so that nothing is started where Apache Fluss cannot be had."""
+    """The target; requested first, so that nothing is started if Apache Fluss is not available."""
     return running_target(request.param)
 
 
@@ -155,7 +155,7 @@ def test_a_pipeline_on_a_cluster(target: Target, driver: DriverProgram, tmp_path
         answer = driver.run(job)
         for table in (source, copy, keys):
             assert (answer[table]["rows"], answer[table]["ids"]) == (ROWS, sum(range(ROWS))), table
-        assert answer["hosts"] == sorted(HOSTS), "one executor did nothing"
+        assert answer["hosts"] == sorted(HOSTS), "one executor had no task"
         for table in (copy, keys):
             found = db.to_arrow(table).sort_by("id")
             assert found.column("id").to_pylist() == list(range(ROWS)), table
@@ -163,7 +163,7 @@ def test_a_pipeline_on_a_cluster(target: Target, driver: DriverProgram, tmp_path
 
 
 def attempted(driver: DriverProgram, target: Target, folder: Path, **options: str) -> list[int]:
-    """What a table has after a write of which one task failed once and another one ran twice at once."""
+    """The rows of a table after a write in which one task failed once and another one ran twice at once."""
     table = f"fluss.attempts_{uuid.uuid4().hex[:8]}"
     options = {"bootstrap.servers": target.bootstrap_servers, **SMALL_BATCHES, **options}
     with fluss.connect(target.config()) as db:
@@ -176,12 +176,12 @@ def attempted(driver: DriverProgram, target: Target, folder: Path, **options: st
         return sorted(db.scan(table).column("id").to_pylist())
 
 
-def test_attempts_leave_no_row_twice(target: Target, driver: DriverProgram, tmp_path: Path) -> None:
+def test_attempts_leave_no_duplicates(target: Target, driver: DriverProgram, tmp_path: Path) -> None:
     assert attempted(driver, target, tmp_path) == list(range(ATTEMPTED_ROWS))
 
 
-def test_careless_attempts_leave_rows_twice(driver: DriverProgram, tmp_path: Path) -> None:
-    """So the attempts of the test above had written rows as well."""
+def test_at_least_once_attempts_leave_duplicates(driver: DriverProgram, tmp_path: Path) -> None:
+    """This proves that the attempts of the test above had written rows as well."""
     ids = attempted(driver, running_target("standalone"), tmp_path, delivery="at-least-once")
     assert len(ids) > ATTEMPTED_ROWS
     assert set(ids) == set(range(ATTEMPTED_ROWS))

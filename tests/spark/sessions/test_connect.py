@@ -1,4 +1,4 @@
-"""Spark Connect: the same source, found without registration, in a process of its own."""
+"""Spark Connect: the same source, found without registration, in its own process."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ CLIENT = """
 """
 
 
-def test_the_session_of_a_connect_server_that_runs(tables: Tables, tmp_path: Path) -> None:
-    """SPARK_REMOTE says where, as for PySpark itself: no Java is started, and what only a start can set is named."""
+def test_the_session_of_a_running_connect_server(tables: Tables, tmp_path: Path) -> None:
+    """SPARK_REMOTE has the address, as for PySpark: no Java is started, and a warning names settings of a start."""
     tables.create("t", pa.schema([("id", pa.int64())]))
     tables.db.append(tables.path("t"), [{"id": 1}, {"id": 2}])
     client = textwrap.dedent(CLIENT).replace("SERVERS", repr(tables.target.bootstrap_servers))
@@ -91,7 +91,7 @@ def test_the_session_of_a_connect_server_that_runs(tables: Tables, tmp_path: Pat
             "spark.driver.memory": "512m", "spark.log.level": "ERROR",
             "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
         }})
-        # What would be needed to start Java is not there.
+        # Remove what would be needed to start Java.
         client = {{key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "SPARK_HOME")}}
         client.update(PATH="/nowhere", SPARK_REMOTE=f"sc://127.0.0.1:{{port}}")
         for key in [key for key in client if key.startswith("PYSPARK_")]:

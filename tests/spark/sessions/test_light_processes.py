@@ -1,6 +1,6 @@
-"""Spark starts Python processes for every step of the first query: what they load is what a user waits for.
+"""Spark starts Python processes for every step of the first query, and the user waits while they load modules.
 
-Arrow loads pandas, half a second of work, as soon as it makes an array of Python's values.
+Arrow loads pandas, which takes half a second, as soon as it creates an array from Python values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers that want a login: the options reach every process of Spark, and the password stays out of what is shown."""
+"""Servers that require a login: the options reach every process of Spark, and the password is never shown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def login(tables: Tables) -> dict[str, str]:
     }
 
 
-def test_everything_goes_with_a_login(
+def test_everything_works_with_a_login(
     tables: Tables, login: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spark = tables.spark
@@ -51,7 +51,7 @@ def test_everything_goes_with_a_login(
         assert USERS["alice"].encode() not in file.read_bytes(), f"{file} has the password"
 
 
-def test_a_wrong_password_is_said_and_not_shown(tables: Tables, login: dict[str, str]) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(tables: Tables, login: dict[str, str]) -> None:
     tables.create("t", SCHEMA)
     tables.db.append(tables.path("t"), [{"id": 1, "name": "a"}])
     rows = tables.read("t")
@@ -69,7 +69,7 @@ def test_a_wrong_password_is_said_and_not_shown(tables: Tables, login: dict[str,
 
 
 def test_without_a_login_nothing_is_read(tables: Tables, login: dict[str, str]) -> None:
-    """Otherwise the first test would show nothing."""
+    """Otherwise the first test would prove nothing."""
     tables.create("t", SCHEMA)
     with pytest.raises(PySparkException, match="this listener needs a login"):
         tables.read("t", {"bootstrap.servers": login["bootstrap.servers"]})

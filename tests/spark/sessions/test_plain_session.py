@@ -1,6 +1,6 @@
-"""A session that a user made with Spark's own builder: without our defaults, and without our Java classes.
+"""A session that a user creates with Spark's own builder: without our defaults, and without our Java classes.
 
-Everything is done by one program in a process of its own; the tests look at what it found and said.
+One program in a separate process does everything; the tests check its results and output.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AN_HOUR = {"properties": {"table.log.ttl": "1h"}}
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of the program."""
+    """The results of the program."""
 
     tables: Tables
     found: dict[str, Any]
@@ -40,7 +40,7 @@ def outcome(module_tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> 
         tables.create(name, SCHEMA, bucket_count=2, **AN_HOUR)
     tables.create("keyed", SCHEMA, primary_keys=["id"], bucket_count=2)
     passed_on = ("PATH", HOME_VARIABLE, OPTIONS_VARIABLE)
-    python = java_runtime.plain_python(sys.executable)  # Spark itself finds nothing where the path has a space
+    python = java_runtime.plain_python(sys.executable)  # Spark itself finds no Python if the path has a space
     variables = {"PYSPARK_PYTHON": python, **{key: os.environ[key] for key in passed_on if key in os.environ}}
     java_home = java_runtime.find_java_home()
     if java_home is not None:
@@ -97,10 +97,10 @@ def test_reads_filters_writes_and_counts(outcome: Outcome) -> None:
         assert rows == [{"id": number, "name": f"n{number}"} for number in range(20)]
 
 
-def test_a_time_that_is_older_than_the_log_is_kept_is_warned_of(outcome: Outcome) -> None:
+def test_a_time_older_than_the_retention_gives_a_warning(outcome: Outcome) -> None:
     warned = [name for name in ("started", "windowed", "recent", "log") if warning(outcome, name) in outcome.said]
     assert warned == ["started", "windowed"]
 
 
 def warning(outcome: Outcome, table: str) -> str:
-    return f"table {outcome.tables.path(table)} keeps its log for 3600 s: older rows of the time range may be gone"
+    return f"table {outcome.tables.path(table)} keeps its log for 3600 s: older rows of the time range may have expired"

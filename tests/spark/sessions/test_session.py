@@ -1,4 +1,4 @@
-"""`fluss.spark.session()` in processes of its own: which Java, which Python, which settings."""
+"""`fluss.spark.session()` in separate processes: which Java, which Python, which settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run_script(script: str, folder: Path, **variables: str) -> Any:
 
 
 def run_process(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """The same for those who want to see what else it says."""
+    """Run Python code as `run_script` does, and return its output too."""
     inherited = {"HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH", "JAVA_TOOL_OPTIONS", dead_workers.VARIABLE}
     variables = {**{key: value for key, value in os.environ.items() if key in inherited}, **variables}
     done = subprocess.run(
@@ -47,7 +47,7 @@ def run_process(script: str, folder: Path, **variables: str) -> subprocess.Compl
 
 
 def path_without_java(folder: Path) -> str:
-    """A PATH with what Spark's scripts need, and no Java."""
+    """A PATH with the programs that Spark's scripts need, without Java."""
     folder = folder / "programs"
     folder.mkdir()
     for program in ("bash", "sh", "dirname", "env", "ps", "uname", "cat", "readlink", "chmod", "ls", "mkdir", "rm"):
@@ -57,7 +57,7 @@ def path_without_java(folder: Path) -> str:
     return str(folder)
 
 
-@pytest.mark.all  # a Java machine of its own, as the next one; the demo has one in the gate
+@pytest.mark.all  # starts its own JVM, like the next one; in the gate the demo has one
 def test_a_session_with_the_java_of_the_wheel(tables: Tables, tmp_path: Path) -> None:
     """No other Java can be reached; options of the session reach reads; workers run this Python, not another."""
     tables.create("t", pa.schema([("id", pa.int64())]))
@@ -93,7 +93,7 @@ def test_a_session_with_the_java_of_the_wheel(tables: Tables, tmp_path: Path) ->
 
 @pytest.mark.all
 def test_an_earlier_session_leaves_no_options(tables: Tables, tmp_path: Path) -> None:
-    """Java outlives a session, and with it the environment that it was started with."""
+    """Java outlives a session, and so does the environment with which it was started."""
     tables.create("t", pa.schema([("id", pa.int64())]))
     tables.db.append(tables.path("t"), [{"id": number} for number in range(5)])
     script = f"""
@@ -117,7 +117,7 @@ def test_an_earlier_session_leaves_no_options(tables: Tables, tmp_path: Path) ->
 
 
 @pytest.mark.all
-def test_what_spark_submit_was_given_wins_over_our_defaults(tmp_path: Path) -> None:
+def test_settings_of_spark_submit_win_over_our_defaults(tmp_path: Path) -> None:
     program = tmp_path / "job.py"
     program.write_text(
         "import json, fluss.spark\n"
@@ -152,9 +152,9 @@ def test_what_spark_submit_was_given_wins_over_our_defaults(tmp_path: Path) -> N
     assert found == ["submitted", "local[1]", "Asia/Tokyo", "7", "false", "true"]
 
 
-def test_the_running_session_is_returned_with_what_can_still_change(tables: Tables) -> None:
+def test_the_running_session_is_returned_with_changeable_settings_changed(tables: Tables) -> None:
     spark = tables.spark
-    with pytest.warns(RuntimeWarning, match=r"too late for it: master=local\[7\], spark.driver.memory=9g"):
+    with pytest.warns(RuntimeWarning, match=r"have no effect: master=local\[7\], spark.driver.memory=9g"):
         found = fluss.spark.session(
             master="local[7]", config={"spark.driver.memory": "9g", "spark.sql.ansi.enabled": False}
         )
@@ -173,7 +173,7 @@ def fake_java(folder: Path, version: str) -> Path:
     return folder
 
 
-def test_the_order_in_which_java_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_in_which_java_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = fake_java(tmp_path / "old", "1.8.0_402"), fake_java(tmp_path / "new", "21.0.8")
     monkeypatch.setenv("PATH", str(old / "bin"))
     monkeypatch.setenv("JAVA_HOME", str(new))
@@ -220,13 +220,13 @@ def test_a_home_of_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert java_runtime.slim_spark_home() == home
     assert sorted(path.name for path in home.iterdir()) == sorted(
         folder for folder in java_runtime.LINKED_FOLDERS if (home / folder).exists()
-    ), "nothing else is left there"
+    ), "no other files remain there"
 
 
-def test_a_link_that_another_program_has_just_made_is_never_away(
+def test_a_link_that_another_program_has_just_made_never_disappears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two programs that start for the first time: the slower one makes the links anew while the other one uses them."""
+    """Two programs start for the first time: the slower one recreates the links while the other one uses them."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     home = java_runtime.slim_spark_home()
     assert home is not None
@@ -240,7 +240,7 @@ def test_a_link_that_another_program_has_just_made_is_never_away(
         seen.append(os.path.isdir(used))
 
     monkeypatch.setattr(Path, "symlink_to", watched)
-    monkeypatch.setattr(Path, "exists", lambda path: path.parent != home)  # looked before the links were there
+    monkeypatch.setattr(Path, "exists", lambda path: path.parent != home)  # checked before the links existed
     assert java_runtime.slim_spark_home() == home
     assert seen
     assert all(seen)

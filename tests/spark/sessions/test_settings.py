@@ -1,4 +1,4 @@
-"""Settings that are handed on to others have their effect there: options of writers, of the cluster, of lake tables."""
+"""Settings that are passed on have an effect: options of writers, of the cluster, of lake tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 @pytest.mark.all
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_the_batch_size_of_writers(tables: Tables, spark: SparkSession, delivery: str) -> None:
-    """In one bucket, from one task; a batch of the log comes to the client as one chunk."""
+    """One bucket and one task; a batch of the log reaches the client as one chunk."""
     frame = spark.range(0, 20_000, 1, 1).selectExpr("id", "concat('name-', id) name")
     stored = {}
     for name, options in {"plain": {}, "small": {"client.writer.batch-size": 20_000}}.items():
@@ -35,7 +35,7 @@ def test_the_batch_size_of_writers(tables: Tables, spark: SparkSession, delivery
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fluss.Database]:
-    """With a lake, and with options of its own."""
+    """A server with a lake and its own options."""
     with lake_server(tmp_path_factory.mktemp("server")) as db:
         yield db
 
@@ -46,7 +46,7 @@ def options(server: fluss.Database) -> dict[str, str]:
 
 
 def test_options_of_the_cluster_are_reset(spark: SparkSession, options: dict[str, str]) -> None:
-    """To the value of the server's configuration, or to none."""
+    """Options are reset to the value of the server's configuration, or removed."""
     configured, other = "kv.snapshot.interval", "kv.rocksdb.shared-rate-limiter.bytes-per-sec"
 
     def values() -> dict[str, str | None]:
@@ -65,7 +65,7 @@ def test_options_of_the_cluster_are_reset(spark: SparkSession, options: dict[str
 
 @pytest.mark.all
 def test_a_lake_table_by_its_properties(spark: SparkSession, server: fluss.Database, options: dict[str, str]) -> None:
-    """The server tells tiering services of the table, and they find its lake."""
+    """The server assigns the table to tiering services, and they find its lake."""
     properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "30s"}
     schema = "id BIGINT, name STRING"
     fluss.spark.create_table(spark, "fluss.watched", schema, properties=properties, options=options)

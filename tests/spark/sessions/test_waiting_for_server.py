@@ -1,4 +1,4 @@
-"""What begins while no server answers waits for one, but not for long: the address may be wrong."""
+"""Reads and writes that start while no server answers wait for one, but not for long: the address may be wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tools.servers.server_process import START_DEADLINE_SECONDS
 
 SCHEMA = pa.schema([("id", pa.int64())])
 AWAY_SECONDS = 2.0
-"""For what takes a second on a machine with nothing else to do."""
+"""A deadline for work that takes a second on an idle machine."""
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def tables(server: RestartableServer, spark: SparkSession) -> Iterator[Tables]:
 
 @pytest.fixture
 def nobody() -> dict[str, str]:
-    """Options of a cluster that there is not, and little patience."""
+    """Options of a cluster that does not exist, with short waits."""
     (port,) = free_ports(1)
     return {"bootstrap.servers": f"127.0.0.1:{port}", "table": "shop.orders", "scan.poll.timeout": "1000"}
 
 
 @pytest.mark.all
-def test_a_program_that_starts_while_the_server_is_away(
+def test_a_program_that_starts_while_the_server_is_down(
     server: RestartableServer, tables: Tables, tmp_path: Path
 ) -> None:
     tables.create("t", SCHEMA)
@@ -63,7 +63,9 @@ def test_a_program_that_starts_while_the_server_is_away(
 
 
 def test_a_wrong_address_of_a_source(nobody: dict[str, str]) -> None:
-    with pytest.raises(FlussError, match=r"not answered for 1 s: is the address right.*scan\.poll\.timeout") as caught:
+    with pytest.raises(
+        FlussError, match=r"not answered for 1 s: check that the address.*scan\.poll\.timeout"
+    ) as caught:
         FlussDataSource(nobody).schema()
     assert nobody["bootstrap.servers"] in caught.value.message
     assert caught.value.error_code == ErrorCode.NETWORK_EXCEPTION
@@ -74,11 +76,13 @@ def test_a_wrong_address_of_a_sink(tables: Tables, nobody: dict[str, str], tmp_p
     tables.create("t", SCHEMA)
     tables.db.append(tables.path("t"), [{"id": 1}])
     writer = tables.stream("t").writeStream.format("fluss").options(**nobody)
-    with pytest.raises(StreamingQueryException, match=f"is the address right.*{nobody['bootstrap.servers']}"):
+    with pytest.raises(
+        StreamingQueryException, match=f"check that the address is right.*{nobody['bootstrap.servers']}"
+    ):
         ended(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start())
 
 
-def test_a_sink_that_answered_once_is_waited_for_as_long_as_a_query_waits(tables: Tables) -> None:
+def test_the_wait_for_a_known_sink_is_as_long_as_that_of_a_query(tables: Tables) -> None:
     tables.create("t", SCHEMA)
     options = parse_options(tables.options(table=tables.path("t"), **{"scan.poll.timeout": 7000}))
     connecting._answered.clear()

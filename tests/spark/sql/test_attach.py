@@ -43,13 +43,13 @@ def test_views_read_insert_and_follow_the_tables(tables: Tables) -> None:
     assert tables.db.tables() == ["plain", "third"]
 
 
-def test_names_that_are_taken_are_left_alone(tables: Tables) -> None:
+def test_names_in_use_are_left_alone(tables: Tables) -> None:
     spark = tables.spark
     tables.create("mine", SCHEMA)
     tables.create("other", SCHEMA)
     spark.range(3).createOrReplaceTempView("mine")
     try:
-        with pytest.raises(FlussError, match=r"tables or views named mine already: .*prefix"):
+        with pytest.raises(FlussError, match=r"already has tables or views named mine: .*prefix"):
             fluss.spark.attach(spark, tables.name, options=tables.options())
         assert not spark.catalog.tableExists("other")  # all or nothing
         with fluss.spark.attach(spark, tables.name, prefix="f_", like="m*", options=tables.options()) as attached:
@@ -62,7 +62,7 @@ def test_names_that_are_taken_are_left_alone(tables: Tables) -> None:
 
 
 @pytest.mark.all
-def test_plain_names_of_the_current_database_are_not_taken(tables: Tables) -> None:
+def test_plain_names_of_the_current_database_are_not_in_use(tables: Tables) -> None:
     """After USE with a catalog of ours they mean the same tables as the views; those of another database do not."""
     spark = tables.spark
     tables.create("orders", SCHEMA, bucket_count=1)
@@ -78,16 +78,16 @@ def test_plain_names_of_the_current_database_are_not_taken(tables: Tables) -> No
             assert spark.sql("SHOW VIEWS IN spark_catalog.default LIKE 'orders'").where("isTemporary").count() == 1
             assert spark.table("orders").count() == 1
         spark.range(3).createOrReplaceTempView("orders")
-        with pytest.raises(FlussError, match="tables or views named orders already"):
+        with pytest.raises(FlussError, match="already has tables or views named orders"):
             fluss.spark.attach(spark, tables.name, options=tables.options())
         spark.catalog.dropTempView("orders")
         spark.sql(f"USE fl.{other}")
-        with pytest.raises(FlussError, match="tables or views named orders already"):
+        with pytest.raises(FlussError, match="already has tables or views named orders"):
             fluss.spark.attach(spark, tables.name, options=tables.options())
         fluss.spark.catalog.register(spark, "elsewhere", tables.target.bootstrap_servers)
         spark.sql(f"USE elsewhere.{tables.name}")
         spark.conf.set("spark.sql.catalog.elsewhere.bootstrap.servers", "127.0.0.1:1")  # another cluster
-        with pytest.raises(FlussError, match="tables or views named orders already"):
+        with pytest.raises(FlussError, match="already has tables or views named orders"):
             fluss.spark.attach(spark, tables.name, options=tables.options())
     finally:
         spark.sql("USE spark_catalog.default")
@@ -119,14 +119,14 @@ def test_options_of_views_may_be_for_reads_alone(tables: Tables) -> None:
 
 
 def test_spark_forgets_the_options_of_a_table_and_the_error_says_so(tables: Tables) -> None:
-    """`CREATE TABLE ... USING` keeps a name only; options of the query itself arrive."""
+    """`CREATE TABLE ... USING` keeps only a name; options of the query itself are passed."""
     spark = tables.spark
     tables.create("real", SCHEMA)
     tables.db.append(tables.path("real"), [{"id": 1, "name": "a"}])
     pairs = ", ".join(f"'{key}' '{value}'" for key, value in tables.options(table=tables.path("real")).items())
     spark.sql(f"CREATE TABLE forgetful (id BIGINT, name STRING) USING fluss OPTIONS ({pairs})")
     try:
-        with pytest.raises(Exception, match=r"CREATE TABLE \.\.\. USING do not reach it"):
+        with pytest.raises(Exception, match=r"CREATE TABLE \.\.\. USING are not passed to it"):
             spark.sql("SELECT * FROM forgetful").collect()
         again = ", ".join(f"'{key}' = '{value}'" for key, value in tables.options(table=tables.path("real")).items())
         assert spark.sql(f"SELECT id FROM forgetful WITH ({again})").collect() == [(1,)]

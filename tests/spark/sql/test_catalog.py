@@ -47,7 +47,7 @@ def columns_read(spark: SparkSession, statement: str) -> set[str]:
 
 
 def explain(spark: SparkSession, statement: str) -> dict[str, Any]:
-    """What EXPLAIN says of the only scan of a query: the table or format, the columns, and the filters taken."""
+    """The only scan of a query in EXPLAIN: the table or format, the columns, and the pushed filters."""
     text = str(spark.sql(f"EXPLAIN {statement}").collect()[0][0])
     assert "== Physical Plan ==" in text
     (scan,) = re.findall(r"BatchScan (\S+?)\[(.*?)\] \(Python\)", text)
@@ -87,7 +87,7 @@ def test_queries_inserts_and_pruned_columns(tables: Tables, catalog: str) -> Non
     tables.read("orders").createOrReplaceTempView("by_format")
     by_format = explain(spark, "SELECT item FROM by_format")
     assert (by_format["name"], by_format["columns"]) == ("fluss", ["item"])
-    # A later query sees later rows: nothing is planned once and for all.
+    # A later query sees later rows: no plan is kept.
     tables.db.append(tables.path("orders"), [{"id": 4, "item": "cup", "price": 1.0}])
     assert rows(spark, f"SELECT count(*) FROM {catalog}.orders") == [(4,)]
 
@@ -176,8 +176,8 @@ def catalog_with_t(module_tables: Tables) -> str:
         ("CREATE TABLE {c}.t (id INT)", "TABLE_OR_VIEW_ALREADY_EXISTS"),
         ("CREATE TABLE {c}.u (id INT) TBLPROPERTIES ('primary.key' = 'no')", "no"),
         ("CREATE TABLE {c}.u (id INT, at TIMESTAMP) PARTITIONED BY (days(at))", "partitioned by columns, not by"),
-        ("CREATE TABLE {c}.u (id INT) LOCATION '/tmp/u'", "leave LOCATION out"),
-        ("CREATE TABLE {c}.u (id INT) USING orc", "have the format fluss, not orc: leave it out, or say USING fluss"),
+        ("CREATE TABLE {c}.u (id INT) LOCATION '/tmp/u'", "LOCATION is not supported"),
+        ("CREATE TABLE {c}.u (id INT) USING orc", "have the format fluss, not orc: leave it out, or write USING fluss"),
         ("CREATE TABLE {c}.u USING csv AS SELECT 1 AS id", "have the format fluss, not csv"),
         ("CREATE TABLE {c}.u (id INT) STORED AS PARQUET", "have the format fluss, not PARQUET"),
         ("CREATE TABLE {c}.u (id INT, s STRING COLLATE UNICODE_CI)", "column 's' has the collation UNICODE_CI"),
@@ -207,8 +207,8 @@ def test_refusals_have_a_reason(module_tables: Tables, catalog_with_t: str, stat
 
 
 @pytest.mark.all
-def test_the_format_of_a_table_may_be_left_out_or_said(tables: Tables, catalog: str) -> None:
-    """Spark names its default format where a program names none."""
+def test_the_format_of_a_table_may_be_left_out_or_given(tables: Tables, catalog: str) -> None:
+    """Spark adds its default format if a program gives none."""
     spark = tables.spark
     new = spark.range(3)
     spark.sql(f"CREATE TABLE {catalog}.a (id BIGINT) USING Fluss")
@@ -226,8 +226,8 @@ def test_the_format_of_a_table_may_be_left_out_or_said(tables: Tables, catalog: 
     assert "e" not in tables.db.tables(tables.name)
 
 
-def test_replacing_a_table_is_refused_before_anything_happens(tables: Tables, catalog: str) -> None:
-    """Left to itself, Spark drops the table first and finds out afterwards that it cannot be overwritten."""
+def test_replacing_a_table_is_refused_before_any_change(tables: Tables, catalog: str) -> None:
+    """Otherwise Spark drops the table first and then finds that it cannot be overwritten."""
     spark = tables.spark
     tables.create("kept", EVENTS)
     tables.db.append(tables.path("kept"), [{"id": 1, "name": "a"}])
@@ -249,7 +249,7 @@ def test_replacing_a_table_is_refused_before_anything_happens(tables: Tables, ca
 
 
 def test_tables_made_of_rows(tables: Tables, catalog: str) -> None:
-    """Where there is nothing to replace, and without a trace where the rows cannot be written."""
+    """If there is nothing to replace; and no table remains if the rows cannot be written."""
     spark = tables.spark
     new = spark.range(3).selectExpr("id", "'new' AS name")
     new.createOrReplaceTempView("new_rows")
@@ -267,7 +267,7 @@ def test_tables_made_of_rows(tables: Tables, catalog: str) -> None:
 def test_names_of_other_catalogs_are_left_alone(spark: SparkSession) -> None:
     spark.conf.set("spark.sql.catalog.taken", "some.other.Catalog")
     try:
-        with pytest.raises(FlussError, match="has a catalog named 'taken' already"):
+        with pytest.raises(FlussError, match="already has a catalog named 'taken'"):
             fluss.spark.catalog.register(spark, "taken", "localhost:1")
     finally:
         spark.conf.unset("spark.sql.catalog.taken")
@@ -287,14 +287,14 @@ def test_registering_again_and_in_another_thread_changes_the_address(tables: Tab
 
 @pytest.mark.all
 def test_the_address_of_a_catalog_wins_over_that_of_the_session(tables: Tables, tmp_path: Path) -> None:
-    """Reads, writes and statements go to the catalog's cluster though the session has another one."""
+    """Reads, writes and statements go to the catalog's cluster although the session has another one."""
     spark, path = tables.spark, f"other.{tables.name}.t"
     tables.create("t", EVENTS)
     tables.db.append(tables.path("t"), [{"id": 1, "name": "of the session"}])
     with fluss.embedded(tmp_path / "data") as cluster, fluss.connect(cluster.bootstrap_servers) as db:
         spark.conf.set(SESSION_ADDRESS, tables.target.bootstrap_servers)
         try:
-            # The limit is for reads: inserts do not look at it.
+            # The limit is for reads: inserts ignore it.
             fluss.spark.catalog.register(spark, "other", cluster.bootstrap_servers, options={"limit": 5})
             spark.sql(f"CREATE DATABASE other.{tables.name}")
             spark.sql(f"CREATE TABLE {path} (id BIGINT, name STRING) TBLPROPERTIES ('bucket.num' = '1')")

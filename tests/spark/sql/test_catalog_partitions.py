@@ -88,8 +88,8 @@ def test_partitions_are_added_shown_and_dropped(any_tables: Tables) -> None:
 
 
 @pytest.mark.all
-def test_values_of_every_type_mean_the_partitions_of_rows(tables: Tables) -> None:
-    """A row makes its partition: SQL must find the same one by value, whatever the server calls it."""
+def test_values_of_every_type_select_the_partitions_of_rows(tables: Tables) -> None:
+    """A row creates its partition: SQL must find the same one by value, whatever its name on the server."""
     spark, table = tables.spark, f"{registered(tables)}.typed"
     columns = ", ".join(f"{name} {kind}" for name, kind, *_ in TYPED_COLUMNS)
     names = ", ".join(name for name, *_ in TYPED_COLUMNS)
@@ -116,7 +116,7 @@ def test_values_of_every_type_mean_the_partitions_of_rows(tables: Tables) -> Non
 
 @pytest.mark.all
 def test_values_with_nanoseconds(tables: Tables) -> None:
-    """Whole numbers of nanoseconds find them exactly; microseconds show them cut."""
+    """Integers of nanoseconds match exactly; with microseconds the values are cut."""
     spark, catalog = tables.spark, registered(tables)
     fluss.spark.catalog.register(spark, NANOS_NAME, tables.target.bootstrap_servers, options={"nanosAs": "bigint"})
     builder = fluss.Schema.builder().column("at", fluss.DataTypes.timestamp(9)).column("v", fluss.DataTypes.int())
@@ -197,7 +197,7 @@ def test_refusals_have_a_reason_and_change_nothing(
 
 
 def test_reads_without_the_partition_columns_can_be_described(tables: Tables) -> None:
-    """Spark fails to describe a table that is said to be partitioned by columns which it does not have."""
+    """Spark fails to describe a table that declares partition columns which it does not have."""
     spark, catalog = tables.spark, registered(tables)
     spark.sql(f"CREATE TABLE {catalog}.p (n INT, v INT) PARTITIONED BY (n)")
     described = [row[0] for row in spark.sql(f"DESCRIBE TABLE {catalog}.`p$lake$files`").collect()]
@@ -205,8 +205,8 @@ def test_reads_without_the_partition_columns_can_be_described(tables: Tables) ->
     assert "# Partition Information" not in described
 
 
-def test_a_partition_that_another_program_made_meanwhile(tables: Tables) -> None:
-    """Spark looks first and adds afterwards; in between it may be too late, which must be the same error."""
+def test_a_partition_that_another_program_created_in_the_meantime(tables: Tables) -> None:
+    """Spark checks first and adds afterwards; if the partition is created in between, the error must be the same."""
     spark, table = tables.spark, f"{registered(tables)}.p"
     spark.sql(f"CREATE TABLE {table} (n INT, v INT) PARTITIONED BY (n)")
     spark.sql(f"ALTER TABLE {table} ADD PARTITION (n = 1)")

@@ -124,18 +124,18 @@ def test_a_stream_sees_the_rows_of_each_moment(tables: Tables, tmp_path: Path) -
     assert seen.rows == [(1, 1, "old", ""), (2, 1, "new", "")]
 
 
-def test_what_cannot_be_joined(spark: SparkSession, tables: Tables) -> None:
+def test_invalid_joins(spark: SparkSession, tables: Tables) -> None:
     tables.create("customers", CUSTOMERS)
     tables.create("log", pa.schema([("id", pa.int64())]))
     ids = spark.range(1)
     for table, arguments, more, reason in (
-        ("log", (), {}, "is for primary-key tables"),
+        ("log", (), {}, "needs a primary-key table"),
         ("customers", (["id", "name"],), {}, "the whole primary key"),
-        ("customers", ({"id": "other"},), {}, "has no column 'other' for 'id'"),
-        ("customers", ("id",), {}, "a list of names or a map"),
+        ("customers", ({"id": "other"},), {}, "unknown column 'other' for 'id'"),
+        ("customers", ("id",), {}, "must be a list or a map"),
         ("customers", (), {"how": "outer"}, "how must be left or inner"),
-        ("customers", (), {"columns": ["nothing"]}, "has no column 'nothing'"),
-        ("customers", (), {"columns": "name"}, "a list of names"),
+        ("customers", (), {"columns": ["nothing"]}, "unknown column 'nothing'"),
+        ("customers", (), {"columns": "name"}, "columns must be a list"),
         ("customers", (), {"columns": ["id"]}, "'id' is in the frame and in"),
     ):
         with pytest.raises(FlussError, match=reason):

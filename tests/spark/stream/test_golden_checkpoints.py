@@ -1,4 +1,4 @@
-"""Checkpoints that streaming queries of earlier versions left: the queries go on where they were."""
+"""Checkpoints of streaming queries of earlier versions: the queries continue where they were."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def archive(request: pytest.FixtureRequest) -> Iterator[Archive]:
         yield archive
 
 
-def test_streams_go_on_with_exactly_the_remaining_rows(archive: Archive, spark: SparkSession) -> None:
-    """One query hands rows to Python. One copies a table: its last batch is in the copy, but Spark does not know it."""
+def test_streams_continue_with_exactly_the_remaining_rows(archive: Archive, spark: SparkSession) -> None:
+    """One query passes rows to Python. One copies a table: its last batch is in the copy, but not in Spark's log."""
     rows, streamed = archive.tables["log_stream"]["rows"], archive.expected["streamed"]
     remaining = [row for row in rows if row not in streamed]
     assert 0 < len(remaining) < len(rows) == len(remaining) + len(streamed)
@@ -37,5 +37,5 @@ def test_streams_go_on_with_exactly_the_remaining_rows(archive: Archive, spark: 
         copy = copy.option("table", f"{DATABASE}.log_copied")
         copy = copy.option("checkpointLocation", str(archive.root / "copy-checkpoint"))
         ended(copy.trigger(availableNow=True).start())
-        assert read_rows(db, "log_copied") == rows, "the batch that ran again is there once"
+        assert read_rows(db, "log_copied") == rows, "the repeated batch was not duplicated"
         close_all()

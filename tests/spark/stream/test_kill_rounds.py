@@ -1,11 +1,11 @@
-"""The parts of a pipeline are killed all the time: no row is lost, none is there twice.
+"""The parts of a pipeline are killed repeatedly: no row is lost or duplicated.
 
-In every round both sinks must first get further; then, at a random moment, one of these dies by `kill -9`: the whole
+In every round both sinks must first make progress; then, at a random moment, one of these dies by `kill -9`: the whole
 Spark program, which is started again on its checkpoints; a Python worker of its executor; the whole server, a tablet or
-the coordinator, which come back. After four rounds, a death of each kind, both sinks are compared with what
-was written, by count and by checksum.
+the coordinator, which come back. After four rounds, one of each kind, both sinks are compared with the written rows, by
+count and by checksum.
 
-The seed of the run repeats kinds and moments.
+The seed of a run reproduces kinds and moments.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
 
 def kinds_of(turn: int) -> list[str]:
-    """The deaths of a turn in their order."""
+    """The kinds of deaths of a turn, in order."""
     return random.Random(f"{seed()} {turn}").sample(KINDS, len(KINDS))
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)))
 @pytest.mark.parametrize("turn", TURNS)
-def test_a_death_stops_nothing(pipeline: Pipeline, turn: int, number: int) -> None:
-    """A test for each: together they may take longer than the limit of one test on a busy machine."""
+def test_a_death_loses_no_progress(pipeline: Pipeline, turn: int, number: int) -> None:
+    """One test each: together they may exceed the limit of one test on a busy machine."""
     kinds, rng = kinds_of(turn), random.Random(f"{seed()} {turn} {number}")
     pipeline.spark.wait_for_progress()
     if "driver" in kinds[number : number + PREPARED_ROUNDS]:
         pipeline.spark.prepare()
-    time.sleep(rng.uniform(0, LONGEST_PAUSE_SECONDS))  # any moment of a batch, of a commit or between them
+    time.sleep(rng.uniform(0, LONGEST_PAUSE_SECONDS))  # at any moment of a batch, of a commit or between them
     pipeline.strike(kinds[number], rng)
     print(f"death {number + 1}: {kinds[number]}; {len(pipeline.writer.rows)} rows so far")
     if number == len(KINDS) - 1:
@@ -53,7 +53,7 @@ def test_a_death_stops_nothing(pipeline: Pipeline, turn: int, number: int) -> No
 
 
 def check_sinks(pipeline: Pipeline) -> None:
-    """No row is lost, none is there twice."""
+    """Check that no row is lost or duplicated."""
     pipeline.spark.wait_for_progress()
     with pipeline.writer.paused() as rows:
         pipeline.spark.wait_for_rows(len(rows))

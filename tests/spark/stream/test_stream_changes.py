@@ -28,18 +28,18 @@ def tables(request: pytest.FixtureRequest) -> Iterator[ReaderTables]:
 
 @pytest.fixture
 def ours() -> Iterator[ReaderTables]:
-    """The same on our server only."""
+    """A database with a primary-key table on our server only."""
     for database in new_database(running_target("standalone")):
         database.create(**PRIMARY_KEY)
         yield database
 
 
 def changes(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Change type, id and text, sorted by id and place in the log."""
+    """Change type, id and text, sorted by id and offset."""
     return [(row[0], row[3], row[4]) for row in sorted(rows, key=lambda row: (row[3], row[1]))]
 
 
-def test_a_changelog_has_every_change_with_its_place(tables: ReaderTables) -> None:
+def test_a_changelog_has_every_change_with_its_offset(tables: ReaderTables) -> None:
     tables.upsert([1, 2], "old")
     with tables.reading({"mode": "changelog", "start": "earliest"}) as query:
         assert changes(query.next_rows()) == [("insert", 1, "old"), ("insert", 2, "old")]
@@ -77,7 +77,7 @@ def test_full_is_the_state_and_then_the_changes(tables: ReaderTables) -> None:
             ("insert", 50, "late"),
         ]
         assert max(row[1] for row in state) < max(row[1] for row in later)
-    # The first batch again, in another process, long after: the same rows, although Spark then asks for a new start.
+    # The first batch is repeated later in another process: the same rows, although Spark asks for a new start.
     tables.upsert(range(20), "fourth")
     with tables.reading({"mode": "changelog"}) as query:
         assert sorted(query.rows(query.begin(), end)) == sorted(state)
@@ -106,7 +106,7 @@ def test_full_with_a_limit_reads_the_state_bucket_by_bucket(ours: ReaderTables) 
 def test_available_now_with_the_state_ends(ours: ReaderTables) -> None:
     ours.upsert(range(10), "x")
     with ours.reading({"maxRowsPerTrigger": 4, "mode": "changelog"}) as query:
-        query.available_now()  # Spark fixes the target first, and asks for the start then
+        query.available_now()  # Spark fixes the target first, then asks for the start
         ours.upsert(range(10, 20), "x")
         rows = []
         for batch in query.batches():
@@ -121,8 +121,8 @@ def test_available_now_with_the_state_ends(ours: ReaderTables) -> None:
 
 
 @pytest.mark.parametrize("mode", [{}, {"mode": "changelog"}], ids=["rows", "changelog"])
-def test_available_now_ends_behind_offsets_without_rows(ours: ReaderTables, mode: dict[str, str]) -> None:
-    """Deletes of keys that are not there take offsets: the latest one has no row, and none will come."""
+def test_available_now_ends_after_offsets_without_rows(ours: ReaderTables, mode: dict[str, str]) -> None:
+    """Deletes of missing keys take offsets: the latest one has no row, and none will arrive."""
     ours.upsert([1], "x")
     for _ in range(3):
         ours.delete([7])
@@ -141,7 +141,7 @@ def test_available_now_ends_behind_offsets_without_rows(ours: ReaderTables, mode
         assert len(query.rows_within(1)) == 1
 
 
-def test_plain_rows_are_what_inserts_and_updates_left(tables: ReaderTables) -> None:
+def test_plain_rows_are_the_new_rows_of_inserts_and_updates(tables: ReaderTables) -> None:
     tables.upsert([1, 2], "old")
     with tables.reading() as query:
         assert query.schema.names == ["id", "text"]
@@ -150,7 +150,7 @@ def test_plain_rows_are_what_inserts_and_updates_left(tables: ReaderTables) -> N
         assert sorted(query.next_rows()) == [(2, "new"), (3, "new")]
 
 
-def test_a_delete_ends_a_stream_of_plain_rows_unless_it_shall_be_left_out(tables: ReaderTables) -> None:
+def test_a_delete_ends_a_stream_of_plain_rows_unless_deletes_are_left_out(tables: ReaderTables) -> None:
     tables.upsert([1, 2], "old")
     with tables.reading() as query:
         query.next_rows()

@@ -1,4 +1,4 @@
-"""The option `cursor` of streams: where a query with a new checkpoint goes on, on our server and on Apache Fluss."""
+"""The option `cursor` of streams: where a query with a new checkpoint continues, on our server and on Apache Fluss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[ReaderTables]:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the readers of this process; those of Spark wait for a second."""
+    """Move cursors at once, in the readers of this process; those of Spark wait for a second."""
     monkeypatch.setattr(cursors, "MOVE_SECONDS", 0.0)
 
 
@@ -42,7 +42,7 @@ def kept(tables: ReaderTables, name: str = "mailer") -> dict[fluss.TableBucket, 
     return asyncio.run(tables.db.connection.get_admin().get_cursor(tables.path(), name))
 
 
-def test_another_query_goes_on_where_the_last_one_was(both: ReaderTables) -> None:
+def test_another_query_continues_where_the_last_one_was(both: ReaderTables) -> None:
     both.create()
     both.append(0, 20)
     with both.reading({**CURSOR, "maxRowsPerTrigger": 5}) as query:
@@ -53,7 +53,7 @@ def test_another_query_goes_on_where_the_last_one_was(both: ReaderTables) -> Non
         assert at_first is not None
         assert sum(at_first.values()) == 5
     both.append(20, 5)
-    with both.reading(CURSOR) as other:  # which begins with the second batch, of which nobody said that it is done
+    with both.reading(CURSOR) as other:  # begins with the second batch, which was not reported as done
         assert ids(first + other.all_rows()) == list(range(25))
     assert len(second) == 5
     assert sum((kept(both) or {}).values()) == 25
@@ -94,7 +94,7 @@ def test_a_state_is_read_to_its_end_before_the_cursor_moves() -> None:
 
 
 @pytest.mark.all
-def test_a_server_that_is_away_while_the_cursor_should_move() -> None:
+def test_a_server_that_is_down_while_the_cursor_should_move() -> None:
     server = restartable_server("standalone")
     for tables in new_database(server.target):
         tables.create()
@@ -109,7 +109,7 @@ def test_a_server_that_is_away_while_the_cursor_should_move() -> None:
             assert sum((kept(tables) or {}).values()) == 5
 
 
-def test_a_table_that_was_made_anew_is_said() -> None:
+def test_a_recreated_table_is_a_clear_error() -> None:
     for tables in new_database(running_target("standalone")):
         tables.create()
         tables.append(0, 5)
@@ -122,7 +122,7 @@ def test_a_table_that_was_made_anew_is_said() -> None:
             query.next_rows()
 
 
-def test_names_that_cannot_be() -> None:
+def test_invalid_names() -> None:
     for tables in new_database(running_target("standalone")):
         tables.create()
         with pytest.raises(FlussError, match="option cursor: cursor name 'a b' is not allowed"):

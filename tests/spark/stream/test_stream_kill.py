@@ -1,4 +1,4 @@
-"""The server is killed in the middle of a running stream: the query goes on, every row arrives once."""
+"""The server is killed in the middle of a running stream: the query continues, every row arrives once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KILLS = 2
 ROWS_PER_APPEND = 50
 PAUSE_SECONDS = 0.02
 ROWS_AHEAD = 5_000
-"""Of the writer before the query, so that a slow machine is not flooded."""
+"""How far the writer may be ahead of the query, so that a slow machine is not flooded."""
 LAST_WRITE_SECONDS = patience(100.0)
 
 pytestmark = pytest.mark.all
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.all
 
 @pytest.fixture
 def server() -> Iterator[RestartableServer]:
-    """A server that may be killed; serves again afterwards."""
+    """A server that may be killed; it runs again afterwards."""
     server = restartable_server("standalone")
     yield server
     server.comes_back()
@@ -41,7 +41,7 @@ def tables(server: RestartableServer, spark: SparkSession) -> Iterator[Tables]:
 
 
 def checksum(rows: Iterable[tuple[int, str]]) -> str:
-    """Independent of the order, not of how often a row is there."""
+    """A checksum that depends on how often each row occurs, but not on the order."""
     total = sum(int.from_bytes(hashlib.sha256(repr(row).encode()).digest()[:8], "big") for row in rows)
     return f"{total % 2**64:016x}"
 
@@ -75,7 +75,7 @@ def test_a_killed_server_costs_time_and_no_row(server: RestartableServer, tables
     finally:
         stop.set()
         writer.join(LAST_WRITE_SECONDS)
-    assert not writer.is_alive(), "the last write does not end"
+    assert not writer.is_alive(), "the last write did not end"
     run_to_end(tables.stream("events"), tmp_path / "c", seen)
     assert len(seen.rows) == len(written)
     assert checksum((row[0], row[1]) for row in seen.rows) == checksum(written)

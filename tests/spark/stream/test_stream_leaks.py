@@ -18,10 +18,10 @@ from tests.support.spark.reader_calls import ReaderTables, new_database
 MICRO_BATCHES = 1000
 WARM_UP_BATCHES = 100
 WORKER_TASKS = 200
-# A few of each micro-batch would be more: what Python and Arrow hold does not depend on how busy the machine is.
+# A few objects per micro-batch would be more: the memory of Python and Arrow does not depend on the load.
 MAX_MORE_BLOCKS = 2 * MICRO_BATCHES
 MAX_MORE_ARROW_BYTES = 64 * 1024
-# What the process holds does: every thread that meets another one in malloc may get an arena of its own.
+# The memory of the process does: every thread that contends for malloc may get its own arena.
 MAX_MORE_BYTES = 64 * 1024 * 1024
 
 
@@ -31,7 +31,7 @@ def tables() -> Iterator[ReaderTables]:
 
 
 class Resources(NamedTuple):
-    """What this process has now."""
+    """The present resources of this process."""
 
     files: int
     threads: int
@@ -54,7 +54,7 @@ class Resources(NamedTuple):
         assert self.resident_bytes <= before.resident_bytes + MAX_MORE_BYTES
 
 
-@pytest.mark.all  # long, and no behaviour of its own
+@pytest.mark.all  # long, and tests no further behaviour
 def test_a_thousand_micro_batches_leave_nothing_behind(tables: ReaderTables) -> None:
     tables.create()
     tables.append(0, 2 * (MICRO_BATCHES + WARM_UP_BATCHES))
@@ -71,7 +71,7 @@ def test_a_thousand_micro_batches_leave_nothing_behind(tables: ReaderTables) -> 
     assert seen == 2 * number
     after.are_as_before(before, more_threads=2)
 
-    # A worker has no reader that keeps the connection: tasks take it and give it back.
+    # A worker has no reader that keeps the connection: tasks lease it and give it back.
     tasks = query.tasks(start, middle)
     query.close()
     for _ in range(WORKER_TASKS):

@@ -1,6 +1,6 @@
-"""Streaming reads of what is not there any more: expired rows, dropped tables; and of servers that go away.
+"""Streaming reads of expired rows and dropped tables, and of servers that stop.
 
-These tests take servers away and let rows expire after a second: they have servers of their own.
+These tests stop servers and let rows expire after a second, so they have their own servers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHORT_LIVED: dict[str, Any] = {"bucket_count": 1, "bucket_keys": None, "properti
 
 @pytest.fixture(params=["standalone", "apache"])
 def server(request: pytest.FixtureRequest) -> Iterator[RestartableServer]:
-    """Serves again afterwards, whatever a test did."""
+    """A server that runs again after every test."""
     server = restartable_server(request.param)
     yield server
     server.comes_back()
@@ -38,7 +38,7 @@ def tables(server: RestartableServer) -> Iterator[ReaderTables]:
 
 
 def fill_until_expired(tables: ReaderTables, wanted_start: int = 1) -> int:
-    """Append until the log does not begin with its first row any more; returns the end. Ids are offsets."""
+    """Append until the log no longer begins with its first row; return the end. Ids are offsets."""
     count = latest(tables)
 
     def expired() -> bool:
@@ -64,7 +64,7 @@ def _offset(tables: ReaderTables, which: OffsetSpec) -> int:
     return tables.db._session.run(calls.list_offsets(path, None, [0], which))[0]
 
 
-def test_expired_rows_end_the_query_or_are_passed_over(
+def test_expired_rows_end_the_query_or_are_skipped(
     tables: ReaderTables, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables.create(**SHORT_LIVED)
@@ -89,7 +89,7 @@ def test_expired_rows_end_the_query_or_are_passed_over(
         assert seen == list(range(seen[0], count + 1))
         assert begin <= seen[0] <= count
         assert "failOnDataLoss=false" in caplog.text
-    # Tasks notice what the driver does not know yet.
+    # Tasks notice losses that the driver does not know yet.
     monkeypatch.setattr(planner, "EXPIRY_CHECK_SECONDS", 1e9)
     with tables.reading(lenient, start=start) as query:
         end = {**start, "buckets": [count + 1]}
@@ -97,7 +97,7 @@ def test_expired_rows_end_the_query_or_are_passed_over(
         assert seen == list(range(seen[0], count + 1))
 
 
-def test_a_new_query_begins_with_what_is_there(tables: ReaderTables) -> None:
+def test_a_new_query_begins_with_the_existing_rows(tables: ReaderTables) -> None:
     tables.create(**SHORT_LIVED)
     count = fill_until_expired(tables)
     with tables.reading({"start": "earliest"}) as query:
@@ -108,7 +108,7 @@ def test_a_new_query_begins_with_what_is_there(tables: ReaderTables) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of the driver takes a second at most while nobody answers."""
+    """A call of the driver takes at most a second while no server answers."""
     monkeypatch.setattr(table_watch, "ANSWER_SECONDS", 1.0)
 
 
@@ -136,7 +136,7 @@ def test_a_table_created_again_is_not_the_same(tables: ReaderTables) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_restarts_take_time_and_nothing_else(tables: ReaderTables, server: RestartableServer) -> None:
+def test_restarts_only_delay_a_query(tables: ReaderTables, server: RestartableServer) -> None:
     tables.create()
     tables.append(0, 50)
     with tables.reading({"maxRowsPerTrigger": 20}) as query:
@@ -147,12 +147,12 @@ def test_restarts_take_time_and_nothing_else(tables: ReaderTables, server: Resta
         away: list[Any] = []
 
         def ask_and_read() -> None:
-            away.append(query.next_end())  # nothing new as long as nobody answers
+            away.append(query.next_end())  # nothing new as long as no server answers
             away.append(query.rows(query.offset, end))  # a task waits
 
         asking = threading.Thread(target=ask_and_read)
         asking.start()
-        wait_until(lambda: away or not asking.is_alive(), "the driver goes on without an answer")
+        wait_until(lambda: away or not asking.is_alive(), "the driver continues without an answer")
         assert away[0] == query.offset
         server.comes_back()
         asking.join(patience(60))
@@ -182,7 +182,7 @@ def test_a_tablet_that_dies_is_waited_for() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_query_that_begins_while_servers_are_away_waits_for_them(
+def test_a_query_that_begins_while_servers_are_down_waits_for_them(
     tables: ReaderTables, server: RestartableServer
 ) -> None:
     tables.create()
@@ -217,10 +217,10 @@ def test_an_outage_without_end_ends_the_query(tables: ReaderTables, server: Rest
         assert time.monotonic() - started > 1
 
 
-def test_a_log_that_ends_before_the_reached_place(
+def test_a_log_that_ends_before_the_reached_offset(
     server: RestartableServer, tables: ReaderTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a restore from an old copy: it may recover, so a moment passes before it counts as lost."""
+    """As after a restore from an old copy: the log may recover, so rows count as lost only after a while."""
     tables.create(bucket_count=1, bucket_keys=None)
     tables.append(0, 5)
     with tables.reading() as query:
@@ -235,6 +235,6 @@ def test_a_log_that_ends_before_the_reached_place(
             query.next_rows()
     with tables.reading({"failOnDataLoss": "false"}, start=ahead) as query:
         tables.append(5, 1)
-        wait_until(lambda: not query.next_rows() and query.offset["buckets"] == [6], "it goes on at the end")
+        wait_until(lambda: not query.next_rows() and query.offset["buckets"] == [6], "it continues at the end")
         tables.append(6, 2)
         assert sorted(row[0] for row in query.next_rows()) == [6, 7]

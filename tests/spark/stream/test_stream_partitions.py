@@ -1,4 +1,4 @@
-"""Streaming reads of partitioned tables: partitions that come while a query runs, and that go."""
+"""Streaming reads of partitioned tables: partitions that are created and dropped while a query runs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_available_now_leaves_later_partitions_to_the_next_run(tables: ReaderTab
         assert ids(query.all_rows()) == list(range(10, 15))
 
 
-def test_a_partition_that_was_read_to_its_end_may_go(tables: ReaderTables) -> None:
+def test_a_partition_that_was_read_to_its_end_may_be_dropped(tables: ReaderTables) -> None:
     add_partition(tables, "tue", 10, 10)
     with tables.reading() as query:
         assert len(query.next_rows()) == 20
@@ -105,7 +105,7 @@ def test_rows_of_a_dropped_partition_that_were_not_read_are_a_loss(
         drop_partition(tables, "mon")
         with pytest.raises(FlussError, match=r"partition mon .* was dropped when the next .* its log went up to"):
             wait_until(lambda: query.next_rows() and False, "the loss is noticed")
-    lost = pytest.raises(FlussError, match=r"rows behind it may be lost.*failOnDataLoss=false")
+    lost = pytest.raises(FlussError, match=r"rows after it may be lost.*failOnDataLoss=false")
     with tables.reading(start=checkpoint) as query, lost:
         query.next_end()
     with tables.reading({"failOnDataLoss": "false"}, start=checkpoint) as query, caplog.at_level(logging.WARNING):

@@ -1,7 +1,7 @@
-"""Running queries of Spark over what `test_stream_partitions`, `_loss` and `_reader` show of the reader alone.
+"""Queries of Spark for cases that `test_stream_partitions`, `_loss` and `_reader` test on the reader alone.
 
-Spark decides itself when to ask for offsets, what of them to keep and what an error ends, so each of these is done once
-with a query.
+Spark itself decides when to ask for offsets, what to keep of them and what an error ends, so each case is also tested
+once with a query.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.waiting import wait_until
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 ROW_TEXT = "x" * 100
-"""As `fill_until_expired` writes it."""
+"""The table of `fill_until_expired`."""
 
 
 def rows(first: int, count: int, **more: Any) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def add_partition(tables: Tables, day: str, first: int) -> None:
 
 
 @pytest.mark.all
-def test_partitions_that_come_and_go_while_a_query_runs(tables: Tables, tmp_path: Path) -> None:
+def test_partitions_that_are_created_and_dropped_while_a_query_runs(tables: Tables, tmp_path: Path) -> None:
     path = tables.create("days", SCHEMA.append(pa.field("day", pa.string())), partition_keys=["day"])
     add_partition(tables, "mon", 0)
     seen = Seen()
@@ -53,7 +53,7 @@ def test_partitions_that_come_and_go_while_a_query_runs(tables: Tables, tmp_path
         count = 20
 
         def is_noticed() -> bool:
-            """Only when the partition has left the offsets does the query know of the drop."""
+            """The query knows of the drop only after the partition is no longer in its offsets."""
             nonlocal count
             if len(logged_offsets(tmp_path / "c")[-1]["partitions"]) == 1:
                 return True
@@ -70,7 +70,7 @@ def test_partitions_that_come_and_go_while_a_query_runs(tables: Tables, tmp_path
 
 @pytest.fixture
 def expiring_tables(spark: SparkSession) -> Iterator[Tables]:
-    """On a server with small segments, which it looks through for expired ones every moment."""
+    """Tables on a server with small segments, which checks for expired ones all the time."""
     yield from new_tables(restartable_server("standalone").target, spark)
 
 
@@ -89,13 +89,13 @@ def test_a_query_that_is_started_again_after_its_rows_expired(expiring_tables: T
     tables.db.append(path, rows(count, 5))
     run_to_end(tables.stream("t", {"failOnDataLoss": "false"}), tmp_path / "c", seen)
     later = seen.column()[10:]
-    assert begin <= later[0] <= count, "nothing but what had expired is left out"
+    assert begin <= later[0] <= count, "only expired rows are left out"
     assert later == list(range(later[0], count + 5))
 
 
 @pytest.fixture
 def since(tables: Tables) -> str:
-    """Of a table `t` with 25 rows of about 4 kB from before this time, and 75 such rows since then."""
+    """A time, and a table `t` with 25 rows of about 4 kB from before it and 75 since then."""
     path = tables.create("t", SCHEMA, bucket_count=1)
     large = [{"id": number, "text": secrets.token_hex(4_000)} for number in range(100)]
     tables.db.append(path, large[:25])
@@ -107,7 +107,7 @@ def since(tables: Tables) -> str:
 
 
 @pytest.mark.all
-def test_a_start_at_a_time_is_kept_over_a_restart(tables: Tables, since: str, tmp_path: Path) -> None:
+def test_a_start_at_a_time_is_kept_across_a_restart(tables: Tables, since: str, tmp_path: Path) -> None:
     stream = tables.stream("t", {"start": since})
     seen = run_to_end(stream, tmp_path / "c")
     assert (seen.sizes, seen.column()) == ([75], list(range(25, 100)))

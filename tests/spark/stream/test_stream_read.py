@@ -21,7 +21,7 @@ from tools.waiting import patience
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 BUCKETS = 3
 STEPS_PER_BATCH = 40
-"""Of a writer beside a query, so that a slow machine is not flooded."""
+"""How far a writer may be ahead of a query, so that a slow machine is not flooded."""
 PAUSE_SECONDS = 0.02
 LAST_WRITE_SECONDS = patience(100.0)
 
@@ -38,7 +38,7 @@ def table(tables: Tables) -> str:
     return "events"
 
 
-def test_everything_that_is_there_then_what_comes_in_later_runs(tables: Tables, table: str, tmp_path: Path) -> None:
+def test_existing_rows_then_new_rows_in_later_runs(tables: Tables, table: str, tmp_path: Path) -> None:
     stream = tables.stream(table)
     assert stream.schema.simpleString() == "struct<id:bigint,text:string>"
     assert sorted(run_to_end(stream, tmp_path / "c").rows) == [(n, f"row {n}") for n in range(30)]
@@ -51,7 +51,7 @@ def test_everything_that_is_there_then_what_comes_in_later_runs(tables: Tables, 
     assert list(offsets[1]) == ["buckets", "table_id", "version"]
 
 
-def test_only_what_comes(tables: Tables, table: str, tmp_path: Path) -> None:
+def test_only_new_rows(tables: Tables, table: str, tmp_path: Path) -> None:
     seen = Seen()
     with running(tables.stream(table, {"starting": "latest"}), tmp_path / "c", seen) as query:
         wait_for(query, seen, lambda: seen.runs == [0], "the query has noted where it began")
@@ -62,8 +62,8 @@ def test_only_what_comes(tables: Tables, table: str, tmp_path: Path) -> None:
     assert seen.column() == list(range(100, 107))
 
 
-def test_an_unfinished_batch_is_read_again_as_it_was_logged(tables: Tables, table: str, tmp_path: Path) -> None:
-    """The sink dies in the first batch, and again in the second; more rows come; both are repeated as they were."""
+def test_an_unfinished_batch_is_repeated_as_it_was_logged(tables: Tables, table: str, tmp_path: Path) -> None:
+    """The sink dies in the first batch, and again in the second; more rows arrive; both are repeated unchanged."""
     stream = tables.stream(table, {"maxRowsPerTrigger": 10, "start": "earliest"})
     seen, attempts = Seen(), Seen()
     for death in (0, 1):
@@ -89,9 +89,7 @@ def test_an_unfinished_batch_is_read_again_as_it_was_logged(tables: Tables, tabl
 
 
 @pytest.mark.all
-def test_a_running_query_reports_its_lag_and_rests_when_nothing_comes(
-    tables: Tables, table: str, tmp_path: Path
-) -> None:
+def test_a_running_query_reports_its_lag_and_pauses_while_idle(tables: Tables, table: str, tmp_path: Path) -> None:
     seen = Seen()
     stream = tables.stream(table, {"maxRowsPerTrigger": 12})
     with running(stream, tmp_path / "c", seen) as query:
@@ -103,7 +101,7 @@ def test_a_running_query_reports_its_lag_and_rests_when_nothing_comes(
         assert {sum(each["buckets"]) for each in latest} == {30}
         ends = [json.loads(each["sources"][0]["endOffset"]) for each in reported(query)]
         assert [sum(each["buckets"]) for each in ends] == [12, 24, 30]
-        # Equal offsets must be equal texts: otherwise empty batches would run without end.
+        # Equal offsets must be equal strings: otherwise empty batches would run forever.
         checked = query.recentProgress[-1]["timestamp"]
         wait_for(query, seen, lambda: query.recentProgress[-1]["timestamp"] != checked, "an idle report")
         assert seen.sizes == [12, 12, 6]
@@ -118,7 +116,7 @@ def reported(query: StreamingQuery) -> list[Any]:
 @pytest.mark.all
 def test_other_triggers(tables: Tables, table: str, tmp_path: Path) -> None:
     limited = tables.stream(table, {"maxRowsPerTrigger": 7})
-    assert run_to_end(limited, tmp_path / "once", once=True).sizes == [30]  # Spark asks for everything then
+    assert run_to_end(limited, tmp_path / "once", once=True).sizes == [30]  # Spark asks for all rows then
     seen = Seen()
     with running(limited, tmp_path / "time", seen, processingTime="100 milliseconds") as query:
         wait_for_rows(query, seen, 30)
@@ -126,7 +124,7 @@ def test_other_triggers(tables: Tables, table: str, tmp_path: Path) -> None:
 
 
 def test_changes_of_a_primary_key_table_without_gap_or_overlap(tables: Tables, tmp_path: Path) -> None:
-    """A writer changes rows while a query begins with the state: folding what it sees gives the table."""
+    """A writer changes rows while a query begins with the state: folding the query's rows gives the table."""
     schema = fluss.Schema(SCHEMA, ["id"])
     path = tables.create("users", schema, bucket_count=2)
     tables.db.upsert(path, [{"id": n, "text": "begin"} for n in range(200)])
@@ -149,7 +147,7 @@ def test_changes_of_a_primary_key_table_without_gap_or_overlap(tables: Tables, t
     finally:
         stop.set()
         writer.join(LAST_WRITE_SECONDS)
-    assert not writer.is_alive(), "the last write does not end"
+    assert not writer.is_alive(), "the last write did not end"
     run_to_end(tables.stream("users", {"mode": "changelog"}), tmp_path / "c", seen)
     folded: dict[int, str] = {}
     for kind, _, _, key, text in seen.rows:
@@ -168,7 +166,7 @@ def test_changes_of_a_primary_key_table_without_gap_or_overlap(tables: Tables, t
 
 @pytest.mark.all
 def test_the_state_is_the_same_when_the_first_batch_runs_again(tables: Tables, tmp_path: Path) -> None:
-    """Spark does not keep where the first batch began, and asks again after a crash, when the table has changed."""
+    """Spark does not store the start of the first batch, and asks again after a crash, when the table has changed."""
     path = tables.create("users", fluss.Schema(SCHEMA, ["id"]), bucket_count=2)
     tables.db.upsert(path, [{"id": n, "text": "old"} for n in range(20)])
     stream = tables.stream("users", {"mode": "changelog"})
@@ -203,7 +201,7 @@ def test_on_apache_fluss(apache_tables: Tables, tmp_path: Path) -> None:
     assert sorted((row[0], row[3], row[4]) for row in later) == [("delete", 3, "old"), ("insert", 30, "new")]
 
 
-def test_what_is_wrong_reaches_the_user(tables: Tables, tmp_path: Path) -> None:
+def test_errors_reach_the_user(tables: Tables, tmp_path: Path) -> None:
     path = tables.create("users", fluss.Schema(SCHEMA, ["id"]), bucket_count=1)
     tables.db.upsert(path, [{"id": 1, "text": "x"}])
     tables.db.delete(path, [{"id": 1}])

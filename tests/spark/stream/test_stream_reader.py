@@ -43,7 +43,7 @@ def ids(rows: list[tuple[Any, ...]], column: int = 0) -> list[Any]:
     return sorted(row[column] for row in rows)
 
 
-def test_all_rows_then_new_ones_and_nothing_when_nothing_came(tables: ReaderTables) -> None:
+def test_all_rows_then_new_ones_and_no_batch_without_new_rows(tables: ReaderTables) -> None:
     tables.create()
     tables.append(0, 30)
     with tables.reading() as query:
@@ -54,7 +54,7 @@ def test_all_rows_then_new_ones_and_nothing_when_nothing_came(tables: ReaderTabl
         assert query.all_rows() == []
 
 
-def test_latest_is_only_what_comes(tables: ReaderTables) -> None:
+def test_latest_reads_only_new_rows(tables: ReaderTables) -> None:
     tables.create()
     tables.append(0, 10)
     with tables.reading({"start": "latest"}) as query:
@@ -62,7 +62,7 @@ def test_latest_is_only_what_comes(tables: ReaderTables) -> None:
         tables.append(10, 3)
         assert ids(query.next_rows()) == [10, 11, 12]
         checkpoint = query.offset
-    # The first batch again after a crash: Spark has only its end, and the start that it asks for is another one by now.
+    # The first batch is repeated after a crash: Spark has only its end, and the start that it asks for has moved.
     tables.append(13, 3)
     with tables.reading({"start": "latest"}) as query:
         assert ids(query.rows(query.begin(), checkpoint)) == [10, 11, 12]
@@ -70,7 +70,7 @@ def test_latest_is_only_what_comes(tables: ReaderTables) -> None:
         assert ids(query.all_rows()) == [13, 14, 15]
 
 
-def test_the_place_of_latest_is_kept_before_anything_comes(ours: ReaderTables) -> None:
+def test_the_offsets_of_latest_are_kept_before_new_rows_arrive(ours: ReaderTables) -> None:
     ours.create()
     ours.append(0, 10)
     with ours.reading({"start": "latest"}) as query:
@@ -118,7 +118,7 @@ def _next_millisecond() -> None:
     wait_until(lambda: time.time_ns() // 1_000_000 > now + 1, "a later millisecond")
 
 
-def test_offsets_begin_where_they_say_and_other_buckets_at_their_beginning(tables: ReaderTables) -> None:
+def test_buckets_begin_at_given_offsets_and_others_at_their_beginning(tables: ReaderTables) -> None:
     tables.create(bucket_count=2, bucket_keys=None)
     tables.append(0, 10)
     with tables.reading() as query:
@@ -133,15 +133,15 @@ def test_offsets_begin_where_they_say_and_other_buckets_at_their_beginning(table
 
 @pytest.mark.parametrize(
     ("start", "words"),
-    [('{"7": 0}', "offset of bucket 7"), ('{"US": {"0": 0}}', "partition 'US'"), ('{"0": 99}', "its log ends at")],
+    [('{"7": 0}', "offset for bucket 7"), ('{"US": {"0": 0}}', "partition 'US'"), ('{"0": 99}', "its log ends at")],
 )
-def test_offsets_that_nobody_has_are_refused(ours: ReaderTables, start: str, words: str) -> None:
+def test_offsets_that_do_not_exist_are_refused(ours: ReaderTables, start: str, words: str) -> None:
     ours.create()
     with ours.reading({"start": start}) as query, pytest.raises(FlussError, match=words):
         query.begin()
 
 
-def test_rows_per_trigger_are_kept_and_shared(tables: ReaderTables) -> None:
+def test_the_limit_of_rows_is_kept_and_shared(tables: ReaderTables) -> None:
     tables.create()
     tables.append(0, 100)
     with tables.reading({"maxRowsPerTrigger": 9}) as query:
@@ -158,7 +158,7 @@ def test_rows_per_trigger_are_kept_and_shared(tables: ReaderTables) -> None:
     assert ids([row for batch in batches for row in batch]) == list(range(100))
 
 
-def test_bytes_per_trigger_go_by_the_stored_size_of_rows(tables: ReaderTables) -> None:
+def test_the_limit_of_bytes_uses_the_stored_size_of_rows(tables: ReaderTables) -> None:
     tables.create(bucket_count=2, bucket_keys=None)
     for first in range(0, 200, 20):
         large = [{"id": first + number, "text": secrets.token_hex(4000)} for number in range(20)]
@@ -166,12 +166,12 @@ def test_bytes_per_trigger_go_by_the_stored_size_of_rows(tables: ReaderTables) -
     with tables.reading({"maxBytesPerTrigger": 100_000}) as query:
         query.begin()
         batches = list(query.batches())
-    # Stored, such a text takes half a byte per digit: about 4 kB a row, so 25 rows a batch.
+    # Such a string takes half a byte per digit when stored: about 4 kB a row, so 25 rows a batch.
     assert {len(batch) for batch in batches[:-1]} <= {22, 23, 24, 25}
     assert ids([row for batch in batches for row in batch]) == list(range(200))
 
 
-def test_both_limits_hold_together(ours: ReaderTables) -> None:
+def test_both_limits_apply_together(ours: ReaderTables) -> None:
     ours.create()
     ours.append(0, 50)
     with ours.reading({"maxRowsPerTrigger": 7, "maxBytesPerTrigger": 10_000_000}) as query:
@@ -182,7 +182,7 @@ def test_both_limits_hold_together(ours: ReaderTables) -> None:
         assert {len(batch) for batch in query.batches()} == {1}
 
 
-def test_available_now_ends_where_it_began_to(tables: ReaderTables) -> None:
+def test_available_now_ends_where_the_logs_ended_at_its_start(tables: ReaderTables) -> None:
     tables.create()
     tables.append(0, 20)
     with tables.reading({"maxRowsPerTrigger": 6}) as query:
@@ -190,7 +190,7 @@ def test_available_now_ends_where_it_began_to(tables: ReaderTables) -> None:
         rows = []
         for batch in query.batches():
             rows += batch
-            tables.append(1000 + len(rows), 10)  # more comes than it takes
+            tables.append(1000 + len(rows), 10)  # more rows arrive than it reads
         assert ids(rows) == list(range(20))
         checkpoint = query.offset
     with tables.reading(start=checkpoint) as query:
@@ -198,7 +198,7 @@ def test_available_now_ends_where_it_began_to(tables: ReaderTables) -> None:
         assert min(ids(query.all_rows())) >= 1000
 
 
-def test_columns_that_nobody_wants_are_not_read(ours: ReaderTables) -> None:
+def test_unneeded_columns_are_not_read(ours: ReaderTables) -> None:
     ours.create()
     ours.append(0, 5)
     with ours.reading({"columns": "text"}) as query:
@@ -206,7 +206,7 @@ def test_columns_that_nobody_wants_are_not_read(ours: ReaderTables) -> None:
     with ours.reading(schema=StructType([StructField("id", LongType())])) as query:
         assert ids(query.all_rows()) == list(range(5))
     unknown = StructType([StructField("nope", LongType())])
-    with ours.reading(schema=unknown) as query, pytest.raises(FlussError, match="no column 'nope'"):
+    with ours.reading(schema=unknown) as query, pytest.raises(FlussError, match="unknown column 'nope'"):
         query.begin()
 
 
@@ -249,7 +249,7 @@ def test_small_buckets_share_a_task_and_pieces_do_not(ours: ReaderTables) -> Non
 def test_a_task_has_the_same_order_whenever_it_runs(
     tables: ReaderTables, held_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sinks recognise rows that they have by their order. Buckets that are too large to wait are read in turn."""
+    """Sinks recognise repeated rows by their order. Buckets that are too large to be held are read in turn."""
     monkeypatch.setattr(task_read, "MAX_HELD_BYTES", held_bytes)
     tables.create(bucket_count=8)
     for first in range(0, 400, 40):
@@ -315,7 +315,7 @@ def test_a_table_without_rows_and_one_without_partitions(ours: ReaderTables) -> 
             assert query.report()["lag_rows"] == 0
 
 
-def test_servers_are_asked_less_and_less_while_nothing_comes(ours: ReaderTables) -> None:
+def test_servers_are_asked_less_often_while_idle(ours: ReaderTables) -> None:
     """Spark's default trigger asks again as soon as it has an answer."""
     ours.create()
     ours.append(0, 5)
@@ -334,8 +334,8 @@ def test_servers_are_asked_less_and_less_while_nothing_comes(ours: ReaderTables)
 
 
 @pytest.mark.parametrize(("error", "printed"), [("EOFError", ""), ("ValueError", "ValueError")])
-def test_the_end_of_a_query_is_no_traceback_on_the_screen(error: str, printed: str) -> None:
-    """Spark's program for readers ends with an error when Java has closed the socket, and then fails to tell Java."""
+def test_the_end_of_a_query_prints_no_traceback(error: str, printed: str) -> None:
+    """Spark's program for readers ends with an error when Java closes the socket, and then fails to report it."""
     program = f"""
         from pyspark.sql.streaming import python_streaming_source_runner as runner
         from fluss.spark.stream.stream_reader import FlussStreamReader

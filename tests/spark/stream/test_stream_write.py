@@ -1,6 +1,6 @@
-"""Streaming writes: every row once, over crashes and repeated batches; and the helper for update mode.
+"""Streaming writes: every row once, across crashes and repeated batches; and the helper for update mode.
 
-A crash between the commit of the sink and Spark's own note of it is made by taking that note away: Spark then repeats
+A crash between the commit of the sink and Spark's own log entry is simulated by removing that entry: Spark then repeats
 the batch with the same number, rows and query id.
 """
 
@@ -46,11 +46,11 @@ class Input:
         self._files = 0
 
     def add(self, ids: range | list[int], name: str = "n") -> None:
-        """One more file, for one more batch."""
+        """Add a file, for one more batch."""
         lines = (json.dumps({"id": each, "name": f"{name}{each}"}) for each in ids)
         path = self.directory / f"{self._files:03}.json"
         path.with_suffix(".tmp").write_text("\n".join(lines))
-        # Spark takes files by their times, in milliseconds: two that are written at once would come in any order.
+        # Spark orders files by their times, in milliseconds: two that are written at once would come in any order.
         moment = FIRST_FILE_SECONDS + self._files
         os.utime(path.with_suffix(".tmp"), (moment, moment))
         path.with_suffix(".tmp").rename(path)
@@ -62,7 +62,7 @@ class Input:
         return reader.option("pathGlobFilter", "*.json").json(str(self.directory))
 
     def forget_commit(self, batch_id: int) -> None:
-        """As if the driver had died right after the sink's commit."""
+        """Simulate the death of the driver right after the sink's commit."""
         for path in (self.checkpoint / "commits").glob(f"*{batch_id}*"):
             path.unlink()
 
@@ -75,7 +75,7 @@ def source(tmp_path: Path, spark: SparkSession) -> Input:
 def run(
     tables: Tables, frame: DataFrame, checkpoint: Path, table: str, mode: str = "append", **options: Any
 ) -> StreamingQuery:
-    """Write everything that is there now, then stop."""
+    """Write all existing rows, then stop."""
     writer = frame.writeStream.format("fluss").outputMode(mode).options(**tables.options(**options))
     writer = writer.option("table", tables.path(table)).option("checkpointLocation", str(checkpoint))
     return ended(writer.trigger(availableNow=True).start())
@@ -85,7 +85,7 @@ def ids(tables: Tables, table: str = "events") -> list[int]:
     return sorted(row["id"] for row in tables.rows(table))
 
 
-def test_rows_of_a_log_table_are_there_once(any_tables: Tables, source: Input, tmp_path: Path) -> None:
+def test_rows_of_a_log_table_are_written_once(any_tables: Tables, source: Input, tmp_path: Path) -> None:
     any_tables.create("events", EVENTS, bucket_count=2)
     source.add(range(100))
     source.add(range(100, 200))
@@ -104,7 +104,7 @@ def test_rows_of_a_log_table_are_there_once(any_tables: Tables, source: Input, t
 
 
 def failing_at(frame: DataFrame, number: int, marker: Path, wait: Callable[[], None]) -> DataFrame:
-    """The rows of a frame; as long as there is a marker file, the task that gets to this id waits and fails."""
+    """The rows of a frame; while there is a marker file, the task that reaches this id waits and fails."""
 
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -128,8 +128,8 @@ def test_a_batch_that_failed_half_way(any_tables: Tables, source: Input, tmp_pat
     marker = tmp_path / "marker"
     marker.touch()
     wait = functools.partial(until_rows_are_there, any_tables.target.bootstrap_servers, any_tables.path("events"))
-    nothing: Callable[[], None] = functools.partial(print, end="")  # staged rows of the other task cannot be seen
-    # By a hash, so that the repeated batch has the same rows in the same tasks; Apache Fluss needs that to know them.
+    nothing: Callable[[], None] = functools.partial(print, end="")  # staged rows of the other task are not visible
+    # By a hash, so that the repeated batch has the same rows in the same tasks, as Apache Fluss requires.
     frame = source.frame().repartition(2, "id")
     frame = failing_at(frame, 900, marker, wait if any_tables.target.is_apache else nothing)
     with pytest.raises(PySparkException, match="a task that fails"):
@@ -179,8 +179,8 @@ def update(frame: DataFrame, checkpoint: Path, sink: Callable[[DataFrame, int], 
 
 
 @pytest.mark.all
-def test_spark_says_nothing_of_the_layout_of_a_stream(tables: Tables, source: Input, tmp_path: Path) -> None:
-    """So it cannot be refused, as the documents say; a table that `toTable` makes has the partitions."""
+def test_spark_does_not_report_the_layout_of_a_stream(tables: Tables, source: Input, tmp_path: Path) -> None:
+    """So it cannot be refused, as documented; a table that `toTable` creates has the partitions."""
     tables.create("events", EVENTS, bucket_count=2)
     source.add(range(10))
     for number, layout in enumerate(("partitionBy", "clusterBy")):
@@ -231,16 +231,16 @@ def test_only_the_latest_row_of_a_key_counts(tables: Tables, spark: SparkSession
 
 
 @pytest.mark.all
-def test_the_session_of_the_query_says_where_batches_go(
+def test_the_session_of_the_query_decides_where_batches_go(
     tables: Tables, source: Input, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where primary keys are asked for; what the environment has is of an earlier session."""
+    """Also for requests of primary keys; the address in the environment is of an earlier session."""
     tables.create("totals", TOTALS)
     source.add([1, 1, 2])
     totals = source.frame().groupBy("name").count().withColumnRenamed("count", "total")
     early = fluss.spark.foreach_batch(tables.path("totals"), latest_by="total")  # no address yet
     spark.conf.set("spark.sql.fluss.bootstrap.servers", tables.target.bootstrap_servers)
-    spark.conf.set("spark.sql.fluss.limit", "1")  # for reads; nothing is said about it here
+    spark.conf.set("spark.sql.fluss.limit", "1")  # a limit for reads, which does not matter here
     monkeypatch.setenv(SESSION_OPTIONS_VARIABLE, '{"bootstrap.servers": "127.0.0.1:1"}')
     try:
         update(totals, source.checkpoint, early)
@@ -259,7 +259,7 @@ def test_batches_may_be_written_at_least_once(tables: Tables, source: Input) -> 
 
 
 def test_a_query_that_is_stopped_in_the_middle_of_a_batch(tables: Tables, source: Input, tmp_path: Path) -> None:
-    """Spark's pattern for the error that the sink gets then would overflow the stack on the text of Java's error."""
+    """Spark's pattern for the sink's error would overflow the stack on the message of Java's error."""
     tables.create("events", EVENTS)
     source.add([1])
     started = tmp_path / "started"
@@ -290,7 +290,7 @@ def test_a_query_that_is_stopped_in_the_middle_of_a_batch(tables: Tables, source
     assert ids(tables) == []
 
 
-def test_mistakes_are_found_before_the_first_batch() -> None:
+def test_errors_are_raised_before_the_first_batch() -> None:
     with pytest.raises(fluss.FlussError, match="foreach_batch needs a table"):
         fluss.spark.foreach_batch(bootstrap_servers="localhost:1")
     with pytest.raises(fluss.FlussError, match="no option 'rowkind'"):
@@ -299,7 +299,8 @@ def test_mistakes_are_found_before_the_first_batch() -> None:
         fluss.spark.foreach_batch("t", options={"limit": "1"})
     in_a_list: Any = ["shop.totals", "shop.history"]
     with pytest.raises(
-        fluss.FlussError, match=r"takes tables as texts, .* got \['shop.totals', 'shop.history'\]: write"
+        fluss.FlussError,
+        match=r"takes names of tables as separate arguments, got \['shop.totals', 'shop.history'\]: write",
     ):
         fluss.spark.foreach_batch(in_a_list)
     with pytest.raises(fluss.FlussError, match=r"has table fluss\.t twice"):

@@ -1,6 +1,6 @@
 """Staged appends as Spark uses them: tasks, commits and aborts in every order that Spark may call them.
 
-Tasks and commits are called here without Spark, each with a writer of its own, as Spark makes them.
+Tasks and commits are called here without Spark, each with its own writer, as in Spark.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def options(target: Target) -> FlussOptions:
 
 
 def writer(options: FlussOptions) -> FlussStreamWriter:
-    """As it arrives in another process."""
+    """A writer as it arrives in another process."""
     made = build_stream_writer(options, SPARK_SCHEMA, False)
     return cast(FlussStreamWriter, pickle.loads(pickle.dumps(made)))
 
@@ -58,7 +58,7 @@ def rows(first: int, count: int = 100) -> Iterator[pa.RecordBatch]:
 
 
 class Query:
-    """Tasks of one query."""
+    """Runs tasks of one query."""
 
     def __init__(self, options: FlussOptions, patch: pytest.MonkeyPatch) -> None:
         self.options = options
@@ -66,7 +66,7 @@ class Query:
         self._name = f"spark-{uuid.uuid4()}"
 
     def task(self, batch_id: int, partition_id: int, batches: Iterator[pa.RecordBatch]) -> TaskDone:
-        """What a task returns to the driver."""
+        """The message of a task to the driver."""
         identity = TaskIdentity(self._name, batch_id, partition_id, may_be_replay=True)
         self._patch.setattr(stream_writer, "stream_identity", lambda: identity)
         done = writer(self.options).write(batches)
@@ -89,8 +89,8 @@ def test_rows_appear_with_the_commit(query: Query) -> None:
     assert query.ids() == list(range(200))
 
 
-def test_an_abort_after_a_commit_takes_nothing_away(query: Query) -> None:
-    """Spark aborts when a commit raised, also if it raised after the rows were committed."""
+def test_an_abort_after_a_commit_removes_nothing(query: Query) -> None:
+    """Spark aborts if a commit raised, even if it raised after the rows were committed."""
     done = [query.task(0, 0, rows(0))]
     writer(query.options).commit(done, 0)
     writer(query.options).abort(done, 0)
@@ -98,7 +98,7 @@ def test_an_abort_after_a_commit_takes_nothing_away(query: Query) -> None:
     assert query.ids() == list(range(100))
 
 
-def test_an_abort_drops_what_is_not_committed(query: Query) -> None:
+def test_an_abort_drops_rows_that_are_not_committed(query: Query) -> None:
     done = [query.task(0, 0, rows(0))]
     writer(query.options).abort([None, *done], 0)
     with pytest.raises(FlussError, match="staged"):
@@ -130,7 +130,7 @@ def test_a_task_that_fails_leaves_nothing(query: Query) -> None:
 
 def test_a_committed_batch_is_not_even_read_again(query: Query) -> None:
     def never() -> Iterator[pa.RecordBatch]:
-        raise AssertionError("a row was asked for")
+        raise AssertionError("a row was read")
         yield
 
     writer(query.options).commit([query.task(0, 0, rows(0))], 0)
@@ -141,11 +141,11 @@ def test_a_committed_batch_is_not_even_read_again(query: Query) -> None:
     assert query.ids() == list(range(200))
 
 
-def test_a_checkpoint_that_was_set_back_is_noticed(query: Query) -> None:
-    """Spark never repeats an older batch than its newest: these would be other rows under a number that was used."""
+def test_a_checkpoint_that_was_reset_is_noticed(query: Query) -> None:
+    """Spark only repeats its newest batch: with an older number, these would be other rows under a used number."""
     for number in range(3):
         writer(query.options).commit([query.task(number, 0, rows(100 * number))], number)
-    with pytest.raises(FlussError, match=r"up to number 2, and this is number 1: its checkpoint was set back"):
+    with pytest.raises(FlussError, match=r"up to number 2, but this is number 1: its checkpoint was reset"):
         query.task(1, 0, rows(700))
     assert query.ids() == list(range(300))
 
@@ -160,7 +160,7 @@ def test_commits_and_aborts_without_messages(query: Query) -> None:
 
 
 def test_a_batch_job_that_is_aborted_leaves_nothing_behind(options: FlussOptions) -> None:
-    """Also of attempts that the driver never heard of."""
+    """Not even rows of attempts that the driver does not know."""
     made = build_writer(options, SPARK_SCHEMA, False)
     assert isinstance(made, FlussBatchWriter)
     identity = TaskIdentity(made._job, BATCH_JOB_NUMBER, 0, may_be_replay=False)
@@ -173,7 +173,7 @@ def test_a_batch_job_that_is_aborted_leaves_nothing_behind(options: FlussOptions
     made.abort([done])
 
 
-def test_a_batch_job_is_never_taken_for_a_repetition(options: FlussOptions) -> None:
+def test_a_batch_job_is_never_mistaken_for_a_repetition(options: FlussOptions) -> None:
     made = build_writer(options, SPARK_SCHEMA, False)
     assert isinstance(made, FlussBatchWriter)
     identity = TaskIdentity(made._job, BATCH_JOB_NUMBER, 0, may_be_replay=False)
@@ -193,7 +193,7 @@ def test_an_abort_hides_no_error(query: Query, target: Target) -> None:
 
 
 def writer_plan(options: FlussOptions, done: list[TaskDone]) -> WritePlan:
-    """A plan that was made while the table was there."""
+    """A plan that was made while the table existed."""
     attempt = done[0].attempt
     assert attempt is not None
     return WritePlan(options, attempt.table_id, "append", "staged", from_arrow_schema(ARROW_SCHEMA), (0, 1))

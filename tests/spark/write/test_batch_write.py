@@ -1,4 +1,4 @@
-"""Batch writes: rows of every kind arrive, and what cannot be written says so."""
+"""Batch writes: rows of every kind arrive, and rows that cannot be written are errors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_type_is_appended(any_tables: Tables, spark: SparkSession) -> None
     nothing = dict.fromkeys(ALL_VALUES)
     frame = spark.createDataFrame([ALL_VALUES, nothing], ALL_TYPES_SQL)
     with pytest.raises(Exception, match=r"'ts3'.*digits finer than the milliseconds"):
-        any_tables.write(frame.coalesce(1), "types")  # on Apache Fluss rows of another task would stay
+        any_tables.write(frame.coalesce(1), "types")  # on Apache Fluss rows of another task would remain
     any_tables.write(frame, "types", {"onExtraDigits": "truncate"})
     expected = {**ALL_VALUES, "ts3": MOMENT.replace(microsecond=987_000), "map": [("a", 1), ("b", None)]}
     rows = any_tables.rows("types")
@@ -105,7 +105,7 @@ def test_some_columns_of_a_log_table(tables: Tables, spark: SparkSession) -> Non
     assert by_id(tables.rows("events")) == {n: {"id": n, "name": None, "amount": None} for n in range(3)}
 
 
-def test_partitions_are_created_on_the_way(any_tables: Tables, spark: SparkSession) -> None:
+def test_missing_partitions_are_created(any_tables: Tables, spark: SparkSession) -> None:
     schema = pa.schema([("region", pa.string()), ("id", pa.int64())])
     any_tables.create("parts", schema, partition_keys=["region"], bucket_count=2, bucket_keys=["id"])
     any_tables.create("users", fluss.Schema(schema, ["region", "id"]), partition_keys=["region"], bucket_count=2)
@@ -166,7 +166,7 @@ def test_a_job_with_a_name_and_a_number_is_done_once(any_tables: Tables, spark: 
         frame = spark.range(first, first + 10).selectExpr("id", "'x' name", "0.5D amount")
         any_tables.write(frame, "events", {"transaction": "nightly", "transactionBatch": number})
     assert sorted(by_id(any_tables.rows("events"))) == list(range(20))
-    any_tables.write(frame, "events")  # without a name every job is a new one
+    any_tables.write(frame, "events")  # without a name every job is new
     assert len(any_tables.rows("events")) == 30
 
 
@@ -181,7 +181,7 @@ def test_batches_fill(tables: Tables, spark: SparkSession) -> None:
 
 
 def test_the_document_runs(tables: Tables, spark: SparkSession) -> None:
-    """The code of docs/spark-writing.md; only the names of the server and of the database are others."""
+    """The code of docs/spark-writing.md; only the names of server and database differ."""
     orders = pa.schema([("id", pa.int64()), ("item", pa.string()), ("price", pa.float64())])
     tables.create("orders", orders)
     tables.create("totals", fluss.Schema(pa.schema([("item", pa.string()), ("total", pa.float64())]), ["item"]))
@@ -201,7 +201,7 @@ def test_the_document_runs(tables: Tables, spark: SparkSession) -> None:
     }
     text = (Path(__file__).parents[3] / "docs" / "spark-writing.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    for block in [*blocks, blocks[-1]]:  # the last one has a name: it is done once
+    for block in [*blocks, blocks[-1]]:  # the last one has a name, so it is done once
         exec(
             block.replace('format("fluss")', 'format("fluss").options(**cluster)').replace("shop.", f"{tables.name}."),
             names,

@@ -1,4 +1,4 @@
-"""What cannot be written says so: while Spark plans if it can be known then, else the job fails with the reason."""
+"""Rows that cannot be written are errors: while Spark plans if possible, else the job fails with the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENTS = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string()), ("
 
 @pytest.fixture(scope="module")
 def planned(module_tables: Tables) -> Tables:
-    """A log table and a primary-key table that nothing is ever written to."""
+    """A log table and a primary-key table that stay empty."""
     module_tables.create("events", EVENTS)
     module_tables.create("users", USERS)
     module_tables.create("loose", fluss.Schema(pa.schema([("id", pa.int64()), ("a", pa.int32())]), ["id"]))
@@ -41,29 +41,34 @@ TRANSACTION = {"transaction": "nightly", "transactionBatch": "1"}
     ("table", "columns", "options", "said"),
     [
         ("events", "id, 'x' name", {}, "the rows lack 'at': add them, or name the columns to write with the option"),
-        ("events", f"{GOOD_EVENT}, 1 more", {}, "has no column 'more'; its columns are id, name, at"),
-        ("events", f"{GOOD_EVENT}, 'y' NAME", {}, "column 'name' is there twice"),
+        ("events", f"{GOOD_EVENT}, 1 more", {}, "unknown columns 'more'; its columns are id, name, at"),
+        ("events", f"{GOOD_EVENT}, 'y' NAME", {}, "column 'name' is duplicated"),
         ("events", "'one' id, 'x' name, cast(null as timestamp_ntz) at", {}, "column 'id' is BIGINT.*rows have string"),
         ("events", "id, 'x' name, current_timestamp() at", {}, "column 'at' is.*timestamp_ntz is not"),
-        ("events", "null id, 'x' name, null at", {}, "column 'id' is NOT NULL, but it is null in all rows"),
-        ("events", "id, make_ym_interval(1, 1) name, null at", {}, "column 'name'|cannot leave Spark"),
+        ("events", "null id, 'x' name, null at", {}, "column 'id' is NOT NULL, but null in all rows"),
+        ("events", "id, make_ym_interval(1, 1) name, null at", {}, "column 'name'|that Spark cannot convert to Arrow"),
         ("events", "'x' name", {"columns": "name"}, "leaves out 'id', which is BIGINT NOT NULL"),
         (
             "events",
             GOOD_EVENT,
             {"columns": "id, nam"},
-            "option columns: the table has no column 'nam', only id, name, at",
+            "option columns: unknown column 'nam' in the table; its columns are id, name, at",
         ),
-        ("events", GOOD_EVENT, {"columns": "id, ID"}, "option columns has a column twice: 'id'"),
-        ("twins", "id, 'a' Id", {"columns": "key, ID"}, "option columns: 'ID' may mean 'id' or 'Id'"),
-        ("twins", "1 key, 'a' ID", {}, "a column of the rows: 'ID' may mean 'id' or 'Id'"),
-        ("users", f"{GOOD_USER}, '' Op, '' oP", {"rowKindColumn": "op"}, "rowKindColumn: 'op' may mean 'Op' or 'oP'"),
-        ("events", f"{GOOD_EVENT}, '+I' op", {"rowKindColumn": "op"}, "rows of a log table can only be appended"),
+        ("events", GOOD_EVENT, {"columns": "id, ID"}, "option columns must not have duplicates, got 'id' twice"),
+        ("twins", "id, 'a' Id", {"columns": "key, ID"}, "option columns: 'ID' is ambiguous: 'id' and 'Id'"),
+        ("twins", "1 key, 'a' ID", {}, "a column of the rows: 'ID' is ambiguous: 'id' and 'Id'"),
+        (
+            "users",
+            f"{GOOD_USER}, '' Op, '' oP",
+            {"rowKindColumn": "op"},
+            "rowKindColumn: 'op' is ambiguous: 'Op' and 'oP'",
+        ),
+        ("events", f"{GOOD_EVENT}, '+I' op", {"rowKindColumn": "op"}, "rows of log tables can only be appended"),
         ("events", GOOD_EVENT, {"mode": "changelog"}, "the changelog of table .* cannot be written"),
-        ("users", GOOD_USER, {"columns": "name, age"}, "must have the primary key in it, it lacks id"),
+        ("users", GOOD_USER, {"columns": "name, age"}, "must include the primary key, but lacks id"),
         ("users", "id, 'x' name", {"columns": "id, name"}, "leaves out 'age', which is INT NOT NULL"),
-        ("users", GOOD_USER, {"rowKindColumn": "op"}, "rowKindColumn='op' is missing: there is id, name, age"),
-        ("users", f"{GOOD_USER}, 1 op", {"rowKindColumn": "op"}, "must be a string such as .*, it is int"),
+        ("users", GOOD_USER, {"rowKindColumn": "op"}, "rowKindColumn='op' is missing; the columns are id, name, age"),
+        ("users", f"{GOOD_USER}, 1 op", {"rowKindColumn": "op"}, "must be a string such as .*, got int"),
         ("users", "id", {}, "the rows lack 'name', 'age'"),
         ("users", GOOD_USER, TRANSACTION, "are for log tables, .*users has a primary key"),
         ("users", GOOD_USER, {"transactionBatch": "1"}, "are for log tables, .*users has a primary key"),
@@ -88,9 +93,9 @@ def test_spark_shows_the_refusal(planned: Tables, spark: SparkSession) -> None:
         planned.write(spark.range(1), "users")
     with pytest.raises(PySparkException, match="no option 'rowkind': did you mean rowKindColumn"):
         planned.write(spark.range(1), "users", {"rowKind": "op"})
-    with pytest.raises(PySparkException, match=r"belongs to no streaming query: .* give also transaction"):
+    with pytest.raises(PySparkException, match=r"belongs to no streaming query: .* needs option transaction too"):
         planned.write(spark.range(1), "events", {"transactionBatch": 1, "columns": "id"})
-    with pytest.raises(PySparkException, match="option limit is for batch reads; it changes nothing in batch writes"):
+    with pytest.raises(PySparkException, match="option limit is for batch reads and has no effect on batch writes"):
         planned.write(spark.range(1), "events", {"limit": 1, "columns": "id"})
 
 
@@ -103,7 +108,7 @@ def test_save_modes(planned: Tables, spark: SparkSession) -> None:
     frame = spark.range(1).selectExpr(*_split(GOOD_EVENT))
     options = planned.options(table=planned.path("events"))
     for mode, said in [
-        ("overwrite", "mode overwrite is not supported .* use mode.'append'.; to begin anew, drop and create"),
+        ("overwrite", "mode overwrite is not supported .* use mode.'append'.; to start over, drop and create"),
         ("error", "Append"),
         ("ignore", "Append"),
     ]:
@@ -126,7 +131,7 @@ def test_save_modes(planned: Tables, spark: SparkSession) -> None:
         (lambda writer: writer.sortBy("id"), "SORT_BY_WITHOUT_BUCKETING"),
     ],
 )
-def test_spark_refuses_another_layout_than_the_tables(
+def test_spark_refuses_a_layout_that_differs_from_the_table(
     planned: Tables, spark: SparkSession, layout: Callable[[DataFrameWriter], DataFrameWriter], said: str
 ) -> None:
     writer = spark.range(1).selectExpr(*_split(GOOD_EVENT)).write.format("fluss").mode("append")
@@ -174,7 +179,7 @@ def test_partitions_that_may_not_be_created_or_cannot_exist(any_tables: Tables, 
 
 
 def dropping(frame: DataFrame, servers: str, path: str) -> DataFrame:
-    """The rows of the frame; the table is dropped when some of them have passed."""
+    """The rows of the frame; the table is dropped after some of them."""
 
     def drop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):

@@ -1,4 +1,4 @@
-"""What attempts of one task that overlap, and repeated tasks, leave in primary-key tables.
+"""The result of overlapping attempts of one task, and of repeated tasks, in primary-key tables.
 
 Tasks are called here without Spark, so that each can be ended in the middle.
 """
@@ -69,7 +69,7 @@ def tables() -> Iterator[Tables]:
 
 @pytest.fixture(autouse=True)
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every batch is handed on as it comes, not gathered to megabytes first."""
+    """Every batch is passed on as it arrives, not gathered to megabytes first."""
     for module in (upsert, last_rows):
         monkeypatch.setattr(module, "wanted_bytes", lambda opened: 1)
 
@@ -101,7 +101,7 @@ def random_rows(seed: int, count: int = 2000) -> tuple[list[Row], dict[int, tupl
 
 @pytest.mark.parametrize(("wanted", "way", "left"), [("exactly-once", "last_rows", 2), (None, "upsert", 1)])
 def test_a_slower_attempt_that_is_killed(tables: Tables, wanted: str | None, way: str, left: int) -> None:
-    """Written exactly once, no row is taken back. Without that it can be, as the documents say."""
+    """With exactly-once no row reverts to an older one. Otherwise that can happen, as documented."""
     path = tables.create()
     rows: list[Row] = [(key, f"{age} of {key}", age, "+I") for age in range(3) for key in range(10)]
     plan = tables.plan(path, {"rowKindColumn": "op"} | ({} if wanted is None else {"delivery": wanted}))
@@ -113,7 +113,7 @@ def test_a_slower_attempt_that_is_killed(tables: Tables, wanted: str | None, way
 
 
 def test_deletes_are_not_undone_by_a_killed_attempt(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second attempt dies while it writes, when it has all its rows: what it wrote are last rows already."""
+    """The second attempt dies while it writes, after it has all its rows, so it has only written last rows."""
     path = tables.create()
     rows: list[Row] = [(key, "old", 1, "+I") for key in range(40)]
     rows += [(key, None, None, "-D") for key in range(0, 40, 2)]
@@ -151,7 +151,7 @@ def test_the_last_rows_are_those_of_all_rows(tables: Tables, share_bytes: int, m
     assert tables.rows(path) == model
 
 
-def test_columns_that_are_not_written_stay(tables: Tables) -> None:
+def test_columns_that_are_not_written_keep_their_values(tables: Tables) -> None:
     path = tables.create()
     run_task(tables.plan(path, EXACTLY_ONCE), TASK, batches([(1, "a", 1, "+I"), (2, "b", 2, "+I")]))
     plan = tables.plan(path, {"delivery": "exactly-once", "columns": "id,text"}, ("id", "text"))
@@ -163,8 +163,8 @@ def test_columns_that_are_not_written_stay(tables: Tables) -> None:
     assert tables.rows(path) == {1: ("A", 1)}
 
 
-def test_merge_engines_keep_what_they_would(tables: Tables) -> None:
-    """The first row, or the highest version and of equal ones the later; deletes that a table ignores hide no row."""
+def test_merge_engines_keep_the_same_rows(tables: Tables) -> None:
+    """The first row, or the highest version, the later of equal ones; deletes that a table ignores hide no row."""
     rows: list[Row] = [
         (1, "a", 5, "+I"),
         (1, "b", 9, "+I"),
@@ -188,8 +188,8 @@ def test_merge_engines_keep_what_they_would(tables: Tables) -> None:
         assert tables.rows(path) == {1: kept}
 
 
-def test_tables_that_add_up_cannot_be_written_exactly_once(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
-    """Refused if asked for, else said once; and what is repeated does count again."""
+def test_aggregating_tables_cannot_be_written_exactly_once(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
+    """Refused if requested, else warned of once; and repeated rows do count again."""
     path = f"{tables.database}.totals"
     schema = fluss.Schema.builder().column("id", fluss.DataTypes.bigint()).column("total", fluss.DataTypes.bigint())
     schema = schema.with_aggregation("sum").column("top", fluss.DataTypes.bigint()).with_aggregation("max")
@@ -205,7 +205,7 @@ def test_tables_that_add_up_cannot_be_written_exactly_once(tables: Tables, caplo
         assert not caplog.messages
         plan = [tables.plan(path, {}, names) for _ in range(2)][-1]
     assert len(caplog.messages) == 1
-    assert "totals adds up what comes in total (sum): rows" in caplog.messages[0]
+    assert "totals aggregates new values in total (sum): rows" in caplog.messages[0]
     for _ in range(2):
         commit(plan, [run_task(plan, TASK, [pa.record_batch({"id": [1], "total": [5], "top": [7]})])])
     assert tables.db.to_arrow(path).to_pylist() == [{"id": 1, "total": 10, "top": 7}]

@@ -1,4 +1,4 @@
-"""Appends to a server without staged appends: attempts of one task, one after the other and at the same time.
+"""Appends to a server without staged appends: attempts of one task, one after another and at the same time.
 
 Tasks are called here without Spark, so that each step can be interrupted.
 """
@@ -40,7 +40,7 @@ DEADLINE_SECONDS = patience(60.0)
 
 @pytest.fixture(scope="module", params=["embedded", "apache"])
 def options(request: pytest.FixtureRequest) -> Iterator[FlussOptions]:
-    """Our server would take staged appends, but knows the notes as well: the plan below does not ask."""
+    """Our server supports staged appends too, but the plan below does not use them."""
     target = running_target(request.param)
     name = f"spooled_{uuid.uuid4().hex[:8]}"
     with fluss.connect(target.config()) as db:
@@ -72,7 +72,7 @@ def count_of(plan: WritePlan) -> int:
 
 @pytest.fixture
 def added(plan: WritePlan) -> Callable[[], int]:
-    """How many rows the table has more than before."""
+    """The number of rows that the table has gained."""
     before = count_of(plan)
     return lambda: count_of(plan) - before
 
@@ -105,7 +105,7 @@ def test_a_finished_task_of_an_unfinished_batch_is_not_repeated(plan: WritePlan,
 
 @pytest.fixture
 def narrow() -> Iterator[Callable[..., WritePlan]]:
-    """Plans for a table of rows that hold less than Spark does."""
+    """Plans for a table whose rows hold less than those of Spark."""
     name = f"narrow_{uuid.uuid4().hex[:8]}"
     target = running_target("embedded")
     columns = {"name": fluss.DataTypes.char(3), "at": fluss.DataTypes.time(6)}
@@ -135,7 +135,7 @@ def narrow_rows(name: str, micros: int = 0) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("way", ["spooled", "staged"])
-def test_a_value_that_rows_cannot_hold_is_refused_before_any_row_is_there(narrow: Any, way: Way) -> None:
+def test_a_value_that_rows_cannot_hold_is_refused_before_any_write(narrow: Any, way: Way) -> None:
     plan = narrow(way)
     with pytest.raises(FlussError, match=r"'name' expects CHAR\(3\), got .* in row 1999: it has more bytes than 3"):
         run_task(plan, task(may_be_replay=False), [narrow_rows("abc"), narrow_rows("äöü")])
@@ -163,8 +163,8 @@ def test_batch_jobs_leave_nothing_behind(plan: WritePlan) -> None:
         assert not any(markers.is_there(note) for note in markers.claim_ids(0))
 
 
-def test_a_query_may_stand_still_between_append_and_commit(plan: WritePlan) -> None:
-    """Its driver dies, and somebody starts it again only weeks later: the note about its rows is still there."""
+def test_a_query_may_be_stopped_between_append_and_commit(plan: WritePlan) -> None:
+    """Its driver dies, and it is started again only weeks later: the note about its rows still exists."""
     done = run_task(plan, task(), rows(0))
     request = pb.GetProducerOffsetsRequest(producer_id=done.notes[0])
     with open_table(plan.options) as opened:
@@ -181,7 +181,7 @@ def test_notes_are_bounded(plan: WritePlan) -> None:
     assert there == [False, False, True, True, False]
 
 
-def test_nothing_is_appended_before_all_rows_are_there(plan: WritePlan, added: Callable[[], int]) -> None:
+def test_nothing_is_appended_before_all_rows_have_arrived(plan: WritePlan, added: Callable[[], int]) -> None:
     def failing() -> Iterator[pa.RecordBatch]:
         yield from rows(0)
         raise ValueError("the source broke")
@@ -231,7 +231,7 @@ def test_two_attempts_at_once_append_once(
 def test_an_append_that_outlasts_its_claim_is_not_done_twice(
     plan: WritePlan, added: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first attempt appends for longer than a claim lives; the second one comes when the claim would have ended."""
+    """The first attempt appends for longer than a claim lasts; the second one comes after its normal end."""
     monkeypatch.setattr(claim, "CLAIM_MS", int(patience(6000)))
     monkeypatch.setattr(claim, "RENEWALS", 20)  # so a renewal may be late by nearly all of that time
     holding, go_on = threading.Event(), threading.Event()
@@ -250,7 +250,7 @@ def test_an_append_that_outlasts_its_claim_is_not_done_twice(
         assert holding.wait(DEADLINE_SECONDS)
         ended = time.monotonic() + patience(6.6)
         second = pool.submit(run_task, plan, identity, rows(0))
-        wait_until(lambda: len(appends) > 1 or time.monotonic() > ended, "the end of a claim that nobody renews")
+        wait_until(lambda: len(appends) > 1 or time.monotonic() > ended, "the end of a claim that is not renewed")
         go_on.set()
         assert first.result(DEADLINE_SECONDS) == second.result(DEADLINE_SECONDS)
     assert len(appends) == 1

@@ -1,4 +1,4 @@
-"""A task that has not been given all its rows notices it."""
+"""A task that does not receive all its rows notices it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.waiting import wait_until
 
 
 class Notes(DataSourceArrowWriter):
-    """Leaves a file that says what came."""
+    """Leaves a file with what it received."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -31,7 +31,7 @@ class Notes(DataSourceArrowWriter):
         except FlussError as error:
             end = error.message
         stream = "stream" if spark_stream() is not None else "nothing"
-        # Whole when it is there: after a failure nobody waits for this task, and the test may look at any moment.
+        # Complete when it exists: after a failure this task is not waited for, and the test may check at any moment.
         unfinished = Path(f"{self._path}.unfinished")
         unfinished.write_text(f"{rows} rows, {stream}, {end}")
         unfinished.rename(self._path)
@@ -49,7 +49,7 @@ class NotesSource(DataSource):
         return Notes(self.options["path"])
 
 
-def test_the_end_of_the_rows_is_told_from_a_failure(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_end_of_the_rows_is_distinguished_from_a_failure(spark: SparkSession, tmp_path: Path) -> None:
     spark.dataSource.register(NotesSource)
     frame = spark.range(0, 30_000, 1, 1)
     frame.write.format("notes").mode("append").save(str(tmp_path / "good"))

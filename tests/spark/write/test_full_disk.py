@@ -1,6 +1,6 @@
-"""A server whose disk is really full refuses what Spark writes, and the job fails with the server's reason.
+"""A server whose disk is really full refuses Spark's writes, and the job fails with the server's reason.
 
-Needs the right to mount (Linux, root), like `tests/recovery/test_full_disk.py`.
+Needs the permission to mount (Linux, root), like `tests/recovery/test_full_disk.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_jobs_fail_with_the_reason_and_succeed_when_there_is_room(
         db.create_table("fluss.keys", SCHEMA, primary_keys=["id"], bucket_count=1)
         db.append("fluss.source", pa.table({"id": range(10), "text": ["x"] * 10}, schema=SCHEMA))
         options = {"bootstrap.servers": server.address}
-        # Room is left for metadata, as servers keep it, but not for rows.
+        # Room remains for metadata, as servers reserve it, but not for rows.
         fill(disk / "filler", os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - RESERVED_FREE_BYTES // 2)
 
         def write(table: str) -> None:

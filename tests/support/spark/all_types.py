@@ -1,7 +1,7 @@
-"""Every data type with values, as a table has them and as Spark shows them.
+"""Every data type with values, as a table stores them and as Spark returns them.
 
-Each entry: column name, Fluss type, three values as the client writes and reads them, Spark's type, and the values that
-Spark has if they differ (digits that Spark does not have are cut).
+Each entry: column name, Fluss type, three values as the client writes and reads them, Spark's type, and Spark's values
+if they differ (digits that Spark does not have are cut).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ CASES = [
 
 
 def plain(value: Any) -> Any:
-    """A value of `collect()` or of Arrow in one form: rows and maps as lists of pairs, points in time in UTC.
+    """Bring a value of `collect()` or of Arrow into one form: rows and maps as lists of pairs, points in time in UTC.
 
     Spark's own `toArrow` cannot be used here: it refuses a null struct that has a NOT NULL field.
     """
@@ -125,7 +125,7 @@ def table_schema(keyed: bool) -> fluss.Schema:
 
 
 def arrow_rows() -> pa.RecordBatch:
-    """The values as the table has them."""
+    """The values as the table stores them."""
     arrays = [pa.array([0, 1, 2], pa.int32())]
     for case in CASES:
         arrow_type = to_arrow_type(case.data_type)

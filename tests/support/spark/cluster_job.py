@@ -33,13 +33,13 @@ SECOND_ATTEMPT_SECONDS = patience(200.0)
 
 
 def write(spark: SparkSession, job: dict[str, Any]) -> None:
-    """The batch write."""
+    """Write the rows as a batch."""
     rows = spark.range(0, ROWS, 1, WRITE_TASKS).selectExpr("id", "concat('row ', id) AS text", "id % 100 AS rest")
     rows.write.format("fluss").mode("append").options(**job["options"]).save(job["source"])
 
 
 def stream(spark: SparkSession, job: dict[str, Any]) -> None:
-    """The streams, both at once, in several batches each."""
+    """Run both streams at once, in several batches each."""
     queries = []
     for table, checkpoint in job["sinks"].items():
         reader = spark.readStream.format("fluss").options(**job["options"])
@@ -48,18 +48,18 @@ def stream(spark: SparkSession, job: dict[str, Any]) -> None:
         writer = changed.writeStream.format("fluss").options(**job["options"]).option("table", table)
         queries.append(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
     for query in queries:
-        assert query.awaitTermination(QUERY_SECONDS), f"{query.id} does not end"
+        assert query.awaitTermination(QUERY_SECONDS), f"{query.id} did not end"
 
 
 def read_back(spark: SparkSession, job: dict[str, Any], table: str) -> dict[str, Any]:
-    """What a batch read of the table has."""
+    """The result of a batch read of the table."""
     frame = spark.read.format("fluss").options(**job["options"]).load(table)
     parts = summed(frame).collect()
     return {"rows": sum(part["rows"] for part in parts), "ids": sum(part["ids"] for part in parts)}
 
 
 def summed(frame: DataFrame) -> DataFrame:
-    """One row per task, made where the table is read."""
+    """One row per task, computed where the table is read."""
 
     def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = ids = 0
@@ -72,9 +72,9 @@ def summed(frame: DataFrame) -> DataFrame:
 
 
 def busy_hosts(spark: SparkSession) -> list[str]:
-    """The hosts of executors that were given tasks of this program.
+    """The hosts of executors that got tasks of this program.
 
-    Tasks may end without being counted as completed: of two attempts at the same time, the slower one is given up.
+    Tasks may end without being counted as completed: of two concurrent attempts, the slower one is abandoned.
     """
     executors: Any = spark.sparkContext._jsc.sc().statusStore().executorList(False)
     found = [executors.apply(index) for index in range(executors.size())]
@@ -83,11 +83,11 @@ def busy_hosts(spark: SparkSession) -> list[str]:
 
 
 def pipeline(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
-    """The whole of it."""
+    """Run the whole pipeline."""
     write(spark, job)
     stream(spark, job)
     found = {table: read_back(spark, job, table) for table in (job["source"], *job["sinks"])}
-    # Spark tells its own store of executors what they do a moment later, on a busy machine much later.
+    # Spark updates its store of executors with a delay, which is long on a busy machine.
     wait_until(
         lambda: len(busy_hosts(spark)) == job["hosts"], "every executor had tasks", seen=lambda: busy_hosts(spark)
     )
@@ -95,7 +95,7 @@ def pipeline(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def attempts(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
-    """The write whose tasks misbehave."""
+    """Run a write whose tasks misbehave."""
     folder = Path(job["folder"])
 
     def misbehaving(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -113,7 +113,7 @@ def attempts(spark: SparkSession, job: dict[str, Any]) -> dict[str, Any]:
         if attempt == 0 and task == FAILING:
             raise ValueError(f"fails after {passed} rows")
         if attempt == 0 and task == SLOW:
-            deadline = time.monotonic() + SECOND_ATTEMPT_SECONDS  # an executor knows nothing of `tests.support`
+            deadline = time.monotonic() + SECOND_ATTEMPT_SECONDS  # an executor cannot import `tests.support`
             while not (folder / f"attempt-{task}-1").exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
 

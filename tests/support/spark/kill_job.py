@@ -3,7 +3,7 @@
     python -m tests.support.spark.kill_job <job as JSON>
 
 One table is streamed into a log table and into a primary-key table, by a query each. The queries start when a line
-comes in: starting Spark takes longer than everything else, so a program may be made ready while another one still runs.
+arrives: starting Spark takes longer than everything else, so a program can be prepared while another one still runs.
 A query that ends by itself ends the program with its error.
 """
 
@@ -13,19 +13,19 @@ import json
 import sys
 from typing import Any
 
-# Two tasks at a time, and a task whose worker dies is tried again: Spark in one process does not do that by itself.
+# Two tasks at a time, and a task whose worker dies is retried: Spark in one process does not do that by default.
 MASTER = "local[2,8]"
-# Often enough to be killed in every state; without a pause the queries would keep the machine busy with empty batches.
+# Short enough to be killed in every state; without a pause empty batches would keep the machine busy.
 TRIGGER = "300 milliseconds"
 COLUMNS = ("id", "upper(text) AS text", "id % 7 AS rest")
 
 
 def main(job: dict[str, Any]) -> None:
-    """Start the queries, each with a checkpoint of its own."""
+    """Start the queries, each with its own checkpoint."""
     import fluss.spark
 
     spark = fluss.spark.session("kill rounds", MASTER, job["settings"])
-    if not sys.stdin.readline():  # whoever started this is gone
+    if not sys.stdin.readline():  # the parent process is gone
         return
     for table, checkpoint in job["sinks"].items():
         rows = spark.readStream.format("fluss").option("start", "earliest").load(job["source"]).selectExpr(*COLUMNS)

@@ -1,7 +1,7 @@
 """A pipeline of real processes whose parts can be killed: a server, a Spark program (`kill_job`), a steady writer.
 
 The writer appends to a table without pause; two queries of the Spark program copy its rows into a log table and into a
-primary-key table. What died is started again, on the same data and checkpoints.
+primary-key table. Killed parts are started again, on the same data and checkpoints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.servers.ports import free_ports
 from tools.servers.server_process import ServerProcess
 from tools.waiting import patience, wait_until
 
-# A little less than a test may take at all, so that a failure shows what Spark said.
+# A little less than the limit of a test, so that a failure shows Spark's log.
 PROGRESS_SECONDS = 0.8 * BASE_LIMIT_SECONDS
 WRITER_PAUSE_SECONDS = 0.1
 ROWS_PER_APPEND = 50
@@ -44,13 +44,13 @@ SETTINGS = {
 
 
 def checksum(rows: Iterable[tuple[int, str, int]]) -> str:
-    """Independent of the order, not of how often a row is there."""
+    """A checksum that depends on how often each row occurs, but not on the order."""
     total = sum(int.from_bytes(hashlib.sha256(repr(row).encode()).digest()[:8], "big") for row in rows)
     return f"{total % 2**64:016x}"
 
 
 class Writer(threading.Thread):
-    """Appends rows until it is told to stop; a server that is away only makes it wait."""
+    """Appends rows until it is stopped; if the server does not answer, it waits."""
 
     def __init__(self, db: fluss.Database, seed: int) -> None:
         super().__init__(name="writer", daemon=True)
@@ -75,8 +75,8 @@ class Writer(threading.Thread):
 
     @contextmanager
     def paused(self) -> Iterator[list[tuple[int, str]]]:
-        """All rows that were begun are written, and no other comes inside the block."""
-        assert self._turn.acquire(timeout=PROGRESS_SECONDS), "the last append does not end"
+        """Wait until all started rows are written; no others are written inside the block."""
+        assert self._turn.acquire(timeout=PROGRESS_SECONDS), "the last append did not end"
         try:
             if self.error is not None:
                 raise self.error
@@ -87,11 +87,11 @@ class Writer(threading.Thread):
     def end(self) -> None:
         self._ended.set()
         self.join(PROGRESS_SECONDS)
-        assert not self.is_alive(), "the last append does not end"
+        assert not self.is_alive(), "the last append did not end"
 
 
 class Checkpoint:
-    """What Spark has written down about a query."""
+    """The progress of a query in Spark's checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -112,20 +112,20 @@ class Checkpoint:
 
 
 def python_workers(driver: int) -> list[psutil.Process]:
-    """The Python processes in which a driver's tasks run: children of the one that Spark forks them from."""
+    """The Python processes in which a driver's tasks run: children of Spark's daemon."""
     found = []
     for process in psutil.Process(driver).children(recursive=True):
         try:
             parent = process.parent()
             if parent is not None and all("pyspark.worker" in each.cmdline() for each in (process, parent)):
                 found.append(process)
-        except psutil.NoSuchProcess:  # ended meanwhile
+        except psutil.NoSuchProcess:  # ended in the meantime
             continue
     return found
 
 
 def kill_worker(driver: int, rng: random.Random, deadline_seconds: float) -> None:
-    """`kill -9` of one of the Python processes in which tasks run, as soon as there is one."""
+    """Kill (`kill -9`) a Python process in which tasks run, as soon as there is one."""
 
     def is_killed() -> bool:
         try:
@@ -133,14 +133,14 @@ def kill_worker(driver: int, rng: random.Random, deadline_seconds: float) -> Non
             if found:
                 rng.choice(found).kill()
             return bool(found)
-        except psutil.NoSuchProcess:  # ended by itself in this moment
+        except psutil.NoSuchProcess:  # just ended by itself
             return False
 
     wait_until(is_killed, "a Python worker runs", deadline_seconds)
 
 
 class SparkProgram:
-    """The driver with everything that it has started: killed, and replaced by one that may be ready by then."""
+    """The driver with all its processes: killed, and replaced by one that may be prepared."""
 
     def __init__(self, server: ServerProcess, folder: Path) -> None:
         self.checkpoints = [Checkpoint(folder / "log"), Checkpoint(folder / "keys")]
@@ -154,7 +154,7 @@ class SparkProgram:
         self.start()
 
     def prepare(self) -> None:
-        """Start Spark for the time after the next kill."""
+        """Start Spark for use after the next kill."""
         if self._spare is None:
             with self._log.open("ab") as log:
                 self._spare = subprocess.Popen(
@@ -168,7 +168,7 @@ class SparkProgram:
                 )
 
     def start(self) -> None:
-        """Let the queries begin, in the process that is ready if there is one."""
+        """Start the queries, in the prepared process if there is one."""
         self.prepare()
         assert self._spare is not None
         assert self._spare.stdin is not None
@@ -177,7 +177,7 @@ class SparkProgram:
         self._process.stdin.flush()  # type: ignore[union-attr]
 
     def kill(self) -> None:
-        """`kill -9` of the driver and its Java process. Workers notice by themselves, a moment later."""
+        """`kill -9` of the driver and its Java process. Workers notice it a moment later."""
         self._kill(self._process)
 
     def _kill(self, process: subprocess.Popen[str]) -> None:
@@ -191,14 +191,14 @@ class SparkProgram:
         kill_worker(self._process.pid, rng, PROGRESS_SECONDS)
 
     def wait_for_progress(self, batches: int = 1) -> None:
-        """Until both queries have finished so many batches from now on."""
+        """Wait until both queries have finished this many more batches."""
         wanted = [checkpoint.committed() + batches for checkpoint in self.checkpoints]
         self._wait(
             lambda: all(c.committed() >= n for c, n in zip(self.checkpoints, wanted, strict=True)), "new batches"
         )
 
     def wait_for_rows(self, count: int) -> None:
-        """Until both queries have read so many rows and written them."""
+        """Wait until both queries have read and written this many rows."""
         self._wait(lambda: all(checkpoint.rows() >= count for checkpoint in self.checkpoints), f"{count} rows")
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
@@ -215,7 +215,7 @@ class SparkProgram:
         return self._log.read_text(errors="replace")[-8000:]
 
     def end(self) -> None:
-        """Nothing of it is left afterwards."""
+        """End the program and all its processes."""
         for process in (self._process, self._spare):
             if process is not None and process.poll() is None:
                 self._kill(process)
@@ -225,13 +225,13 @@ class SparkProgram:
 
 
 class Pipeline:
-    """All of it; `strike` kills a part."""
+    """The whole pipeline; `strike` kills a part."""
 
     def __init__(self, server: ServerProcess, db: fluss.Database, spark: SparkProgram, writer: Writer) -> None:
         self.server, self.db, self.spark, self.writer = server, db, spark, writer
 
     def strike(self, kind: str, rng: random.Random) -> None:
-        """One death; what died is started again unless somebody else does that."""
+        """Kill one part, and start it again unless another process does that."""
         if kind == "driver":
             self.spark.kill()
             self.spark.start()
@@ -246,7 +246,7 @@ class Pipeline:
 
 @contextmanager
 def running_pipeline(folder: Path, seed: int) -> Iterator[Pipeline]:
-    """A new one."""
+    """Run a new pipeline."""
     (port,) = free_ports(1)
     with (
         ServerProcess(folder / "data", bind=f"127.0.0.1:{port}", tablets=2) as server,

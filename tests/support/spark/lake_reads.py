@@ -1,4 +1,4 @@
-"""Tables with a lake for tests of Spark's reads: a server of their own, and readers over them."""
+"""Tables with a lake for tests of Spark's reads: their own server, and readers over them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.spark.reader_calls import Offset, ReaderCalls
 
 @contextlib.contextmanager
 def lake_server(directory: Path) -> Iterator[fluss.Database]:
-    """Small segments, which expire quickly where a table says so."""
+    """A server with small segments, which expire quickly if a table is configured so."""
     with (
         fluss.embedded(directory / "data", config=SERVER) as cluster,
         fluss.connect(cluster.bootstrap_servers) as db,
@@ -40,17 +40,17 @@ def target_of(table: LakeTable) -> Target:
 def planned_read(
     table: LakeTable, suffix: str = "", *, filters: Sequence[Filter] = (), own_scan: bool = True, **options: Any
 ) -> Reading:
-    """A read as Spark plans it, in this process."""
+    """Plan a read as Spark does, in this process."""
     return plan_read(target_of(table), table.name + suffix, filters=filters, own_scan=own_scan, **options)
 
 
 def planned_count(table: LakeTable, suffix: str = "", **options: Any) -> Reading:
-    """A count of all rows as Spark plans it."""
+    """Plan a count of all rows as Spark does."""
     return plan_count(target_of(table), table.name + suffix, **options)
 
 
 def read(table: LakeTable, suffix: str = "", **options: Any) -> Rows:
-    """All rows, sorted."""
+    """Read all rows, sorted."""
     return by_id(planned_read(table, suffix, **options).rows())
 
 

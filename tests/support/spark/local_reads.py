@@ -1,6 +1,6 @@
-"""Batch reads without Spark's processes: the reader is planned and its tasks run one after the other in this one.
+"""Batch reads without Spark's processes: the reader is planned and its tasks run one after another in this one.
 
-What Spark does in between is kept: the reader and the tasks are pickled as Spark pickles them. Filters that the reader
+Spark's steps in between are kept: the reader and the tasks are pickled as Spark pickles them. Filters that the reader
 gives back are left to the test.
 """
 
@@ -40,17 +40,17 @@ class Reading:
 
     @property
     def kinds(self) -> list[str]:
-        """What the tasks do."""
+        """The kinds of the tasks' splits."""
         return [type(task.split).__name__ for task in self.tasks]
 
     @property
     def split(self) -> Any:
-        """The only one."""
+        """The split of the only task."""
         (task,) = self.tasks
         return task.split
 
     def batches(self) -> Iterator[Any]:
-        """What all tasks give."""
+        """The batches of all tasks."""
         for task in list[InputPartition](self.tasks) or [InputPartition(None)]:
             for batch in self.reader.read(task):
                 assert isinstance(batch, pa.RecordBatch)
@@ -58,7 +58,7 @@ class Reading:
                 yield batch
 
     def table(self) -> pa.Table:
-        """All rows."""
+        """All rows as a table."""
         return pa.Table.from_batches(list(self.batches()), self.schema)
 
     def rows(self, key: str | None = None) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ class Reading:
 
     @property
     def count(self) -> int:
-        """What Spark makes of the numbers of `plan_count`."""
+        """The sum of the numbers of `plan_count`, as in Spark."""
         return sum(self.column("count(*)"))
 
     def column(self, name: str) -> list[Any]:
@@ -99,13 +99,13 @@ def plan_read(
 
 
 def plan_count(target: Target, path: str, **options: Any) -> Reading:
-    """Plan what our Java classes make of a query for nothing but count(*)."""
+    """Plan a query for count(*) alone, as our Java classes do."""
     numbers = StructType([StructField("count(*)", LongType(), False)])
     return plan_read(target, path, schema=numbers, own_scan=False, **{OWN_SCAN_OPTION: COUNT_SCAN, **options})
 
 
 def plan_stored(target: Target, path: str, *, filters: Sequence[Filter] = (), **options: Any) -> Reading:
-    """Plan what our Java classes make of a batch read: with a column for messages behind the others."""
+    """Plan a batch read as our Java classes do: with an extra last column for messages."""
     given = {name: str(value) for name, value in options.items()}
     source = FlussDataSource({"bootstrap.servers": target.bootstrap_servers, "path": path, **given})
     schema = source.schema().add(STORED_COLUMN, BinaryType())
@@ -142,7 +142,7 @@ class Place:
 
 
 def later_commit_time() -> None:
-    """Wait until rows that are written now have another commit time than those before."""
+    """Wait until new rows get another commit time than earlier ones."""
     start = time.time()
     wait_until(lambda: time.time() - start > 0.003, "a later time")
 

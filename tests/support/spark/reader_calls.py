@@ -1,4 +1,4 @@
-"""The reader of a streaming query called as Spark calls it, without Spark: quick, and every step can be looked at.
+"""The reader of a streaming query, called as Spark calls it but without Spark: fast, and every step can be checked.
 
 Offsets go through JSON and the reader of the tasks through pickle, as they do in Spark.
 """
@@ -79,7 +79,7 @@ class ReaderCalls:
         return self.rows(start, end) if json.dumps(start) != json.dumps(end) else []
 
     def batches(self, most: int = 1000) -> Iterator[list[Row]]:
-        """Micro-batches until there is nothing new."""
+        """Micro-batches until there are no new rows."""
         for _ in range(most):
             before = self.offset
             rows = self.next_rows()
@@ -89,11 +89,11 @@ class ReaderCalls:
         raise AssertionError(f"more than {most} batches")
 
     def all_rows(self) -> list[Row]:
-        """Of all batches until there is nothing new."""
+        """The rows of all batches until there are no new ones."""
         return [row for batch in self.batches() for row in batch]
 
     def rows_within(self, count: int, deadline_seconds: float = DEADLINE_SECONDS) -> list[Row]:
-        """Of all batches until there are so many; partitions are found after a moment only."""
+        """The rows of all batches until there are this many; new partitions are only found after a moment."""
         found: list[Row] = []
 
         def arrived() -> bool:
@@ -104,11 +104,11 @@ class ReaderCalls:
         return found
 
     def close(self) -> None:
-        """As Spark should do, and seldom does."""
+        """Stop the reader, as Spark should but seldom does."""
         self.reader.stop()
 
     def report(self) -> Offset:
-        """For the progress report."""
+        """The offsets for the progress report."""
         found = self.reader.reportLatestOffset()
         assert found is not None
         return _json(found)
@@ -131,22 +131,22 @@ class ReaderTables:
         return f"{self.name}.{table}"
 
     def create(self, schema: pa.Schema = ID_AND_TEXT, table: str = "t", **options: Any) -> str:
-        """A table, by default of `(id, text)` with three buckets."""
+        """Create a table, by default of `(id, text)` with three buckets."""
         options = {"bucket_count": 3, "bucket_keys": ["id"], **options}
         self.db.create_table(self.path(table), schema, **options)
         return self.path(table)
 
     def append(self, first: int, count: int, table: str = "t", **more: Any) -> None:
-        """Rows with these ids."""
+        """Append rows with these ids."""
         rows = [{"id": number, "text": f"row {number}", **more} for number in range(first, first + count)]
         self.db.append(self.path(table), rows)
 
     def upsert(self, ids: Iterable[int], text: str, table: str = "t", **more: Any) -> None:
-        """Rows of a primary-key table, all with this text."""
+        """Upsert rows of a primary-key table, all with this text."""
         self.db.upsert(self.path(table), [{"id": number, "text": text, **more} for number in ids])
 
     def delete(self, ids: Iterable[int], table: str = "t") -> None:
-        """By key."""
+        """Delete rows by key."""
         self.db.delete(self.path(table), [{"id": number} for number in ids])
 
     def reading(
@@ -164,7 +164,7 @@ class ReaderTables:
 
 
 def new_database(target: Target) -> Iterator[ReaderTables]:
-    """A database of its own for a test; for fixtures."""
+    """A new database for a test; for fixtures."""
     name = f"db_{uuid.uuid4().hex[:12]}"
     with fluss.connect(target.config(), database=name) as db:
         db.create_database(name)

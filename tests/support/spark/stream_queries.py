@@ -1,7 +1,7 @@
-"""Running streaming queries in tests: what each micro-batch had, and how the query stands.
+"""Running streaming queries in tests: the rows of each micro-batch, and the state of the query.
 
-Waits end when a query stands still, not when it is slow: `STALL_SECONDS` begin anew with every micro-batch, which takes
-a second on a machine with nothing else to do. The limit of a whole test is that of `tests.support.runner.time_limits`.
+Waits end when a query stalls, not when it is slow: `STALL_SECONDS` start again with every micro-batch, which takes a
+second on an idle machine. The limit of a whole test is that of `tests.support.runner.time_limits`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Seen:
         self.runs: list[int] = []
 
     def take(self, frame: DataFrame, batch_id: int) -> None:
-        """For `foreachBatch`."""
+        """Store the rows of a batch; for `foreachBatch`."""
         rows = [tuple(row) for row in frame.collect()]
         self.runs.append(batch_id)
         self.batches[batch_id] = rows
@@ -44,12 +44,12 @@ class Seen:
 
     @property
     def count(self) -> int:
-        """How many rows there are; for threads that look while batches come."""
+        """The number of rows; for threads that check while batches arrive."""
         return sum(len(rows) for rows in list(self.batches.values()))
 
     @property
     def sizes(self) -> list[int]:
-        """Rows of each batch."""
+        """The number of rows of each batch."""
         return [len(self.batches[batch_id]) for batch_id in sorted(self.batches)]
 
     def column(self, index: int = 0) -> list[Any]:
@@ -58,7 +58,7 @@ class Seen:
 
 
 def run_to_end(frame: DataFrame, checkpoint: Path, seen: Seen | None = None, **trigger: Any) -> Seen:
-    """Run the query once over what is there (AvailableNow unless said otherwise)."""
+    """Run the query once over the existing rows (AvailableNow by default)."""
     seen = seen or Seen()
     writer = frame.writeStream.foreachBatch(seen.take).option("checkpointLocation", str(checkpoint))
     ended(writer.trigger(**(trigger or {"availableNow": True})).start())
@@ -66,7 +66,7 @@ def run_to_end(frame: DataFrame, checkpoint: Path, seen: Seen | None = None, **t
 
 
 def ended(query: StreamingQuery) -> StreamingQuery:
-    """The query when it has ended by itself; its error if that was why."""
+    """Wait until the query ends by itself; raise its error if there is one."""
     try:
         last, since = None, time.monotonic()
         while not query.awaitTermination(1):
@@ -81,7 +81,7 @@ def ended(query: StreamingQuery) -> StreamingQuery:
 
 @contextlib.contextmanager
 def running(frame: DataFrame, checkpoint: Path, seen: Seen, **trigger: Any) -> Iterator[StreamingQuery]:
-    """A query that runs in the background."""
+    """Run a query in the background."""
     writer = frame.writeStream.foreachBatch(seen.take).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(**(trigger or {"processingTime": "0 seconds"})).start()
     try:
@@ -91,12 +91,12 @@ def running(frame: DataFrame, checkpoint: Path, seen: Seen, **trigger: Any) -> I
 
 
 def wait_for_rows(query: StreamingQuery, seen: Seen, count: int) -> None:
-    """Until the query has seen so many rows; its error if it ends before."""
+    """Wait until the query has seen this many rows; raise its error if it ends before."""
     wait_for(query, seen, lambda: seen.count >= count, f"{count} rows in the query")
 
 
 def wait_for(query: StreamingQuery, seen: Seen, condition: Callable[[], bool], what: str) -> None:
-    """Until it holds, as long as batches come; the query's error if it ends before."""
+    """Wait for a condition as long as batches arrive; raise the query's error if it ends before."""
     last, since = 0, time.monotonic()
     while not condition():
         error = query.exception()
@@ -108,6 +108,6 @@ def wait_for(query: StreamingQuery, seen: Seen, condition: Callable[[], bool], w
 
 
 def logged_offsets(checkpoint: Path) -> list[dict[str, Any]]:
-    """What Spark wrote to the checkpoint, batch by batch."""
+    """The offsets in Spark's checkpoint, batch by batch."""
     files = sorted((int(path.name), path) for path in (checkpoint / "offsets").iterdir() if path.name.isdecimal())
     return [json.loads(path.read_text().splitlines()[2]) for _, path in files]

@@ -1,4 +1,4 @@
-"""What Spark imports in every session: light, and without anything of the server, ever."""
+"""The modules that Spark imports in every session: light, and never any of the server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_reads_streams_and_writes_load_no_server() -> None:
     assert [name for name in loaded if name.startswith("fluss.server")] == []
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in fluss.spark.__all__:
         assert getattr(fluss.spark, name) is not None
     assert callable(fluss.spark.session)

@@ -1,1 +1,1 @@
-"""Upkeep of lake tables: small files compacted, old snapshots expired, files of dead rounds removed. No Spark here."""
+"""Maintenance of lake tables: compacts small files, expires snapshots, removes files of dead rounds. No Spark here."""

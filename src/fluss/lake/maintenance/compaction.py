@@ -1,13 +1,13 @@
-"""Small files of a bucket become large ones, and rows that position deletes hide are left out.
+"""Compaction: small files of a bucket become large ones, and rows that position deletes hide are dropped.
 
-What is rewritten: neighbours by offset, so that the files of a bucket stay ranges that follow each other. A file that
-is larger than all small ones behind it together stays as it is, or every few rounds would copy it once more.
+What is rewritten: files that are neighbours by offset, so that the files of a bucket remain consecutive ranges. A file
+that is larger than all small files after it together is not rewritten, or it would be copied again every few rounds.
 
 How it is committed: like a round of tiering, on the state that was loaded, with the offsets of the newest round, so
-that this snapshot alone says what is in the lake. If somebody was faster, the table is loaded again and what still
-fits is committed: files that are still there with the same deletes. The rest is discarded; the next plan has it.
-Whoever dies before the commit leaves files that nobody knows. Between commit and registration: the next round of the
-tierer finds the snapshot in the lake and registers it.
+that this snapshot alone shows what is in the lake. If another commit came first, the table is loaded again and the
+rewrites that still fit are committed: those whose files still exist with the same deletes. The rest is discarded; the
+next plan covers it. A process that dies before the commit leaves files that no snapshot knows. If it dies between
+commit and registration, the next round of tiering finds the snapshot in the lake and registers it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COMMIT_ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class RewriteTask:
-    """Files of one bucket that become fewer; pickles."""
+    """Files of one bucket to be rewritten as fewer. Can be pickled."""
 
     split: LakeSplit
     files: tuple[LakeFile, ...]
@@ -52,7 +52,7 @@ class RewriteTask:
         size = sum(file.size_bytes for file in self.files) / MIB
         deleted = sum(file.deleted_rows for file in self.files)
         rows = sum(file.row_count for file in self.files) - deleted
-        hidden = f", {deleted} hidden rows leave" if deleted else ""
+        hidden = f", {deleted} hidden rows removed" if deleted else ""
         return f"{where}: {len(self.files)} files, {size:.1f} MiB, {rows} rows{hidden}"
 
 
@@ -61,7 +61,7 @@ Done = tuple[RewriteTask, CommitMessage]
 
 @dataclass(frozen=True)
 class CompactionPlan:
-    """What would be rewritten; `print` it for people."""
+    """The planned rewrites; `print` it to see them."""
 
     table: str
     snapshot_id: int | None
@@ -75,7 +75,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True)
 class CompactionResult:
-    """What was rewritten. `snapshot_id` None: nothing had to be, or nothing of it fitted any more."""
+    """The result of a compaction. `snapshot_id` None: nothing was due, or no rewrite fitted the table any more."""
 
     snapshot_id: int | None = None
     files_before: int = 0
@@ -85,19 +85,19 @@ class CompactionResult:
 
     def __str__(self) -> str:
         if self.snapshot_id is None:
-            return "nothing compacted" + (": the table changed meanwhile" if self.groups_given_up else "")
+            return "nothing compacted" + (": the table changed in the meantime" if self.groups_given_up else "")
         written = f"{self.files_before} files became {self.files_after} ({self.bytes_written / MIB:.1f} MiB)"
         return f"{written} in snapshot {self.snapshot_id}"
 
 
 def plan_compaction(table: LakeTable, table_id: int, options: MaintenanceOptions) -> CompactionPlan:
-    """What is worth a rewrite in the newest snapshot of this state."""
+    """Plan the rewrites that are worthwhile in the newest snapshot of this state."""
     tasks: list[RewriteTask] = []
-    if table.last_commit(table_id) is not None:  # else these are files of somebody else, or of an earlier table
+    if table.last_commit(table_id) is not None:  # else these are files of another writer, or of an earlier table
         target = table.target()
         buckets: dict[tuple[str | None, int], list[LakeFile]] = {}
         for file in table.plan_files():
-            if file.bucket_id is not None:  # else a layout that somebody changed from outside
+            if file.bucket_id is not None:  # else the layout was changed from outside
                 buckets.setdefault((file.partition_name, file.bucket_id), []).append(file)
         for (partition_name, bucket_id), files in buckets.items():
             for group in groups_worth_rewriting(files, options):
@@ -109,13 +109,13 @@ def plan_compaction(table: LakeTable, table_id: int, options: MaintenanceOptions
 
 
 def groups_worth_rewriting(files: Iterable[LakeFile], options: MaintenanceOptions) -> list[list[LakeFile]]:
-    """The files of one bucket -> groups of neighbours, each of about one new file."""
+    """Divide the files of one bucket into groups of neighbours, each for about one new file."""
     small_below = options.target_file_bytes * options.small_file_share
     groups: list[list[LakeFile]] = []
     current: list[LakeFile] = []
 
     def close() -> None:
-        kept = _without_large_ones_in_front(current, options)
+        kept = _without_large_leading_files(current, options)
         if len(kept) >= options.compaction_min_files or any(_has_many_deletes(file, options) for file in kept):
             groups.append(kept)
         current.clear()
@@ -137,7 +137,7 @@ def _has_many_deletes(file: LakeFile, options: MaintenanceOptions) -> bool:
     return file.deleted_rows > 0 and (is_hollow or file.delete_file_count >= options.compaction_max_delete_files)
 
 
-def _without_large_ones_in_front(files: Sequence[LakeFile], options: MaintenanceOptions) -> list[LakeFile]:
+def _without_large_leading_files(files: Sequence[LakeFile], options: MaintenanceOptions) -> list[LakeFile]:
     kept = list(files)
     while kept and not _has_many_deletes(kept[0], options):
         if kept[0].size_bytes <= sum(file.size_bytes for file in kept[1:]):
@@ -147,7 +147,7 @@ def _without_large_ones_in_front(files: Sequence[LakeFile], options: Maintenance
 
 
 def rewrite(task: RewriteTask) -> CommitMessage:
-    """What a task does; commits nothing."""
+    """Rewrite the files of one task, without a commit."""
     return task.target.rewrite_files(task.split, task.files)
 
 
@@ -158,14 +158,14 @@ def compact(
     runner: TaskRunner,
     registry: SnapshotRegistry | None = None,
 ) -> CompactionResult:
-    """Rewrite what was planned and commit it in one snapshot.
+    """Do the planned rewrites and commit them in one snapshot.
 
     Args:
         table: the lake table; it is loaded again for the commit.
         table_id: id of the Fluss table.
         plan: from `plan_compaction`.
-        runner: who runs the rewrites.
-        registry: where readers learn of the snapshot; without one the next round of the tierer registers it.
+        runner: runs the rewrites.
+        registry: where readers find the snapshot; if None, the next round of tiering registers it.
     """
     done: list[Done] = list(zip(plan.tasks, runner.run(rewrite, plan.tasks), strict=True))
     given_up = 0
@@ -185,7 +185,7 @@ def compact(
         except FlussError as error:
             if error.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION:
                 raise  # it may have succeeded: the files must stay
-            logger.info("compaction of %s was overtaken by another commit, %d attempts left", table, attempts_left)
+            logger.info("compaction of %s lost to another commit, %d attempts left", table, attempts_left)
             continue
         # From here on the files belong to the table, whatever happens.
         if registry is not None and offsets_path is not None:
@@ -196,15 +196,15 @@ def compact(
 
 
 def _register(table: LakeTable, table_id: int, snapshot_id: int, offsets_path: str, registry: SnapshotRegistry) -> None:
-    """Tell the coordinator. If that fails, readers go on with the snapshot before, and the next round tells it."""
+    """Register the snapshot. If that fails, readers keep using the previous one until the next round registers it."""
     newest = table.refreshed().last_commit(table_id)
     if newest is None or newest.snapshot_id != snapshot_id:
-        return  # a round came behind this commit and registers its own snapshot, which must stay the last one
+        return  # a round followed this commit and registers its own snapshot, which must remain the last one
     try:
         registry.register(snapshot_id, offsets_path, _oldest_round(table))
     except FlussError as error:
         logger.warning(
-            "snapshot %d of %s could not be registered, the next round does that: %s", snapshot_id, table, error.message
+            "snapshot %d of %s could not be registered, the next round does it: %s", snapshot_id, table, error.message
         )
 
 
@@ -220,13 +220,13 @@ def _result(snapshot_id: int, done: Sequence[Done], given_up: int) -> Compaction
 
 
 def _oldest_round(table: LakeTable) -> int | None:
-    """The coordinator remembers snapshots for as long as the lake does."""
+    """The oldest snapshot of a round in the lake: the coordinator keeps snapshots for as long as the lake does."""
     rounds = [each for each in table.history() if each.properties.get(COMMIT_USER_PROPERTY) == COMMIT_USER]
     return rounds[-1].snapshot_id if rounds else None
 
 
 def _fitting(table: LakeTable, done: Sequence[Done]) -> tuple[list[Done], list[Done]]:
-    """Rewrites of files that are still there as they were read, and the others."""
+    """Rewrites whose files still exist as they were read, and the other ones."""
     wanted = {(task.split.partition_name, task.split.bucket.bucket_id) for task, _ in done}
     present = {file.path: _deletes(file) for file in table.plan_files(buckets=wanted)}
     fitting: list[Done] = []
@@ -238,5 +238,5 @@ def _fitting(table: LakeTable, done: Sequence[Done]) -> tuple[list[Done], list[D
 
 
 def _deletes(file: LakeFile) -> tuple[int, int]:
-    """Deletes are only ever added to a file: as many rows hidden by as many files are the same ones."""
+    """The numbers of deleted rows and delete files. Deletes are only ever added: equal numbers mean equal deletes."""
     return file.deleted_rows, file.delete_file_count

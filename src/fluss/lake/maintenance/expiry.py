@@ -1,14 +1,14 @@
-"""Old snapshots leave the table, and with them the files that only they need.
+"""Expiry: old snapshots are removed from the table, together with the files that only they need.
 
-Only the end of the history goes, never a snapshot between two that stay: the offsets of the newest round are found by
-walking from the newest snapshot back. What stays, each with all that is newer:
+Only the end of the history is removed, never a snapshot between two that stay: the offsets of the newest round are
+found by walking back from the newest snapshot. These stay, each with everything newer:
 
 - the newest `min_snapshots`, and the newest snapshot that was tiered from this Fluss table;
 - those that were the newest within `max_snapshot_age_ms`: a reader may have planned one just before it was superseded;
-- the one that readers plan now, by what the coordinator says, and those with a name (branch or tag).
+- the one that readers use now, according to the coordinator, and those with a name (branch or tag).
 
-First the snapshots leave in one commit, then the files are removed. Whoever dies in between leaves files that no
-snapshot knows, which the cleaning of orphans finds.
+First one commit removes the snapshots, then the files are removed. A process that dies in between leaves files that no
+snapshot knows, which the removal of orphans finds.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ COMMIT_ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class ExpiryPlan:
-    """Which snapshots would go, oldest first; `print` it for people."""
+    """The snapshots that would expire, oldest first; `print` it to see the plan."""
 
     table: str
     snapshots: tuple[SnapshotEntry, ...]
     kept_count: int
 
     def __str__(self) -> str:
-        head = f"expire {self.table}: {len(self.snapshots)} snapshots go, {self.kept_count} stay"
+        head = f"expire {self.table}: {len(self.snapshots)} snapshots would expire, {self.kept_count} stay"
         return "\n".join([head, *(f"  {each.snapshot_id} of {_moment(each.timestamp_ms)}" for each in self.snapshots)])
 
 
 @dataclass(frozen=True)
 class ExpiryResult:
-    """What went."""
+    """The result of an expiry."""
 
     snapshot_count: int = 0
     file_count: int = 0
@@ -60,7 +60,7 @@ def plan_expiry(
     now_ms: int,
     registered_id: int | None = None,
 ) -> ExpiryPlan:
-    """What could go now. `registered_id` is the snapshot that the coordinator has readers plan."""
+    """Plan the snapshots that can expire now. `registered_id` is the snapshot that readers use."""
     history = table.history()
     newest = table.last_commit(table_id)
     kept = min(options.min_snapshots, len(history))
@@ -74,7 +74,7 @@ def plan_expiry(
 
 
 def expire(table: LakeTable, make_plan: Callable[[LakeTable], ExpiryPlan], runner: TaskRunner) -> ExpiryResult:
-    """Plan on the table as it is now, commit, remove files. Planned again if somebody commits meanwhile."""
+    """Plan on the current table, commit, remove files. Plan again if there is another commit in the meantime."""
     for attempts_left in reversed(range(COMMIT_ATTEMPTS)):
         table = table.refreshed()
         plan = make_plan(table)
@@ -85,7 +85,7 @@ def expire(table: LakeTable, make_plan: Callable[[LakeTable], ExpiryPlan], runne
         except FlussError as error:
             if error.error_code != ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION or not attempts_left:
                 raise
-            logger.info("expiry of %s was overtaken by another commit, %d attempts left", table, attempts_left)
+            logger.info("expiry of %s lost to another commit, %d attempts left", table, attempts_left)
         else:
             remove_files(table, files, runner)
             return ExpiryResult(len(plan.snapshots), len(files))

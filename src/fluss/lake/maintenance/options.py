@@ -1,8 +1,8 @@
-"""When upkeep is due and how far it goes. Read from the properties of the lake table, each with a default.
+"""When maintenance is due and how far it goes, from the properties of the lake table, each with a default.
 
-A Fluss table sets them with the prefix `iceberg.` (`iceberg.history.expire.max-snapshot-age-ms`), as all properties of
-its lake table. `table.datalake.auto-compaction` and `table.datalake.auto-expire-snapshot` switch what happens by itself
-after a round; both are on unless set to false. What is asked for by hand happens always.
+A Fluss table sets them with the prefix `iceberg.` (`iceberg.history.expire.max-snapshot-age-ms`), like all properties
+of its lake table. `table.datalake.auto-compaction` and `table.datalake.auto-expire-snapshot` control what happens
+automatically after a round; both are on unless set to false. Jobs that a user starts always run.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 MIB = 1 << 20
 
-# Floors that no property goes below. A reader that has just planned a snapshot needs time to read it; a round may run
-# for long before its commit. A round and a compaction may be in the lake without being registered yet, and readers
-# then still plan the snapshot before those two.
+# Lower bounds for the properties. A reader that has just planned a snapshot needs time to read it; a round may run for
+# long before its commit. A round and a compaction may be in the lake without being registered yet, and readers then
+# still plan the snapshot before those two.
 MIN_SUPERSEDED_MS = 10 * MINUTE_MS
 MIN_KEPT_SNAPSHOTS = 3
 MIN_ORPHAN_AGE_MS = HOUR_MS
@@ -37,27 +37,27 @@ class MaintenanceOptions:
     target_file_bytes: int = 128 * MIB
     """Files are written until they reach this size; `write.target-file-size-bytes`."""
     small_file_share: float = 0.75
-    """A file below this share of the target is small."""
+    """A file below this share of the target size is small."""
     compaction_min_files: int = 5
-    """Neighbouring small files of a bucket that are worth a rewrite."""
+    """This many neighbouring small files of a bucket are worth a rewrite."""
     compaction_max_deleted_share: float = 0.3
-    """A file with more hidden rows than this share is written anew."""
+    """A file with more hidden rows than this share is rewritten."""
     compaction_max_delete_files: int = 10
-    """So is one with as many delete files: every read opens them all."""
+    """So is one with this many delete files, because every read opens them all."""
     max_snapshot_age_ms: int = DAY_MS
-    """Snapshots are kept for so long after they ceased to be the newest."""
+    """Snapshots are kept for this long after they ceased to be the newest."""
     min_snapshots: int = 20
-    """And at least so many of them, however old."""
+    """At least this many are kept, however old."""
     expiry_batch: int = 10
-    """By itself expiry begins when so many can go: each time all manifests are read."""
+    """Automatic expiry starts when this many can be removed, because it reads all manifests."""
     orphan_age_ms: int = DAY_MS
-    """Files that no snapshot knows are removed when they are older."""
+    """Files that no snapshot knows are removed if they are older than this."""
     orphan_interval_ms: int = DAY_MS
-    """How often they are looked for by themselves: each time the whole directory is listed."""
+    """How often they are searched for automatically; each search lists the whole directory."""
 
     @classmethod
     def of(cls, lake_properties: Mapping[str, str]) -> MaintenanceOptions:
-        """The options of a lake table; a value that cannot be read is an error that names the property."""
+        """The options of a lake table; an invalid value is an error that names the property."""
         given: dict[str, Any] = {}
         for key, (name, parse) in _PROPERTIES.items():
             if key in lake_properties:
@@ -94,7 +94,7 @@ def _parsed(key: str, text: str, parse: type[int] | type[float]) -> int | float:
         value = parse(-1)
     if value < 0:
         raise FlussError(
-            f"property {key!r} of the lake table is {text!r} instead of a number that is not negative: set "
+            f"property {key!r} of the lake table must be a number that is not negative, got {text!r}: set "
             f"'iceberg.{key}' of the table",
             ErrorCode.INVALID_CONFIG_EXCEPTION,
         )

@@ -1,7 +1,7 @@
-"""Files that no snapshot knows are removed: what rounds left behind that died before their commit.
+"""Removal of orphans: files that no snapshot knows, left by rounds that died before their commit.
 
-A round that still runs has such files, too. Only age tells them apart, so the minimum is far longer than a round. Just
-before they are removed the table is loaded again: a file that was committed since the listing stays.
+A running round has such files too. Only age distinguishes them, so the minimum is far longer than a round. Just before
+the removal the table is loaded again: a file that was committed since the listing stays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fluss.lake.tables.interface.format import LakeTable
 
 @dataclass(frozen=True)
 class OrphanPlan:
-    """Which files would go; `print` it for people."""
+    """The files that would be removed; `print` it to see the plan."""
 
     table: str
     older_than_ms: int
@@ -33,7 +33,7 @@ class OrphanPlan:
 
 @dataclass(frozen=True)
 class OrphanResult:
-    """What went."""
+    """The result of a removal."""
 
     file_count: int = 0
 
@@ -42,14 +42,14 @@ class OrphanResult:
 
 
 def plan_orphans(table: LakeTable, options: MaintenanceOptions, now_ms: int) -> OrphanPlan:
-    """What could go now."""
+    """Plan the files that can be removed now."""
     older_than_ms = now_ms - options.orphan_age_ms
     files = table.unreferenced_files(older_than_ms)
     return OrphanPlan(str(table), older_than_ms, options.orphan_age_ms, tuple(files))
 
 
 def remove_orphans(table: LakeTable, plan: OrphanPlan, runner: TaskRunner) -> OrphanResult:
-    """Remove what was planned and is still unknown to the table."""
+    """Remove the planned files that are still unknown to the table."""
     if not plan.files:
         return OrphanResult()
     fresh = table.refreshed()

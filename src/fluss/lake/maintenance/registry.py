@@ -1,4 +1,4 @@
-"""What upkeep has to do with the coordinator: it registers compacted snapshots, and keeps those that are registered."""
+"""Maintenance and the coordinator: compacted snapshots are registered there, and registered ones are kept."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class SnapshotRegistry(Protocol):
     """The snapshots of one table that the coordinator knows."""
 
     def prepare(self, offsets: Mapping[TableBucket, int]) -> str:
-        """Have the offsets of a snapshot to come written down; the address."""
+        """Have the coordinator write the offsets of a future snapshot to a file; return its address."""
 
     def register(self, snapshot_id: int, offsets_path: str, earliest_snapshot_id: int | None) -> None:
-        """From now on readers plan this snapshot; those older than the earliest one are forgotten."""
+        """Make readers use this snapshot; snapshots older than the earliest one are forgotten."""
 
     def newest(self) -> int | None:
-        """The snapshot that readers plan now."""
+        """The snapshot that readers use now."""
 
 
 class CoordinatorRegistry:
@@ -30,20 +30,20 @@ class CoordinatorRegistry:
         self._calls, self._table_id, self._path = calls, table_id, path
 
     def prepare(self, offsets: Mapping[TableBucket, int]) -> str:
-        """Have the offsets of a snapshot to come written down; the address."""
+        """Have the coordinator write the offsets of a future snapshot to a file; return its address."""
         return self._calls.prepare(self._table_id, self._path, offsets)
 
     def register(self, snapshot_id: int, offsets_path: str, earliest_snapshot_id: int | None) -> None:
-        """From now on readers plan this snapshot; those older than the earliest one are forgotten."""
+        """Make readers use this snapshot; snapshots older than the earliest one are forgotten."""
         self._calls.commit(self._table_id, snapshot_id, offsets_path, earliest_snapshot_id=earliest_snapshot_id)
 
     def newest(self) -> int | None:
-        """The snapshot that readers plan now."""
+        """The snapshot that readers use now."""
         found = self.snapshot()
         return None if found is None else found.snapshot_id
 
     def snapshot(self) -> RegisteredSnapshot | None:
-        """What the coordinator knows of this very table; None before its first round."""
+        """The registered snapshot of the table with this id; None before its first round."""
         found = self._calls.snapshot(self._path)
         if found is None or found[0] != self._table_id:
             return None

@@ -1,7 +1,7 @@
-"""Files that were decided to go are removed, in chunks that a runner works on: threads here, or Spark tasks.
+"""Removal of files, in chunks that a runner works on: threads here, or Spark tasks.
 
-Whoever calls this has committed before: no snapshot knows the files any more. So a failure, or a crash at any point,
-leaves files that the cleaning of orphans finds.
+Callers have committed before: no snapshot knows the files any more. So after a failure, or a crash at any point, the
+removal of orphans finds the files that remain.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from fluss.errors import FlussError
 from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.tables.interface.format import LakeTable, LakeTarget
 
-# An object store takes some seconds for as many: worth a task, and soon done again if its worker dies.
+# An object store takes some seconds for this many: worth a task, and cheap to repeat if its worker dies.
 FILES_PER_TASK = 200
-# Spark sends the addresses of a whole job to each of its tasks: this many tasks have about 2 MiB of them.
+# Spark sends the addresses of a whole job to each of its tasks: with this many tasks they take about 2 MiB.
 TASKS_PER_JOB = 64
 
 Item = TypeVar("Item")
@@ -24,12 +24,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class _Removal:
-    """What a task does with a chunk of addresses; pickles, and goes once to each worker."""
+    """The function that a task applies to a chunk of addresses. Can be pickled; sent once to each worker."""
 
     target: LakeTarget = field(repr=False)
 
     def __call__(self, paths: Sequence[str]) -> FlussError | None:
-        """The first failure, as a value: raised, it would end the other tasks, and Spark would try it again."""
+        """Return the first failure. Raising it would end the other tasks, and Spark would retry it."""
         try:
             self.target.remove_files(paths)
         except FlussError as error:
@@ -38,10 +38,10 @@ class _Removal:
 
 
 def remove_files(table: LakeTable, files: Sequence[str], runner: TaskRunner) -> None:
-    """Remove files for good; one that is gone already is fine.
+    """Delete files permanently; missing files are ignored.
 
-    Metadata last: as long as it is there, one can see by it what the other files were. After a failure the chunks that
-    run beside it are finished, and nothing further is begun.
+    Metadata files come last: until then they still show what the other files were. After a failure the chunks in
+    progress are finished, and no more are started.
     """
     removal = _Removal(table.target())
     ordered = sorted(files)
@@ -54,12 +54,12 @@ def remove_files(table: LakeTable, files: Sequence[str], runner: TaskRunner) -> 
 def _run(table: LakeTable, removal: _Removal, job: Sequence[Sequence[str]], runner: TaskRunner) -> None:
     try:
         failures = [failure for failure in runner.run(removal, job) if failure is not None]
-    except FlussError as error:  # the runner's own, such as a Spark job that was cancelled
+    except FlussError as error:  # raised by the runner itself, such as a cancelled Spark job
         failures = [error]
     if failures:
         raise FlussError(
             f"not all files of lake table {table} could be removed: {failures[0].message}; no snapshot needs them, "
-            "`fluss lake clean` removes those that are left",
+            "and `fluss lake clean` removes the rest",
             failures[0].error_code,
         ) from failures[0]
 

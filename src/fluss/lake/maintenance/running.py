@@ -1,4 +1,4 @@
-"""Who runs the tasks of a job: threads here, Spark elsewhere (`fluss.spark`)."""
+"""Runners of the tasks of a job: threads here, Spark in `fluss.spark`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Result = TypeVar("Result")
 
 
 class TaskRunner(Protocol):
-    """Runs a function of a module on values that pickle, many at once, and gives back results that pickle."""
+    """Runs a module-level function on many values in parallel. Function, values and results can be pickled."""
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
-        """Results in the order of the tasks. The first error ends it."""
+        """Return results in the order of the tasks. The first error ends the run."""
 
 
 class LocalRunner:
-    """Threads of this process: reading and writing Parquet runs outside of the interpreter's lock."""
+    """Runs tasks in threads of this process: reading and writing Parquet releases the interpreter's lock."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or os.cpu_count() or 1
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
-        """Results in the order of the tasks."""
+        """Return results in the order of the tasks."""
         if tasks:
             with ThreadPoolExecutor(min(self._threads, len(tasks)), "lake-maintenance") as pool:
                 yield from pool.map(function, tasks)

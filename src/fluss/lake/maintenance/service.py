@@ -1,8 +1,8 @@
-"""The upkeep of one table: what is due after a round, and each job on its own with a plan for people to look at.
+"""The maintenance of one table: everything due after a round, and each job on its own with a plan to look at first.
 
-with open_maintenance(engine_of(connection), TablePath("shop", "orders")) as upkeep:
-    print(upkeep.plan_compaction())     # changes nothing
-    print(upkeep.compact())
+with open_maintenance(engine_of(connection), TablePath("shop", "orders")) as maintenance:
+    print(maintenance.plan_compaction())     # changes nothing
+    print(maintenance.compact())
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from fluss.model.properties import DATALAKE_AUTO_COMPACTION, DATALAKE_AUTO_EXPIR
 
 logger = logging.getLogger(__name__)
 
-# In the lake table, so that tierers that live for one round only keep to the interval, too.
+# In the lake table, so that tiering services that run for one round only also keep to the interval.
 ORPHANS_CHECKED_PROPERTY = "maintenance.orphans.checked-ms"
 
 
 def wall_clock_ms() -> int:
-    """Now, as snapshots and files have it."""
+    """The current time, in the unit of snapshots and files."""
     return int(time.time() * 1000)
 
 
 class TableMaintenance:
-    """The jobs on one lake table. Each loads the table as it is then; one thread at a time."""
+    """The jobs on one lake table. Each job loads the current table; one thread at a time."""
 
     def __init__(
         self,
@@ -60,23 +60,23 @@ class TableMaintenance:
 
     @property
     def options(self) -> MaintenanceOptions:
-        """The limits that hold for this table."""
+        """The limits that apply to this table."""
         return self._options
 
     def plan_compaction(self) -> CompactionPlan:
-        """What `compact` would do."""
+        """Plan the work of `compact`."""
         self._table = self._table.refreshed()
         return plan_compaction(self._table, self._table_id, self._options)
 
     def compact(self, plan: CompactionPlan | None = None) -> CompactionResult:
-        """Make few large files of many small ones, and leave out hidden rows."""
+        """Rewrite many small files as a few large ones, without hidden rows."""
         chosen = plan or self.plan_compaction()
         if not chosen.tasks:
             return CompactionResult()
         return compact(self._table, self._table_id, chosen, self._runner, self._registry)
 
     def plan_expiry(self) -> ExpiryPlan:
-        """What `expire` would do."""
+        """Plan the work of `expire`."""
         self._table = self._table.refreshed()
         return self._expiry_of(self._table)
 
@@ -85,40 +85,40 @@ class TableMaintenance:
         return plan_expiry(table, self._table_id, self._options, self._clock_ms(), registered_id)
 
     def expire(self) -> ExpiryResult:
-        """Take old snapshots out, and remove the files that only they needed."""
+        """Remove old snapshots and the files that only they needed."""
         return expire(self._table, self._expiry_of, self._runner)
 
     def plan_orphans(self) -> OrphanPlan:
-        """What `remove_orphans` would do."""
+        """Plan the work of `remove_orphans`."""
         self._table = self._table.refreshed()
         return plan_orphans(self._table, self._options, self._clock_ms())
 
     def remove_orphans(self, plan: OrphanPlan | None = None) -> OrphanResult:
         """Remove old files that no snapshot knows."""
         result = remove_orphans(self._table, plan or self.plan_orphans(), self._runner)
-        # Only now: whoever dies before looks again.
+        # Only now: after a crash before this, the search is repeated.
         self._table = self._table.refreshed()
         self._table.set_properties({ORPHANS_CHECKED_PROPERTY: str(self._clock_ms())})
         return result
 
     def are_orphans_due(self) -> bool:
-        """Whether nobody has looked for a while. Rounds that fail leave files also where none has gone well yet."""
+        """True if no search ran for a while. Failed rounds leave files even before the first successful one."""
         history = self._table.history()
         oldest_ms = history[-1].timestamp_ms if history else 0
         checked_ms = int(self._table.properties.get(ORPHANS_CHECKED_PROPERTY, oldest_ms))
         return self._clock_ms() - checked_ms >= self._options.orphan_interval_ms
 
     def is_expiry_due(self) -> bool:
-        """Whether enough snapshots can go. Asks the lake only; the coordinator is asked when it happens."""
+        """True if enough snapshots can be removed. Uses only the lake; the coordinator is asked during the expiry."""
         plan = plan_expiry(self._table, self._table_id, self._options, self._clock_ms())
         return len(plan.snapshots) >= max(self._options.expiry_batch, 1)
 
 
 @dataclass(frozen=True)
 class MaintenanceReport:
-    """What upkeep did after a round; None: it was not due, or found nothing.
+    """The results of maintenance after a round; None: it was not due, or had nothing to do.
 
-    Errors do not fail the round, they are here and logged.
+    Errors do not fail the round; they are listed here and logged.
     """
 
     compaction: CompactionResult | None = None
@@ -140,14 +140,14 @@ def maintain_if_due(
     registry: SnapshotRegistry | None = None,
     clock_ms: Callable[[], int] = wall_clock_ms,
 ) -> MaintenanceReport:
-    """What is due on a table now; for the loop of a tierer, after a round of this table, before the next one.
+    """Do the maintenance that is due on a table. Called by tiering services between two rounds of the table.
 
     Args:
         table: the lake table, loaded at any time.
         table_id: id of the Fluss table.
         table_properties: properties of the Fluss table, with the switches.
-        runner: who rewrites and removes files; threads of this process if None.
-        registry: the coordinator; None only where there is none.
+        runner: rewrites and removes files; threads of this process if None.
+        registry: the coordinator; None only if there is none.
         clock_ms: for tests.
     """
     compaction: CompactionResult | None = None
@@ -156,21 +156,21 @@ def maintain_if_due(
     errors: list[str] = []
     try:
         fresh = table.refreshed()
-        upkeep = TableMaintenance(fresh, table_id, runner=runner, registry=registry, clock_ms=clock_ms)
+        maintenance = TableMaintenance(fresh, table_id, runner=runner, registry=registry, clock_ms=clock_ms)
         if property_value(table_properties, DATALAKE_AUTO_COMPACTION):
-            plan = upkeep.plan_compaction()
+            plan = maintenance.plan_compaction()
             if plan.tasks:
-                compaction = upkeep.compact(plan)
+                compaction = maintenance.compact(plan)
         if property_value(table_properties, DATALAKE_AUTO_EXPIRE_SNAPSHOT):
-            if upkeep.is_expiry_due():
-                expiry = upkeep.expire()
-            if upkeep.are_orphans_due():
-                removed = upkeep.remove_orphans()
+            if maintenance.is_expiry_due():
+                expiry = maintenance.expire()
+            if maintenance.are_orphans_due():
+                removed = maintenance.remove_orphans()
                 orphans = removed if removed.file_count else None
     except FlussError as error:
-        # The rows of the round are in the lake; upkeep has another chance after the next one.
-        logger.warning("upkeep of lake table %s failed: %s", table, error.message)
-        errors.append(f"upkeep failed: {error.message}")
+        # The rows of the round are in the lake; maintenance is tried again after the next round.
+        logger.warning("maintenance of lake table %s failed: %s", table, error.message)
+        errors.append(f"maintenance failed: {error.message}")
     return MaintenanceReport(compaction, expiry, orphans, tuple(errors))
 
 
@@ -183,9 +183,9 @@ def open_maintenance(
     lake_overrides: Mapping[str, str] | None = None,
     clock_ms: Callable[[], int] = wall_clock_ms,
 ) -> Iterator[TableMaintenance]:
-    """The upkeep of a table of a cluster, for the `with` block. Code 40 if the table has no lake.
+    """Open the maintenance of a table for the `with` block. Code 40 if the table has no lake.
 
-    `lake_overrides` win over the client option `lake.properties`: what the server does not tell, such as secrets.
+    `lake_overrides` win over the client option `lake.properties`: what the server does not send, such as secrets.
     """
     info = engine.run(engine.admin.get_table_info(path))
     lake = lake_of(info.properties, {**json.loads(engine.config.lake_properties), **(lake_overrides or {})})

@@ -1,4 +1,4 @@
-"""Reads that merge the lake of a table with its log. Start with `plan`: which rows come from where.
+"""Reads that merge the lake of a table with its log. Start with `plan`: it decides which rows come from where.
 
-Imported by `api` and `spark`; knows `client.engine` and `lake.tables`, and not how a lake is filled.
+Imported by `api` and `spark`. Depends on `client.engine` and `lake.tables`, not on tiering.
 """

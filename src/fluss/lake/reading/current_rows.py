@@ -1,18 +1,18 @@
-"""`to_arrow()` of a table with a lake: rows of the lake and of the log, or live rows and what is only in the lake.
+"""`to_arrow()` of a table with a lake: rows of the lake and of the log, or live rows and those only in the lake.
 
 | table | how |
 |---|---|
-| log table | files of the snapshot, then the log behind it; rows of a bucket by offset |
+| log table | files of the snapshot, then the log after it; rows of a bucket by offset |
 | primary-key table | the live rows, and partitions that are only in the lake |
-| large primary-key table, or `union=True` | files of the snapshot, corrected by the changelog behind it |
+| large primary-key table, or `union=True` | files of the snapshot, corrected by the changelog after it |
 | `read_optimized`, `lake_snapshot`, `as_of` | files of that snapshot |
 
 The live rows of a primary-key table are complete, and reading them depends on nothing else. But files are read several
 times as fast as keys are scanned: from `MIN_UNION_ROWS` rows on the lake is used, if it has most of them, keeps every
-digit and can be read. Smaller tables are scanned in the time that a plan takes.
+digit and can be read. Smaller tables are scanned in the time that planning takes.
 
-What a read was planned on may go meanwhile: files of a snapshot that expires, a partition, the beginning of a log. Then
-it is planned anew, at most `MAX_PLANS` times; nothing was handed out yet.
+Files of a snapshot that expires, a partition, or the beginning of a log may disappear during a read. Then the read is
+planned again, at most `MAX_PLANS` times; no rows were returned yet.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from fluss.values.basic import TableBucket
 
 MAX_SPLITS_AT_ONCE = 4
 MIN_UNION_ROWS = 200_000
-# The changes since the snapshot may be at most this share of the rows, for a merge to be the faster way.
+# A merge is faster only if the changes since the snapshot are at most this share of the rows.
 MAX_TAIL_SHARE = 0.5
-# Digits of a second that the lake keeps.
+# Digits of a second that the lake stores.
 LAKE_TIME_PRECISION = 6
 
 _TIMES = (TimeType, TimestampType, TimestampLtzType)
@@ -61,7 +61,7 @@ LiveRead = Callable[[ScanPlan, Sequence[TableBucket]], Awaitable[Any]]
 
 
 async def read_with_lake(table: TableAccess, plan: ScanPlan, options: LakeOptions, read_live: LiveRead) -> Any:
-    """A `pyarrow.Table`; None when nothing of the lake is needed. Awaited in the user's event loop.
+    """Return a `pyarrow.Table`, or None if the lake is not needed. Awaited in the user's event loop.
 
     `read_live` reads the live rows of some buckets of a primary-key table.
     """
@@ -71,10 +71,10 @@ async def read_with_lake(table: TableAccess, plan: ScanPlan, options: LakeOption
                 return await _live_and_lake(table, plan, read_live)
             return await _union(table, plan, options)
         except FlussError as error:
-            # A snapshot that the user has named does not come back.
+            # A snapshot that the user named does not come back.
             if error.error_code not in PLAN_ANEW_CODES or options.is_time_travel or not attempts_left:
                 raise
-            logger.info("table %s is read anew: %s", table.path, error.message)
+            logger.info("reading table %s again: %s", table.path, error.message)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -84,12 +84,12 @@ async def _union(table: TableAccess, plan: ScanPlan, options: LakeOptions) -> An
 
 
 async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead) -> Any:
-    """Live rows, and partitions that have gone from Fluss. Both are told apart by one listing of the partitions."""
+    """Live rows, and rows of partitions that Fluss has dropped. One listing of the partitions separates the two."""
     merged = await _merged_if_faster(table, plan)
     if merged is not None:
         return merged
     if not table.is_partitioned:
-        return None  # a primary-key table holds all its rows
+        return None  # Fluss has all rows of the table
     read = _Read(table, plan)
     partitions, lake_plan = await read.in_thread(read.plan_partitions)
     found = await read_live(
@@ -103,7 +103,7 @@ async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead
     gone = set(partitions) - set(await read.in_thread(lambda: live_partitions(table)))
     if gone:
         raise FlussError(
-            f"partition {partitions[gone.pop()]} of {table.path} has gone while the table was read: read it again",
+            f"partition {partitions[gone.pop()]} of {table.path} was dropped while the table was read: read it again",
             ErrorCode.PARTITION_NOT_EXISTS,
         )
     missing = None if plan.limit is None else plan.limit - found.num_rows
@@ -114,7 +114,7 @@ async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead
 
 
 async def _merged_if_faster(table: TableAccess, plan: ScanPlan) -> Any:
-    """The rows of lake and changelog; None when the live rows are the better way, or the only one."""
+    """The rows of lake and changelog; None if reading the live rows is better, or the only way."""
     if plan.limit is not None or not _keeps_every_digit(table):
         return None
     read = _Read(table, plan)
@@ -124,12 +124,12 @@ async def _merged_if_faster(table: TableAccess, plan: ScanPlan) -> Any:
             return None
         return await read.in_thread(lambda: read.union_of_most(count))
     except FlussError as error:
-        logger.info("table %s is read without its lake: %s", table.path, error.message)
+        logger.info("reading table %s without its lake: %s", table.path, error.message)
         return None
 
 
 def _keeps_every_digit(table: TableAccess) -> bool:
-    """Nested values are not looked into: they may have times too."""
+    """True if no column has times with more digits than the lake; False for nested columns, which may have some."""
     for data_type in table.schema.data_types:
         if data_type.root in ("ARRAY", "MAP", "ROW"):
             return False
@@ -139,7 +139,7 @@ def _keeps_every_digit(table: TableAccess) -> bool:
 
 
 class _Read:
-    """One attempt; its methods block, except `in_thread`."""
+    """One attempt to read; its methods block, except `in_thread`."""
 
     def __init__(self, table: TableAccess, plan: ScanPlan) -> None:
         self._table = table
@@ -150,7 +150,7 @@ class _Read:
         self._stopped = threading.Event()
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """Do it in another thread. If the caller gives up, it stops soon."""
+        """Do the work in another thread, which stops soon if the caller is cancelled."""
         try:
             return await asyncio.get_running_loop().run_in_executor(None, work)
         except asyncio.CancelledError:
@@ -158,7 +158,7 @@ class _Read:
             raise
 
     def plan_partitions(self) -> tuple[dict[int | None, str | None], UnionPlan | None]:
-        """The partitions that are in Fluss, and a plan of those that are only in the lake."""
+        """The partitions that are in Fluss, and a plan for those that are only in the lake."""
         partitions = live_partitions(self._table)
         snapshot = registered_snapshot(self._table)
         if snapshot is None or not is_needed(self._table, snapshot, partitions):
@@ -167,7 +167,7 @@ class _Read:
         return partitions, plan_lake_partitions(self._table, snapshot, names, self._plan.predicate)
 
     def live_rows(self) -> int:
-        """How many rows Fluss has; none where a server does not count."""
+        """The number of rows in Fluss; 0 if a server does not count."""
         table = self._table
         buckets = [
             TableBucket.with_partition(table.table_id, partition_id, bucket_id)
@@ -178,7 +178,7 @@ class _Read:
         return 0 if counts is None else sum(counts.values())
 
     def union_of_most(self, count: int) -> Any:
-        """All rows, if the lake has most of `count`; else None."""
+        """All rows, if the lake has most of `count`, else None."""
         plan = plan_union(self._table, predicate=self._plan.predicate)
         if plan is None:
             return None
@@ -186,7 +186,7 @@ class _Read:
         return self.rows(plan) if changes <= count * MAX_TAIL_SHARE else None
 
     def union(self, options: LakeOptions) -> Any:
-        """All rows of a plan of lake and log; None when nothing of the lake is needed."""
+        """All rows of a plan of lake and log, or None if the lake is not needed."""
         plan = plan_union(self._table, predicate=self._plan.predicate, options=options)
         return None if plan is None else self.rows(plan)
 
@@ -201,12 +201,12 @@ class _Read:
                 newest = list(self._log_rows(log))
                 batches = [batch for read in reads for batch in read.result()]
             finally:
-                self._stopped.set()  # after an error the others have nothing to read for
+                self._stopped.set()  # after an error the other threads need not read on
                 pool.shutdown(wait=False, cancel_futures=True)
         return pa.Table.from_batches([*batches, *newest], self._schema)
 
     def _pieces(self, plan: UnionPlan) -> tuple[list[UnionSplit], list[UnionSplit]]:
-        """What can be read at the same time, buckets that are merged or else single files, and the logs."""
+        """The parts that can be read in parallel (merged buckets, else single files), and the logs."""
         if self._table.has_primary_key:
             return list(plan.splits), []
         files = [replace(split, files=(file,), start=0, stop=0) for split in plan.splits for file in split.files]

@@ -1,11 +1,11 @@
-"""What a bounded scan of a log table finds only in the lake, because it has expired from the log.
+"""The rows of a bounded scan of a log table that are only in the lake, because they have expired from the log.
 
-A scan that begins with `EARLIEST_OFFSET`, a time or an offset has its older rows in the lake if the log begins later.
-They come from there up to the log's beginning of now, and the subscription goes on exactly there. A scan of everything
+For a scan that begins with `EARLIEST_OFFSET`, a time or an offset, the lake has the older rows if the log begins later.
+They are read from there up to the current beginning of the log, where the subscription continues. A scan of everything
 (`subscribe_all()`, `from_timestamp()`) also finds partitions that are only in the lake, and the old rows of those that
 were created again under their name.
 
-Everything here blocks and belongs into a thread that is not the I/O thread.
+Everything here blocks and must run in a thread other than the I/O thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of one bucket in the lake: offsets from `start` up to `stop`, which may be open."""
+    """Rows of one bucket in the lake: offsets from `start` up to `stop`, or without an end."""
 
     files: tuple[LakeFile, ...]
     start: int
@@ -40,7 +40,7 @@ class _Part:
 
 
 class LakeHistory:
-    """`moves` are the offsets at which subscriptions go on after the rows of `batches`."""
+    """The rows of a scan from the lake. `moves` has the offsets at which subscriptions continue after `batches`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LakeHistory:
             yield from self._wanted.apply(self._rows(part))
 
     def collected(self) -> list[Any]:
-        """All of them."""
+        """All rows."""
         return list(self.batches())
 
     # ---- planning ----
@@ -75,7 +75,7 @@ class LakeHistory:
         table = self._table
         partitions = live_partitions(table) if is_everything else {}
         begins = table.engine.run(table.earliest(list(positions)))
-        # Where the log begins now: rows that expire before they are fetched are missed, not passed over.
+        # Where the log begins now: if rows expire before they are fetched, that is noticed.
         self.moves = {bucket: begins[bucket] for bucket in positions if positions[bucket] == EARLIEST_OFFSET}
         expired = {
             bucket: begins[bucket] for bucket in positions if self._is_expired(positions[bucket], begins[bucket])
@@ -92,17 +92,17 @@ class LakeHistory:
         self._plan_files(snapshot, positions, tiered, has_more)
 
     def _is_expired(self, position: int, begin: int) -> bool:
-        """Whether rows from `position` on may have expired. A time that was looked up gives the log's beginning."""
+        """True if rows from `position` on may have expired. A time resolves to the log's beginning then."""
         if self._since_ms is not None:
             return begin > 0 and 0 <= position <= begin
         return begin > 0 and (position == EARLIEST_OFFSET or 0 <= position < begin)
 
     def _check_tiered(self, snapshot: LakeSnapshot, bucket: TableBucket, begin: int) -> bool:
-        """Whether the lake has something of a bucket; an error if rows are missing between lake and log."""
+        """True if the lake has rows of a bucket; raise if rows are missing between lake and log."""
         end = snapshot.get_bucket_offset(bucket)
         if end is not None and end < begin:
             raise FlussError(
-                f"{bucket} of {self._table.path}: the lake ends at offset {end} and the log begins at {begin}: the "
+                f"{bucket} of {self._table.path}: the lake ends at offset {end}, the log begins at {begin}: the "
                 f"rows in between expired before they were tiered. Subscribe from {begin} on, or read the lake",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
@@ -120,8 +120,8 @@ class LakeHistory:
         snapshot, found = snapshot_files(lake, self._table, snapshot, self._condition)
         files = files_by_place(found)
         if has_more:
-            # Rows of a partition that has gone look like those of one that was created again under its name: the whole
-            # lake is read, and each log from where the lake ends.
+            # Rows of a dropped partition look like those of one that was created again under its name: the whole lake
+            # is read, and each log from where the lake ends.
             self._parts = [_Part(group, 0, None) for group in files.values()]
             ends = {bucket: snapshot.get_bucket_offset(bucket) for bucket in positions}
             self.moves |= {bucket: end for bucket, end in ends.items() if end is not None and end > positions[bucket]}
@@ -163,7 +163,7 @@ def collect_history(
     positions: Mapping[TableBucket, int],
     everything: Everything | None,
 ) -> tuple[list[Any], dict[TableBucket, int]]:
-    """All batches and the moves; planned anew when a snapshot expires meanwhile."""
+    """All batches and the moves; planned again if a snapshot expires during the read."""
     for attempts_left in reversed(range(MAX_PLANS)):
         try:
             history = LakeHistory(table, plan, positions, everything)

@@ -1,7 +1,7 @@
-"""The lake of a table, as a client reaches it: the snapshot that the coordinator knows, and the lake table itself.
+"""Access to the lake of a table for clients: the snapshot that the coordinator knows, and the lake table itself.
 
-Everything here blocks and belongs into a thread that is not the I/O thread. Catalogs are opened once per connection and
-closed with it; lake tables are loaded anew for every read, because each is one state.
+Everything here blocks and must run in a thread other than the I/O thread. Catalogs are opened once per connection and
+closed with it; lake tables are loaded again for every read, because each object is one state.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def registered_snapshot(table: TableAccess) -> LakeSnapshot | None:
         raise
     if any(bucket.table_id != table.table_id for bucket in snapshot.get_table_buckets()):
         raise FlussError(
-            f"table {table.path} was dropped and created again since it was opened: open it anew",
+            f"table {table.path} was dropped and created again since it was opened: open it again",
             ErrorCode.TABLE_NOT_EXIST,
         )
     return snapshot
 
 
 def load_lake_table(table: TableAccess, registered: LakeSnapshot | None = None) -> LakeTable:
-    """The lake table as it is now. Code 40 says what is missing: the packages, or a catalog that this machine reaches.
+    """Load the current lake table. Code 40 if the packages are missing, or this machine cannot reach the catalog.
 
-    `registered` was asked for before: it helps where the lake alone cannot tell how far it reaches. How to reach it is
-    asked of the coordinator: the answer to other questions about the table need not have it.
+    `registered` was requested before: it helps if the lake alone cannot tell how far it reaches. The address of
+    the lake is requested from the coordinator, because other answers about the table need not contain it.
     """
     info = table.engine.run(table.engine.admin.get_table_info(table.path))
     catalog = _catalog(table.engine, info.properties)
@@ -63,10 +63,10 @@ def load_lake_table(table: TableAccess, registered: LakeSnapshot | None = None) 
 def snapshot_files(
     lake: LakeTable, table: TableAccess, snapshot: LakeSnapshot, condition: Predicate | None = None
 ) -> tuple[LakeSnapshot, list[LakeFile]]:
-    """The files of a registered snapshot; of a newer one with its offsets, if it has expired.
+    """Return the files of a registered snapshot, or of a newer one with its offsets if it has expired.
 
-    Somebody may have rewritten the table and let older snapshots go before the coordinator was told. `lake`, loaded
-    with what is registered, knows how far it reaches. Code 53 if there is no such snapshot either.
+    Another program may have rewritten the table and expired older snapshots before the coordinator was told. `lake`,
+    loaded with what is registered, knows how far it reaches. Code 53 if there is no such snapshot either.
     """
     try:
         return snapshot, lake.plan_files(snapshot.snapshot_id, table.schema, condition)
@@ -92,7 +92,7 @@ def _catalog(engine: Engine, properties: dict[str, str]) -> LakeFormat:
     if known is not None:
         return known
     overrides = json.loads(engine.config.lake_properties)
-    opened = lake_of(properties, overrides)  # outside the lock: a catalog that does not answer holds up nobody else
+    opened = lake_of(properties, overrides)  # outside the lock: a catalog that does not answer must not block others
     with _lock:
         kept = catalogs.setdefault(key, opened)
     if kept is not opened:  # another thread was faster

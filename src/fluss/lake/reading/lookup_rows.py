@@ -1,8 +1,9 @@
-"""Rows by key of partitions that have gone from Fluss and are in the lake.
+"""Rows by key of partitions that Fluss has dropped and the lake still has.
 
-Lookups ask Fluss first. Only when it says that the partition does not exist, and the table has a lake, this is used. It
-asks the coordinator for the newest snapshot each time: the partition may have gone a moment ago, tiered to its end just
-before. What the snapshot has is kept until there is a newer one, so a partition that is nowhere costs one question.
+Lookups ask Fluss first. Only if the partition does not exist there, and the table has a lake, this module is used. It
+asks the coordinator for the newest snapshot each time: the partition may have been dropped a moment ago, tiered to its
+end just before. Data of the snapshot is kept until there is a newer one, so a partition that exists nowhere costs one
+request.
 
 Files are left out by their statistics, then rows are compared by key, column-wise. Everything here blocks, and may be
 used by several threads.
@@ -31,7 +32,7 @@ from fluss.values.predicates import Predicate, col
 if TYPE_CHECKING:
     from fluss.lake.tables.interface.format import LakeTable
 
-# More keys than this are not told to the planner: files that lack all of them are rare then.
+# With more keys than this, no condition is given to the planner: hardly any file lacks all of them.
 MAX_KEYS_IN_FILTER = 1_000
 
 
@@ -43,14 +44,14 @@ class _State(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Rows of the lake, and for each which of the given keys it belongs to."""
+    """Rows of the lake, and for each the position of its key among the given keys."""
 
     rows: Any
     positions: Any
 
 
 class LakeRows:
-    """Rows of one table by the columns of one `KeyReader`."""
+    """Finds rows of one table by the columns of one `KeyReader`."""
 
     def __init__(self, table: TableAccess, keys: KeyReader) -> None:
         self._table = table
@@ -65,7 +66,7 @@ class LakeRows:
         self._lock = threading.Lock()
 
     def find(self, keys: Any) -> Found:
-        """The rows of a batch of keys, by key and in the order of their primary keys."""
+        """Find the rows of a batch of keys, by key and in the order of their primary keys."""
         for attempts_left in reversed(range(MAX_PLANS)):
             try:
                 return self._find(keys)
@@ -105,7 +106,7 @@ class LakeRows:
         return state
 
     def _rows_of(self, state: _State, place: Place, keys: Any) -> Any:
-        """Batches of one bucket, and for each row which of `keys` it has."""
+        """Batches of one bucket, and for each row the position of its key in `keys`."""
         condition = self._condition(keys)
         files = state.table.plan_files(
             state.snapshot_id, self._table.schema, condition, [(place.partition_name, place.bucket_id)]

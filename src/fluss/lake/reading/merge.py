@@ -1,6 +1,6 @@
 """Rows of the lake corrected by the changes since: a hash merge by key, newest wins, deletions drop.
 
-The changes are held, one image per key, with a mark where it is a deletion: a key that was changed and then deleted
+The changes are kept in memory, one image per key, with a mark for deletions: a key that was changed and then deleted
 must still hide its row in the lake. The rows of the lake stream past them, in any order of keys.
 
 A `Tail` is used by one thread.
@@ -19,7 +19,7 @@ from fluss.client.engine.keys import ChangedKeys, last_of_each, newest_images, t
 from fluss.client.engine.rows import LogRows
 from fluss.codec.keys.encoding import KeyEncoding, encode_keys
 
-# Changes that are collected before equal keys are thrown out.
+# Changes that are collected before duplicate keys are removed.
 MAX_UNMERGED_ROWS = 500_000
 
 # Equal values are equal keys, and Arrow hashes them as they are.
@@ -27,7 +27,7 @@ _PLAIN_ROOTS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "CHAR", "S
 
 
 class MergeKeys:
-    """The keys of rows within a bucket, found by column names; any form will do in which different keys differ."""
+    """The keys of rows within a bucket, found by column names, in any form that is unique per key."""
 
     def __init__(self, table: ClientTable) -> None:
         self.names = table_key_plan(table).primary_columns
@@ -57,10 +57,10 @@ class Tail:
         self.size_bytes = 0
 
     def add(self, rows: LogRows) -> None:
-        """The next changes."""
+        """Add the next changes."""
         batch, deleted = newest_images(rows)
         if not batch.num_rows:
-            return  # old images only; the new ones follow
+            return  # only old images; the new ones follow
         self._batches.append(batch)
         self._deleted.append(deleted)
         self._unmerged += batch.num_rows
@@ -80,7 +80,7 @@ class Tail:
         self.size_bytes = self._batches[0].get_total_buffer_size()
 
     def correct(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Rows of the lake whose keys have not changed, then the rows of those that have and are there."""
+        """Return rows of the lake whose keys have not changed, then the current rows of changed keys."""
         self.merge()
         if not self._batches:
             yield from batches

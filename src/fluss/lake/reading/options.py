@@ -10,10 +10,10 @@ from fluss.errors import FlussError
 
 @dataclass(frozen=True)
 class LakeOptions:
-    """`union` None: the cheapest way that finds every row; True: lake and log; False: nothing of the lake.
+    """`union` None: the cheapest way that finds every row; True: lake and log; False: without the lake.
 
-    With `read_optimized`, a `snapshot_id` or a `timestamp_ms` only the lake is read: as it is, at that snapshot, or at
-    that time.
+    With `read_optimized`, a `snapshot_id` or a `timestamp_ms` only the lake is read: its current state, that snapshot,
+    or its state at that time.
     """
 
     union: bool | None = None
@@ -23,12 +23,12 @@ class LakeOptions:
 
     @property
     def is_time_travel(self) -> bool:
-        """Whether an older state is asked for."""
+        """True if the read is of an older state."""
         return self.snapshot_id is not None or self.timestamp_ms is not None
 
     @property
     def is_lake_only(self) -> bool:
-        """Whether the log is left out."""
+        """True if the log is not read."""
         return self.read_optimized or self.is_time_travel
 
 
@@ -41,14 +41,14 @@ def lake_options(
     lake_snapshot: int | None = None,
     as_of: int | datetime.datetime | None = None,
 ) -> LakeOptions:
-    """The options as users give them; a time is milliseconds since 1970 or an aware datetime."""
+    """Check the options of a user; a time is milliseconds since 1970 or an aware datetime."""
     if lake_snapshot is not None and (isinstance(lake_snapshot, bool) or not isinstance(lake_snapshot, int)):
-        raise FlussError(f"lake_snapshot is the id of a snapshot, a whole number, got {lake_snapshot!r}")
+        raise FlussError(f"lake_snapshot must be the id of a snapshot, a whole number, got {lake_snapshot!r}")
     if lake_snapshot is not None and as_of is not None:
-        raise FlussError("lake_snapshot and as_of both choose a snapshot of the lake: give one of them")
+        raise FlussError("lake_snapshot and as_of both choose a snapshot of the lake: give only one of them")
     options = LakeOptions(union, bool(read_optimized), lake_snapshot, _milliseconds(as_of))
     if options.is_lake_only and union is not None:
-        raise FlussError("union goes with reads of lake and log; read_optimized, lake_snapshot and as_of read the lake")
+        raise FlussError("union is for reads of lake and log; read_optimized, lake_snapshot and as_of read the lake")
     return options
 
 
@@ -57,8 +57,8 @@ def _milliseconds(as_of: int | datetime.datetime | None) -> int | None:
         return None
     if isinstance(as_of, datetime.datetime):
         if as_of.tzinfo is None:
-            raise FlussError(f"as_of: a datetime needs a time zone here, got {as_of!r}")
+            raise FlussError(f"as_of must be a datetime with a time zone, got {as_of!r}")
         return int(as_of.timestamp() * 1000)
     if isinstance(as_of, bool) or not isinstance(as_of, int):
-        raise FlussError(f"as_of is a whole number of milliseconds or an aware datetime, got {as_of!r}")
+        raise FlussError(f"as_of must be a whole number of milliseconds or an aware datetime, got {as_of!r}")
     return as_of

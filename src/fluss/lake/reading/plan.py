@@ -1,21 +1,21 @@
-"""What a read of lake and log does, decided before any row is read: one split per bucket, which any process can read.
+"""Plans of reads of lake and log, made before any row is read: one split per bucket, which any process can read.
 
     lake files of the snapshot          the log
     |------------------------------|----------------------|
                               `start`                  `stop`
 
-The snapshot is the one that is registered with the coordinator: its offset of a bucket is where the log takes over.
-The order of the questions matters. Partitions are listed first, then the snapshot is asked for, then the ends of the
-logs: a partition that expired before the listing was tiered to its end, so the snapshot has all of it; the ends lie
-behind the snapshot's offsets, because logs only grow.
+The snapshot is the one that is registered with the coordinator: its offset of a bucket is where the log continues.
+The order of the requests matters. Partitions are listed first, then the snapshot is requested, then the ends of the
+logs: a partition that expired before the listing was tiered to its end, so the snapshot has all of it; the ends are
+after the snapshot's offsets, because logs only grow.
 
 | bucket | log table | primary-key table |
 |---|---|---|
-| in the snapshot | its files, then the log from its offset on | its files, corrected by the changelog from there on |
+| in the snapshot | its files, then the log from its offset on | its files, corrected by the changelog after it |
 | unknown to the snapshot | the log from its beginning | the live rows (`is_live`) |
 | of a partition that is only in the lake | its files | its files |
 
-Everything here blocks and belongs into a thread that is not the I/O thread.
+Everything here blocks and must run in a thread other than the I/O thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A read is planned anew so often when what it was planned on has gone: files, snapshots, partitions, the log's start.
+# How often a read is planned if files, snapshots, partitions or the beginning of a log disappear meanwhile.
 MAX_PLANS = 3
 PLAN_ANEW_CODES = frozenset(
     {
@@ -54,7 +54,7 @@ Place = tuple[str | None, int | None]
 
 @dataclass(frozen=True)
 class UnionSplit:
-    """One bucket, or a part of it: rows of `files`, and of the log from `start` up to `stop`. Pickles.
+    """One bucket, or a part of it: rows of `files`, and of the log from `start` up to `stop`. Can be pickled.
 
     `partition_id` is None in a table without partitions and for a partition that is only in the lake. `is_live`: the
     rows come from the server as they are at `stop` (primary-key tables only).
@@ -71,12 +71,12 @@ class UnionSplit:
 
     @property
     def log_count(self) -> int:
-        """How many offsets of the log."""
+        """The number of offsets of the log."""
         return 0 if self.is_live else max(self.stop - self.start, 0)
 
     @property
     def lake_rows(self) -> int:
-        """How many rows the files have, without those that are deleted."""
+        """The number of rows in the files, without deleted ones."""
         return sum(file.row_count - file.deleted_rows for file in self.files)
 
     @property
@@ -92,7 +92,7 @@ class UnionSplit:
 
 @dataclass(frozen=True)
 class UnionPlan:
-    """The splits of a read; together they are every row once. `snapshot_id` None: the lake has nothing."""
+    """The splits of a read; together they have every row once. `snapshot_id` None: the lake has no rows."""
 
     table_id: int
     snapshot_id: int | None
@@ -105,11 +105,11 @@ def plan_union(
     predicate: Predicate | None = None,
     options: LakeOptions = DEFAULT_LAKE_OPTIONS,
 ) -> UnionPlan | None:
-    """The plan of a read; None when nothing is in the lake, or nothing that is needed and it cannot be read from here.
+    """Plan a read; None if the lake is empty, or is not needed and cannot be read from here.
 
     `predicate` leaves out files and must be given to `read_union` too. Codes: 19 rows expired from the log before they
-    were tiered; 36 a partition went meanwhile; 40 the lake cannot be opened from here; 53 a snapshot is not there (any
-    more). After 19, 36 and 53 it is worth planning anew, see `PLAN_ANEW_CODES`.
+    were tiered; 36 a partition was dropped meanwhile; 40 the lake cannot be opened from here; 53 a snapshot does not
+    exist (any more). After 19, 36 and 53 it is worth planning again, see `PLAN_ANEW_CODES`.
 
     ```python
     plan = plan_union(table, predicate=col("id") > 7)
@@ -137,7 +137,7 @@ def plan_union(
     except FlussError as error:
         if is_needed(table, snapshot, partitions, earliest):
             raise
-        logger.info("table %s is read without its lake, which has nothing more: %s", table.path, error.message)
+        logger.info("reading table %s without its lake, which has no other rows: %s", table.path, error.message)
         return None
     files = files_by_place(found)
     target = lake.target()
@@ -157,9 +157,9 @@ def is_needed(
     partitions: Mapping[int | None, str | None],
     earliest: Mapping[TableBucket, int] | None = None,
 ) -> bool:
-    """Whether rows are only in the lake: of partitions that have gone, or of logs whose beginning has expired.
+    """True if rows are only in the lake: of dropped partitions, or of logs whose beginning has expired.
 
-    Primary-key tables hold their current rows whatever has expired from the changelog.
+    Primary-key tables have their current rows in Fluss, whatever has expired from the changelog.
     """
     if any(bucket.partition_id not in partitions for bucket in snapshot.get_table_buckets()):
         return True
@@ -172,9 +172,9 @@ def plan_lake_partitions(
     live_names: Collection[str | None],
     predicate: Predicate | None = None,
 ) -> UnionPlan:
-    """The files of partitions that are only in the lake: those without a name that is in Fluss.
+    """Plan the files of partitions that are only in the lake: those whose name is not in Fluss.
 
-    The partitions must have been listed before the snapshot was asked for.
+    The partitions must have been listed before the snapshot was requested.
     """
     lake = load_lake_table(table, snapshot)
     condition = None if predicate is None else lake_condition(table, predicate)
@@ -185,7 +185,7 @@ def plan_lake_partitions(
 
 
 def _plan_lake(table: TableAccess, predicate: Predicate | None, options: LakeOptions) -> UnionPlan:
-    # No merge comes behind it, so that any filter may leave out files.
+    # No merge follows, so any filter may leave out files.
     condition = None if predicate is None else lake_condition(table, predicate)
     snapshot_id = options.snapshot_id
     if not options.is_time_travel:
@@ -201,8 +201,8 @@ def _plan_lake(table: TableAccess, predicate: Predicate | None, options: LakeOpt
         snapshot_id = lake.snapshot_at(options.timestamp_ms)
         if snapshot_id is None:
             raise FlussError(
-                f"the lake table {table.path} has no snapshot of {options.timestamp_ms} ms since 1970 or before: it is "
-                "younger, or snapshots of that time have expired",
+                f"the lake table {table.path} has no snapshot from {options.timestamp_ms} ms since 1970 or earlier: it "
+                "is younger, or snapshots of that time have expired",
                 ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
             )
     files = files_by_place(lake.plan_files(snapshot_id, table.schema, condition))
@@ -210,7 +210,7 @@ def _plan_lake(table: TableAccess, predicate: Predicate | None, options: LakeOpt
 
 
 def live_partitions(table: TableAccess) -> dict[int | None, str | None]:
-    """Names of the partitions that are in Fluss by their ids; one without id and name for a table without."""
+    """Names of the partitions in Fluss by their ids; a table without partitions has one without id and name."""
     return table.engine.run(table.list_partitions()) if table.is_partitioned else {None: None}
 
 
@@ -235,11 +235,11 @@ def files_by_place(files: Iterable[LakeFile]) -> dict[Place, tuple[LakeFile, ...
 def _lake_splits(
     table: TableAccess, files: Mapping[Place, tuple[LakeFile, ...]], target: LakeTarget
 ) -> list[UnionSplit]:
-    """Files without a log behind them."""
+    """The splits of files without a log after them."""
     if table.has_primary_key and any(bucket_id is None for _, bucket_id in files):
         raise FlussError(
-            f"the partitions of the lake table {table.path} were changed from outside: its files cannot be told apart "
-            "by bucket, and so not be merged with the changelog",
+            f"the partitions of the lake table {table.path} were changed from outside: its files cannot be separated "
+            "by bucket, so they cannot be merged with the changelog",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     return [UnionSplit(name, None, bucket_id, group, target=target) for (name, bucket_id), group in files.items()]
@@ -255,7 +255,7 @@ def _split(
     earliest: int,
     latest: int,
 ) -> UnionSplit | None:
-    """The split of a bucket that is in Fluss; None when there can be no rows."""
+    """The split of a bucket that is in Fluss, or None if it cannot have rows."""
     name, _ = place
     tiered = snapshot.get_bucket_offset(bucket)
     is_behind = tiered is None or tiered < earliest
@@ -265,7 +265,7 @@ def _split(
         return live if latest else None
     if tiered is not None and is_behind:
         raise FlussError(
-            f"{bucket} of {table.path}: the lake ends at offset {tiered} and the log begins at {earliest}: the rows in "
+            f"{bucket} of {table.path}: the lake ends at offset {tiered}, the log begins at {earliest}: the rows in "
             "between expired before they were tiered. read_optimized=True reads the lake, union=False the log",
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
         )
@@ -279,7 +279,7 @@ def _split(
 
 
 def key_part(predicate: Predicate | None, columns: Iterable[str]) -> Predicate | None:
-    """The conditions of a conjunction that look at nothing but these columns."""
+    """The conditions of a conjunction that use only these columns."""
     if predicate is None:
         return None
     known = frozenset(columns)
@@ -292,9 +292,9 @@ def key_part(predicate: Predicate | None, columns: Iterable[str]) -> Predicate |
 
 
 def safe_part(table: TableAccess, predicate: Predicate | None) -> Predicate | None:
-    """What of a filter may go below the merge: everything in a log table; of a primary-key table conditions on keys.
+    """The part of a filter that may be applied before the merge: all of it in a log table, else conditions on the key.
 
-    A condition on another column could leave out a newer row of a key, and an older one that matches would come back.
+    A condition on another column could drop a newer row of a key, and an older row that matches would reappear.
     """
     return key_part(predicate, table.schema.primary_key) if table.has_primary_key else predicate
 
@@ -305,11 +305,11 @@ def _for_files(table: TableAccess, predicate: Predicate | None) -> Any:
 
 
 def lake_condition(table: TableAccess, predicate: Predicate) -> Any:
-    """As the lake takes it: at least every matching row satisfies it."""
+    """The predicate in the form of the lake: every matching row satisfies it, and possibly others."""
     pushed = RowFilter(predicate, table.schema).pushed
     if pushed is None:
         return None
     try:
         return read_predicate(pushed, table.schema)
-    except ValueError:  # too large to be worth it
+    except ValueError:  # too large to be useful
         return None

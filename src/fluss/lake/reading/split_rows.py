@@ -1,12 +1,13 @@
 """The rows of one split of lake and log, in any process that has a connection.
 
-Columns: only those that are asked for, that the filter looks at and, where a merge is needed, the key are read, from
-files and from the log. Filters: exact, on every row, after the merge; what may go below it is also told to the server.
+Columns: only those that are requested, used by the filter and, for a merge, in the key are read, from files and from
+the log. Filters: exact, on every row, after the merge; conditions that are allowed before it are also sent to the
+server.
 
-Memory: a batch of the lake at a time, and the changes since the snapshot, one image per key. When those are more than
+Memory: a batch of the lake at a time, and the changes since the snapshot, one image per key. If those are more than
 `MAX_TAIL_BYTES`, rows and changes go to files by shares of the keys instead (`key_fold.py`).
 
-Everything here blocks and belongs into a thread that is not the I/O thread.
+Everything here blocks and must run in a thread other than the I/O thread.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ def read_union(
     patience_seconds: float | None = None,
     max_tail_bytes: int = MAX_TAIL_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches with these columns (all if None), in this order, of the rows that satisfy the predicate.
+    """Return record batches with these columns (all if None), in this order, of the rows that satisfy the predicate.
 
-    Rows of a log table come by offset. Code 53: a file of the lake has gone since the plan was made, because its
-    snapshot expired; 19: the log has; 36: the partition. Plan anew then.
+    Rows of a log table come in offset order. Code 53: a file of the lake was removed since the plan was made, because
+    its snapshot expired; 19: rows of the log were; 36: the partition was. Plan again then.
     """
     return _Reader(table, split, columns, predicate, patience_seconds, max_tail_bytes).batches()
 
 
 class Wanted:
-    """Columns and rows of batches that have some columns of a table, by name."""
+    """Selects columns and rows from batches that have some columns of a table, by name."""
 
     def __init__(self, table: TableAccess, columns: Sequence[str] | None, predicate: Predicate | None) -> None:
         whole = to_arrow_schema(table.schema)
@@ -63,7 +64,7 @@ class Wanted:
         self.needed = tuple(dict.fromkeys((*self.columns, *asked)))
 
     def apply(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The wanted columns of the wanted rows, without empty batches."""
+        """Return the wanted columns of the wanted rows, without empty batches."""
         for batch in batches:
             positions = {name: index for index, name in enumerate(batch.schema.names)}
             chosen = [batch.column(positions[name]) for name in self.columns]
@@ -82,7 +83,7 @@ class Wanted:
 def lake_rows(
     table: TableAccess, target: LakeTarget | None, files: Sequence[LakeFile], columns: Sequence[str]
 ) -> Iterator[Any]:
-    """Rows of files of the lake, with columns of the table and system columns by name."""
+    """Read rows of files of the lake, with columns of the table and system columns by name."""
     if not files:
         return
     assert target is not None
@@ -92,14 +93,14 @@ def lake_rows(
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         raise FlussError(
-            f"a file of the lake table {table.path} has gone since the read was planned: the snapshot that it belongs "
-            f"to was compacted and has expired. Start the read again ({error.message})",
+            f"a file of the lake table {table.path} was removed after the read was planned: its snapshot was compacted "
+            f"and has expired. Start the read again ({error.message})",
             ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
         ) from error
 
 
 class _Reader:
-    """One read of one split."""
+    """Reads one split once."""
 
     def __init__(
         self,
@@ -122,9 +123,9 @@ class _Reader:
             return self._wanted.apply(self._live())
         if self._table.has_primary_key and self._split.log_count:
             return self._merged()
-        return self._one_after_the_other()
+        return self._lake_then_log()
 
-    def _one_after_the_other(self) -> Iterator[Any]:
+    def _lake_then_log(self) -> Iterator[Any]:
         yield from self._wanted.apply(self._lake(self._wanted.needed))
         if self._split.log_count:
             with self._log(self._wanted.columns) as log:
@@ -150,7 +151,7 @@ class _Reader:
             yield from self._wanted.apply(tail.correct(self._lake(columns)))
 
     def _folded(self) -> Iterator[Any]:
-        """All of it through files, when the changes are too many to be held."""
+        """Merge through files, if the changes are too many to be held in memory."""
         fold = KeyFold(self._table.description, max_memory_bytes=self._max_tail_bytes)
         try:
             for batch in self._lake(self._table.schema.column_names):
@@ -168,7 +169,7 @@ class _Reader:
         return lake_rows(self._table, self._split.target, self._split.files, columns)
 
     def _log(self, columns: Sequence[str]) -> LogRange:
-        """In a log table the filter is done by this; in a changelog only what is about the key."""
+        """The log of the split, with the whole filter in a log table, and only conditions on the key in a changelog."""
         schema = self._table.schema
         is_whole = tuple(columns) == schema.column_names
         projection = None if is_whole else tuple(schema.position(name) for name in columns)
@@ -177,7 +178,7 @@ class _Reader:
         return self._table.read_log(ranges, plan, patience_seconds=self._patience_seconds)
 
     def _live(self) -> Iterator[Any]:
-        """As of the planned end; a changelog without old images cannot be undone, so its rows are those of now."""
+        """The live rows as of the planned end; without old images in the changelog they are the current rows."""
         is_undoable = property_value(self._table.descriptor.properties, CHANGELOG_IMAGE) != "WAL"
         return iter(
             self._table.read_state(

@@ -1,7 +1,7 @@
-"""The lake of a table, opened from what GET_TABLE_INFO says about it.
+"""Opens the lake of a table from the properties in GET_TABLE_INFO.
 
-The server shows how to reach the lake as `table.datalake.<format>.<key>` among the properties of a table that has one.
-Secrets (keys, passwords, tokens) are not among them: whoever needs some gives them here, or has them where the
+For a table with a lake, the server returns how to reach it as `table.datalake.<format>.<key>` among the properties.
+Secrets (keys, passwords, tokens) are not among them: callers that need some pass them here, or have them where the
 catalog's client looks for them.
 """
 
@@ -19,7 +19,7 @@ _SQLITE_FILE_PREFIX = "sqlite:///"
 
 
 def lake_properties_of(properties: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Format and catalog properties of a table with a lake; code 40 for a table without.
+    """Return format and catalog properties of a table with a lake; code 40 for a table without.
 
     >>> lake_properties_of({"table.datalake.format": "iceberg", "table.datalake.iceberg.uri": "http://lake"})
     ('iceberg', {'uri': 'http://lake'})
@@ -36,13 +36,13 @@ def lake_properties_of(properties: Mapping[str, str]) -> tuple[str, dict[str, st
 
 
 def open_lake(lake_format: str, properties: Mapping[str, str], directory: Path | None = None) -> LakeFormat:
-    """The catalog that the options `datalake.<format>.*` describe (given without that prefix).
+    """Open the catalog that the options `datalake.<format>.*` describe (given without that prefix).
 
-    `directory` is where a lake lives for which nothing is configured: the server's data directory.
+    `directory`, the server's data directory, is the place of a lake without any options.
     """
     if lake_format.lower() != "iceberg":
         raise FlussError(
-            f"lake tables of format {lake_format!r} cannot be made here, only 'iceberg': set 'datalake.format' to it",
+            f"unsupported lake format {lake_format!r}: set 'datalake.format' to 'iceberg'",
             ErrorCode.INVALID_CONFIG_EXCEPTION,
         )
     try:
@@ -58,12 +58,12 @@ def open_lake(lake_format: str, properties: Mapping[str, str], directory: Path |
 
 
 def lake_of(properties: Mapping[str, str], overrides: Mapping[str, str] | None = None) -> LakeFormat:
-    """The catalog of a table's lake.
+    """Open the catalog of a table's lake.
 
     Args:
         properties: the properties of the table's `TableInfo`.
         overrides: catalog properties, without any prefix, that win over those of the server: secrets, or an address
-            that is another one from here (`{"s3.secret-access-key": ...}`).
+            that differs on this machine (`{"s3.secret-access-key": ...}`).
 
     ```python
     lake = lake_of(table.get_table_info().properties)
@@ -77,11 +77,11 @@ def lake_of(properties: Mapping[str, str], overrides: Mapping[str, str] | None =
 
 
 def _check_reachable(uri: str) -> None:
-    """SQLite would make an empty catalog where there is none, and every table would seem to be missing."""
+    """Raise if a SQLite catalog does not exist: SQLite would create an empty one, and all tables would seem missing."""
     path = Path(uri.removeprefix(_SQLITE_FILE_PREFIX).partition("?")[0])
     if uri.startswith(_SQLITE_FILE_PREFIX) and not path.is_file():
         raise FlussError(
-            f"the catalog of the lake, {path}, is not on this machine: it is on the server's. Run there, or give the "
-            "server a catalog for more than one machine ('datalake.iceberg.type: rest' and 'datalake.iceberg.uri')",
+            f"the catalog of the lake, {path}, is not on this machine, but on the server's. Run there, or give the "
+            "server a catalog that other machines can reach ('datalake.iceberg.type: rest' and 'datalake.iceberg.uri')",
             ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
         )

@@ -1,1 +1,1 @@
-"""Tiering: log ranges become files of the lake, round by round. No Spark in here: engines run the splits."""
+"""Tiering: rounds turn log ranges into files of the lake. No Spark in here: engines run the splits."""

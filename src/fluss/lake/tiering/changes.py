@@ -1,8 +1,8 @@
-"""The last image of every key that changed in a piece of changelog, deleted keys among them.
+"""The last image of every key that changed in a range of a changelog, including deleted keys.
 
-A `ChangeFold` is used by one thread. Changes are merged by key when there are as many new ones as merged ones, and
-`MIN_UNMERGED_ROWS` at least: then every row is merged about twice, however many come. Memory is at most double of what
-the changes of different keys take; whoever feeds it stops when it `is_full`.
+One thread uses a `ChangeFold`. Changes are merged by key when there are as many new ones as merged ones, and at least
+`MIN_UNMERGED_ROWS`: so every row is merged about twice, however many there are. Memory is at most twice the size of the
+changes of different keys; callers stop adding when it `is_full`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MIN_UNMERGED_ROWS = 200_000
 
 
 class Changes(NamedTuple):
-    """Keys that changed, and the rows of those that are still there, in the order of their offsets; None: no such."""
+    """Changed keys, and the rows of those that still exist, in offset order; None if there are none."""
 
     keys: Any | None
     rows: Any | None
 
 
 class ChangeFold:
-    """Add changes in the order of the log, then take `changes` once."""
+    """Folds changes by key: add them in the order of the log, then take `changes` once."""
 
     def __init__(self, keys: MergeKeys) -> None:
         self._keys = keys
@@ -39,7 +39,7 @@ class ChangeFold:
         self._merged_keys: Any = None
 
     def is_full(self, max_bytes: int) -> bool:
-        """Whether the changes of different keys take half of this; only then more of them could not be merged."""
+        """True if the changes of different keys take half of `max_bytes`; with more, merging would not fit."""
         if self._size_bytes() <= max_bytes:
             return False
         self._merge()
@@ -49,12 +49,12 @@ class ChangeFold:
         return sum(int(batch.get_total_buffer_size()) for batch in self._batches)
 
     def add(self, rows: LogRows) -> None:
-        """The next changes; rows have all columns of the table."""
+        """Add the next changes; rows have all columns of the table."""
         batch = with_lake_columns(rows)
         deleted = np.zeros(batch.num_rows, np.bool_)
         if rows.change_types is not None:
             types = np.frombuffer(rows.change_types, np.uint8)
-            # The old row of an update says nothing: its new row follows, in this round or in the next one.
+            # The old row of an update is not needed: its new row follows, in this round or in the next one.
             kept = np.flatnonzero(types != ChangeType.UPDATE_BEFORE)
             batch = batch if len(kept) == len(types) else batch.take(pa.array(kept))
             deleted = types[kept] == ChangeType.DELETE
@@ -67,7 +67,7 @@ class ChangeFold:
             self._merge()
 
     def _merge(self) -> None:
-        """Of equal keys only the last row stays."""
+        """Keep only the last row of each key."""
         self._unmerged = 0
         joined = pa.Table.from_batches(self._batches).combine_chunks().to_batches()
         if not joined:
@@ -81,7 +81,7 @@ class ChangeFold:
         self._merged_keys = keys.take(picked)
 
     def changes(self) -> Changes:
-        """Everything that was added."""
+        """The merged changes."""
         if not self._batches:
             return Changes(self._merged_keys, None)
         self._merge()

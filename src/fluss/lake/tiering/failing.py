@@ -1,7 +1,7 @@
-"""Tables whose rounds fail rest before the next one, twice as long after every failure in a row.
+"""Tables whose rounds fail are paused before the next round, twice as long after every failure in a row.
 
-Most failures last: a lake that is away, a property that is wrong. A round that fails costs as much as one that does
-not, so the same error is not asked for again and again. One round that goes well ends it. Any thread may use this.
+Most failures last: a lake that is unreachable, an invalid property. A failing round costs as much as a successful one,
+so the same error is not provoked again and again. A successful round ends the pause. Any thread may use this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LONGEST_PAUSE_SECONDS = 300.0
 
 
 class FailingTables:
-    """By table id.
+    """The pauses of failing tables, by table id.
 
     >>> failing = FailingTables(clock=lambda: 0.0)
     >>> [failing.failed(7) for _ in range(8)]
@@ -32,7 +32,7 @@ class FailingTables:
         self._until: dict[int, float] = {}
 
     def failed(self, table_id: int) -> float:
-        """A round failed; how long the table rests now."""
+        """Record a failed round; return how long the table is paused now."""
         with self._lock:
             pause = min(self._pauses.get(table_id, FIRST_PAUSE_SECONDS / 2) * 2, LONGEST_PAUSE_SECONDS)
             self._pauses[table_id] = pause
@@ -40,13 +40,13 @@ class FailingTables:
             return pause
 
     def went_well(self, table_id: int) -> None:
-        """A round did not fail, or the table is gone."""
+        """Record a successful round, or that the table was dropped."""
         with self._lock:
             self._pauses.pop(table_id, None)
             self._until.pop(table_id, None)
 
     def seconds_left(self, *table_ids: int) -> float:
-        """Until the first of these tables has rested; 0 if one has."""
+        """The time until the first of these tables is no longer paused; 0 if one is not."""
         with self._lock:
             now = self._clock()
             return max(min((self._until.get(each, now) - now for each in table_ids), default=0.0), 0.0)

@@ -1,8 +1,8 @@
-"""What a tierer and the coordinator tell each other: hand-outs, signs of life, results.
+"""The messages between a tiering service and the coordinator: assignments, heartbeats, results.
 
-One thread of its own renews all tables in work every `heartbeat_seconds`. An assignment that the coordinator refuses to
-renew is lost: its round sees that through `reason_lost` and gives up. A coordinator that cannot be reached takes
-nothing away; when it is back it says itself whether it still knows the assignment.
+A separate thread renews all assigned tables every `heartbeat_seconds`. An assignment that the coordinator refuses to
+renew is lost: its round sees that through `reason_lost` and stops. If the coordinator cannot be reached, assignments
+are kept; when it is back, its answer shows whether it still knows them.
 
 Any thread may call the methods.
 """
@@ -23,7 +23,7 @@ STOP_SECONDS = 5.0
 
 
 class Heartbeats:
-    """Started by the constructor; `close` ends the thread."""
+    """Sends heartbeats. The constructor starts the thread, `close` ends it."""
 
     def __init__(self, calls: TieringCalls, heartbeat_seconds: float) -> None:
         self._calls = calls
@@ -36,7 +36,7 @@ class Heartbeats:
         self._thread.start()
 
     def take(self) -> TieringTable | None:
-        """The next table that is due, None if there is none now."""
+        """Take the next table that is due; None if there is none now."""
         table = self._calls.heartbeat(request_table=True).table
         if table is not None:
             with self._lock:
@@ -44,43 +44,43 @@ class Heartbeats:
         return table
 
     def reason_lost(self, table: TieringTable) -> FlussError | None:
-        """Why the table is not ours any more."""
+        """The error with which the table was lost, or None."""
         with self._lock:
             return self._lost.get(table)
 
     def finish(self, table: TieringTable, report: RoundReport) -> None:
-        """The round is over, or cut short so that the table is due again."""
+        """Report a finished round, or one cut short so that the table is due again."""
         finished = FinishedTable(table, report.is_cut, report.total_bytes, report.total_rows)
-        self._tell(table, lambda: self._calls.heartbeat(finished=[finished]).errors.get(table))
+        self._report(table, lambda: self._calls.heartbeat(finished=[finished]).errors.get(table))
 
     def fail(self, table: TieringTable) -> None:
-        """The round failed: the table is due again."""
-        self._tell(table, lambda: self._calls.heartbeat(failed=[table]).errors.get(table))
+        """Report a failed round: the table is due again."""
+        self._report(table, lambda: self._calls.heartbeat(failed=[table]).errors.get(table))
 
     def close(self) -> None:
-        """Tables still in work are handed to others when the coordinator has missed us for long enough."""
+        """End the thread. The coordinator assigns unfinished tables to others after its heartbeat timeout."""
         self._ended.set()
         self._thread.join(STOP_SECONDS)
 
-    def _tell(self, table: TieringTable, call: Callable[[], FlussError | None]) -> None:
+    def _report(self, table: TieringTable, call: Callable[[], FlussError | None]) -> None:
         with self._lock:
             self._in_work.discard(table)
             was_lost = self._lost.pop(table, None) is not None
         if was_lost:
-            return  # it belongs to somebody else, who tells
+            return  # another service has it now, and reports
         try:
             refused = call()
         except FlussError as error:
             refused = error
         if refused is not None:
-            logger.info("the coordinator did not take the result of a round of %s: %s", table.path, refused)
+            logger.info("the coordinator refused the result of a round of %s: %s", table.path, refused)
 
     def _renew_always(self) -> None:
         while not self._ended.wait(self._seconds):
             self.renew()
 
     def renew(self) -> None:
-        """One sign of life for everything in work."""
+        """Send one heartbeat for all assigned tables."""
         with self._lock:
             tables = [table for table in self._in_work if table not in self._lost]
         if not tables:
@@ -88,10 +88,10 @@ class Heartbeats:
         try:
             answer = self._calls.heartbeat(tiering=tables)
         except FlussError as error:
-            logger.warning("a heartbeat of this tierer did not arrive: %s", error)
+            logger.warning("a heartbeat of this tiering service failed: %s", error)
             return
         with self._lock:
             for table, reason in answer.errors.items():
                 if table in self._in_work:
-                    logger.warning("this tierer lost table %s: %s", table.path, reason)
+                    logger.warning("this tiering service lost table %s: %s", table.path, reason)
                     self._lost[table] = reason

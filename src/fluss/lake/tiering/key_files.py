@@ -1,12 +1,12 @@
-"""Changes of a primary-key bucket brought into its files.
+"""Writing the changes of a primary-key bucket into its files.
 
-Two ways, with the same rows as their result:
+There are two ways, with the same rows as their result:
 
-- copy-on-write: the rows of the old files that did not change and the new rows become new files in their place;
-- position deletes: the new rows become a new file, and the old rows of changed keys are hidden in the files that they
-  are in. Reading costs more and writing less, so this is for large buckets of which little changed.
+- copy-on-write: the unchanged rows of the old files and the new rows become new files that replace the old ones;
+- position deletes: the new rows become a new file, and the old rows of changed keys are hidden in their files. Reading
+  costs more and writing less, so this is for large buckets with few changes.
 
-Key columns decide which old row is hidden, and a key is at most once in a bucket of the lake.
+Key columns decide which old row is hidden; a key exists at most once in a bucket of the lake.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fluss.lake.tiering.work import TableWork
 
 
 def uses_position_deletes(files: Sequence[LakeFile], changed_keys: int, options: TieringOptions) -> bool:
-    """Whether hiding old rows is cheaper than writing the bucket anew.
+    """True if hiding old rows is cheaper than rewriting the bucket.
 
     >>> uses_position_deletes([], 10, TieringOptions())
     False
@@ -45,7 +45,7 @@ def uses_position_deletes(files: Sequence[LakeFile], changed_keys: int, options:
 def write_changes(
     work: TableWork, split: LakeSplit, files: Sequence[LakeFile], changes: Changes, keys: MergeKeys
 ) -> CommitMessage:
-    """The files of one split."""
+    """Write the files of one split."""
     target = work.target
     new_rows = [] if changes.rows is None else [changes.rows]
     if changes.keys is None:
@@ -76,7 +76,7 @@ def _rewritten(
 
 
 def _hidden(work: TableWork, files: Sequence[LakeFile], changed: Any, keys: MergeKeys) -> Mapping[LakeFile, Any]:
-    """Per file the positions of the rows whose keys changed."""
+    """The positions of the rows whose keys changed, by file."""
     found: dict[LakeFile, Any] = {}
     changed_keys = ChangedKeys(changed)
     for file in files:

@@ -1,4 +1,4 @@
-"""Splits run by threads of this process: reading and writing Parquet leave the interpreter free for each other."""
+"""Runs splits in threads of this process: reading and writing Parquet release the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
 
 
 class LocalRunner:
-    """One pool for all tables; close it when nothing runs any more."""
+    """One pool of threads for all tables; close it when nothing runs any more."""
 
     name = "this process"
 
@@ -22,7 +22,7 @@ class LocalRunner:
     def run(
         self, work: TableWork, splits: Sequence[SplitWork], on_result: Callable[[SplitResult], None]
     ) -> list[SplitResult]:
-        """All results; a mistake in the program is raised after every split has ended."""
+        """Run the splits and return all results; a bug in the program is raised after every split has ended."""
         waiting: set[Future[SplitResult]] = {
             self._pool.submit(tier_split, self._engine, work, split) for split in splits
         }
@@ -42,5 +42,5 @@ class LocalRunner:
         return results
 
     def close(self) -> None:
-        """Ends the threads when their splits are done."""
+        """End the threads after their splits are done."""
         self._pool.shutdown()

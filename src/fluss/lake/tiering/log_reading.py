@@ -1,4 +1,4 @@
-"""A range of a bucket's log as Arrow batches with the columns of the lake, until its end or until time is up."""
+"""A range of a bucket's log as Arrow batches with the columns of the lake, until its end or until time runs out."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MILLISECONDS = pa.timestamp("ms", "UTC")
 
 
 class SplitLog:
-    """Iterate over it once; `reached` is then the offset behind what was read. One thread uses it, and blocks.
+    """Reads one split. Iterate over it once; `reached` is then the offset after the rows read. One thread; blocks.
 
-    A split whose time is up before it begins reads nothing, so that rounds end; one that has begun reads at least one
-    batch, so that they get somewhere.
+    If time is up before a split begins, it reads nothing, so that rounds end; a split that has begun reads at least one
+    batch, so that rounds make progress.
     """
 
     def __init__(self, table: TableAccess, work: TableWork, split: SplitWork) -> None:
@@ -32,7 +32,7 @@ class SplitLog:
         self._stopped = False
 
     def stop(self) -> None:
-        """End after the batch that was handed out last."""
+        """End after the last returned batch."""
         self._stopped = True
 
     def __iter__(self) -> Iterator[LogRows]:
@@ -50,14 +50,14 @@ class SplitLog:
                 self.newest_ms = max(rows.timestamp, self.newest_ms or 0)
                 if self._stopped or self._is_time_up():
                     return
-        self.reached = stop  # offsets without rows are behind the last row, too
+        self.reached = stop  # offsets without rows may follow the last row
 
     def _is_time_up(self) -> bool:
         return time.time() >= self._work.deadline
 
 
 def with_lake_columns(rows: LogRows) -> Any:
-    """The rows with their offset and the time of their commit."""
+    """Add the columns for offset and commit time to the rows."""
     count = len(rows)
     offsets = rows.offsets
     if offsets is None:
@@ -67,12 +67,12 @@ def with_lake_columns(rows: LogRows) -> Any:
 
 
 def lake_batch(rows: Any, offsets: Any, times: Any) -> Any:
-    """Rows of the table with the two columns behind them."""
+    """Rows of the table, followed by the two columns."""
     names = [*rows.schema.names, OFFSET_COLUMN, TIMESTAMP_COLUMN]
     return pa.RecordBatch.from_arrays([*rows.columns, offsets, times], names)
 
 
 def same_moment(count: int, offset: int, timestamp_ms: int) -> tuple[Any, Any]:
-    """The two columns for rows of which only the moment of the whole is known."""
+    """The two columns for rows that share one offset and time."""
     offsets = pa.array(np.full(count, offset, np.int64))
     return offsets, pa.array(np.full(count, timestamp_ms, np.int64)).cast(_MILLISECONDS)

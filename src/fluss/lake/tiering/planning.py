@@ -1,18 +1,18 @@
-"""From a table, its log and what is in the lake to the splits of a round. Blocks for a few questions to the servers.
+"""Plans the splits of a round from a table, its log and the lake. Blocks for a few requests to the servers.
 
-The order of the questions matters. First the ends of the logs, then the table, then what the coordinator has
-registered, then the lake table: a row below an end was written with a schema that the table has, a column that the
-table has is in the lake table, and so is what is registered.
+The order of the requests matters. First come the ends of the logs, then the table, then the registered snapshot, then
+the lake table: a row below an end was written with a schema that the table has, a column that the table has is in the
+lake table, and so is the registered snapshot.
 
 | bucket | first time | later |
 |---|---|---|
 | log table | from the earliest offset | from the lake's offset |
 | primary key, changelog complete | changes from 0 | changes from the lake's offset |
-| primary key, changelog begins behind that | the state of the bucket | the state, in place of all its files |
+| primary key, changelog begins after that | the state of the bucket | the state, in place of all its files |
 
-A primary-key bucket of a partition that was created again under its name begins with its state, in place of the files
-of the earlier one. Nothing new in a bucket: no split. Rows of a log table that expired before they were tiered are an
-error, unless the options say otherwise.
+A primary-key bucket of a partition that was created again under its name begins with its state, which replaces the
+files of the earlier partition. A bucket without new rows gets no split. Rows of a log table that expired before they
+were tiered are an error, unless the options allow it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fluss.values.basic import TableBucket, public_bucket
 
 logger = logging.getLogger(__name__)
 
-# Below this a range is one task, whatever its rows are like: looking would take longer.
+# Below this a range is one task, whatever its rows: checking them would take longer.
 MIN_SPLIT_ROWS = 20_000
 CALL_SECONDS = 60.0
 
@@ -56,7 +56,7 @@ PartitionNames = Mapping[int | None, str | None]
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A round of one table. `lake` is the state that everything here belongs to; `last` is its newest round.
+    """A round of one table. `lake` is the state on which the plan is based; `last` is its newest round.
 
     `registered` is what the coordinator knew before that state was loaded.
     """
@@ -67,22 +67,22 @@ class RoundPlan:
     last: LakeCommit | None
     splits: tuple[SplitWork, ...]
     planned_at: float
-    """`time.time()`; every row that was there then is in the lake when the round is whole."""
+    """`time.time()`; after a whole round, every row that existed then is in the lake."""
 
     @property
     def committed(self) -> Offsets:
-        """What the lake has already."""
+        """The offsets that the lake already has."""
         return {} if self.last is None else {public_bucket(each): end for each, end in self.last.offsets.items()}
 
     @property
     def offset_count(self) -> int:
-        """Offsets of all splits."""
+        """The number of offsets in all splits."""
         return sum(split.offset_count for split in self.splits)
 
 
 @dataclass(frozen=True)
 class LogEnds:
-    """Where the logs of a table begin and end."""
+    """The beginnings and ends of the logs of a table."""
 
     table_id: int
     names: PartitionNames
@@ -91,7 +91,7 @@ class LogEnds:
 
 
 def plan_round(engine: Engine, path: TablePath, lake: LakeFormat, options: TieringOptions) -> RoundPlan:
-    """What there is to do now. Code 7 if the table does not exist."""
+    """Plan the next round. Code 7 if the table does not exist."""
     ends = read_log_ends(engine, path)
     planned_at = time.time()
     access = TableAccess.open(engine, path, CALL_SECONDS)
@@ -114,7 +114,7 @@ def round_seconds(table: ClientTable, options: TieringOptions) -> float:
 
 
 def read_log_ends(engine: Engine, path: TablePath) -> LogEnds:
-    """The offsets of all buckets of the partitions that there are now."""
+    """The offsets of all buckets of the current partitions."""
     return engine.run(_read_log_ends(engine, path), CALL_SECONDS)
 
 
@@ -147,7 +147,7 @@ def _log_split(plan: RoundPlan, ends: LogEnds, bucket: TableBucket) -> SplitWork
     start = plan.committed.get(bucket)
     read_from = earliest if start is None else start
     if start is not None and start < earliest:
-        _say_lost(plan.work, ends, bucket, start, earliest)
+        _report_lost_rows(plan.work, ends, bucket, start, earliest)
         read_from = earliest
     if latest <= (read_from if start is None else start):
         return None
@@ -155,23 +155,23 @@ def _log_split(plan: RoundPlan, ends: LogEnds, bucket: TableBucket) -> SplitWork
     return SplitWork("log", LakeSplit(bucket, ends.names[bucket.partition_id], first, latest), min(read_from, latest))
 
 
-def _say_lost(work: TableWork, ends: LogEnds, bucket: TableBucket, start: int, earliest: int) -> None:
+def _report_lost_rows(work: TableWork, ends: LogEnds, bucket: TableBucket, start: int, earliest: int) -> None:
     name = ends.names[bucket.partition_id]
     where = f"bucket {bucket.bucket_id}" + ("" if name is None else f" of partition {name!r}")
     text = (
         f"{where} of {work.table.path} is in the lake up to offset {start}, but its log begins at {earliest}: "
-        f"{earliest - start} rows have expired before they were tiered"
+        f"{earliest - start} rows expired before they were tiered"
     )
     if work.options.on_data_loss == "fail":
         raise FlussError(
-            f"{text}. To tier what is left, run once with --on-data-loss skip (on_data_loss='skip')",
+            f"{text}. To tier the remaining rows, run once with --on-data-loss skip (on_data_loss='skip')",
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
         )
     logger.warning("%s; they are skipped", text)
 
 
 def _cut(table: TableAccess, work: TableWork, whole: Sequence[SplitWork]) -> list[SplitWork]:
-    """Large ranges in equal pieces, so that all cores have work and a failed task costs little."""
+    """Cut large ranges into equal pieces, so that all cores are busy and a failed task costs little."""
     if sum(split.offset_count for split in whole) < MIN_SPLIT_ROWS:
         return list(whole)
     starts = {public_bucket(split.split.bucket): split.read_from for split in whole}
@@ -183,7 +183,7 @@ def _cut(table: TableAccess, work: TableWork, whole: Sequence[SplitWork]) -> lis
     piece_bytes = min(max(share, options.min_split_bytes), options.max_split_bytes)
     groups = [_pieces(split, math.ceil(weights[split] / piece_bytes)) for split in whole]
     depth = max(map(len, groups), default=0)
-    # The first piece of every bucket, then the second ones: if time runs out, no piece is missing in the middle.
+    # The first piece of every bucket, then the second ones: if time runs out, there are no gaps.
     return [group[level] for level in range(depth) for group in groups if level < len(group)]
 
 
@@ -218,9 +218,9 @@ def _key_splits(plan: RoundPlan, ends: LogEnds) -> list[SplitWork]:
         split = LakeSplit(bucket, ends.names[bucket.partition_id], start, ends.latest[bucket])
         mine = tuple(files.get(places[bucket], ()))
         # Files of a bucket that was never tiered are those of an earlier partition of this name: they are replaced,
-        # also by nothing.
+        # even if there are no new rows.
         is_anew = bool(mine) and bucket not in plan.committed
         if is_anew or ends.latest[bucket] > start:
             splits.append(SplitWork("state" if earliest > start or is_anew else "changes", split, start, mine))
-    # The largest first: what is left for the end should be small.
+    # The largest first, so that the last splits are small.
     return sorted(splits, key=lambda each: -each.offset_count)

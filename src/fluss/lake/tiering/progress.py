@@ -1,8 +1,8 @@
-"""How rounds go, for people: one line that changes on a terminal, plain lines elsewhere.
+"""The progress of rounds for users: one line that changes on a terminal, plain lines elsewhere.
 
     shop.orders [######....] 3/5 splits, 1,200,000 rows, 3 files, lag 2 s
 
-Any thread may tell; lines are written one at a time.
+Any thread may report; lines are written one at a time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REDRAW_SECONDS = 0.1
 
 
 class Quiet:
-    """Tells nobody."""
+    """A reporter that discards everything."""
 
     def planned(self, path: TablePath, plan: RoundPlan) -> None:
         """The splits are known."""
@@ -35,7 +35,7 @@ class Quiet:
         """A split has ended."""
 
     def step(self, path: TablePath, name: str) -> None:
-        """One of planned, written, prepared, committed, registered."""
+        """A step is done: planned, written, prepared, committed or registered."""
 
     def finished(self, report: RoundReport) -> None:
         """A round is over."""
@@ -44,7 +44,7 @@ class Quiet:
         """A round committed nothing."""
 
     def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
-        """Upkeep after a round has ended."""
+        """Maintenance after a round has ended."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class _Line:
 
 
 class Progress(Quiet):
-    """Lines on a stream, standard error unless told. A round without news says nothing; `ended` does if all were so."""
+    """Writes lines to a stream, by default standard error. Rounds without new rows are not shown."""
 
     def __init__(self, stream: TextIO | None = None, *, only_errors: bool = False) -> None:
         self._stream = stream or sys.stderr
@@ -107,35 +107,35 @@ class Progress(Quiet):
         with self._lock:
             self._lines.pop(report.path, None)
             if report.snapshot_id is not None and not self._only_errors:
-                self._say(report_text(report))
+                self._print(report_text(report))
             if report.error is not None:
-                self._say(f"{report.path}: some buckets were left out: {report.error}")
+                self._print(f"{report.path}: some buckets were skipped: {report.error}")
             self._draw()
 
     def failed(self, path: TablePath, error: FlussError) -> None:
         with self._lock:
             self._lines.pop(path, None)
-            self._say(f"{path}: nothing was committed: {error}")
+            self._print(f"{path}: nothing was committed: {error}")
             self._draw()
 
     def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
         with self._lock:
             if report != MaintenanceReport() and (report.errors or not self._only_errors):
-                self._say(f"{path}: {report}")
+                self._print(f"{path}: {report}")
                 self._draw()
 
     def ended(self, tables: int) -> None:
-        """All of so many tables were looked at; says so where nobody would know otherwise."""
+        """Report the end of a run over `tables` tables, if nothing else was shown."""
         with self._lock:
             if self._has_said or self._only_errors:
                 return
             if tables == 0:
-                self._say("nothing to tier: no table has a lake; table.datalake.enabled=true gives it one")
+                self._print("nothing to tier: no table has a lake; set table.datalake.enabled=true to add one")
             else:
                 which = "the table" if tables == 1 else f"all {tables} tables"
-                self._say(f"nothing to tier: the lake has every row of {which} with a lake")
+                self._print(f"nothing to tier: the lake has every row of {which} with a lake")
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._has_said = True
         if self._has_bar:
             self._stream.write("\r\x1b[K")
@@ -143,7 +143,7 @@ class Progress(Quiet):
         print(text, file=self._stream, flush=True)
 
     def _draw(self, *, at_once: bool = True) -> None:
-        """The line of all tables in work; a terminal only."""
+        """Draw the line of all running rounds, on a terminal only."""
         now = time.monotonic()
         if not self._is_terminal or (not at_once and now - self._drawn_at < REDRAW_SECONDS):
             return
@@ -160,7 +160,7 @@ def _files(count: int) -> str:
 
 
 def report_text(report: RoundReport) -> str:
-    """A finished round in one line.
+    """Describe a finished round in one line.
 
     >>> report_text(RoundReport(TablePath("shop", "orders"), 1, 77, 1200, 2, 4096, seconds=1.0, lag_seconds=0.5))
     'shop.orders: 1,200 rows in 2 files (4,096 bytes), snapshot 77, 1.0 s, lag 0.5 s'

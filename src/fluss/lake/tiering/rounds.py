@@ -1,17 +1,17 @@
 """One round of one table: plan, run the splits, commit once, register.
 
-What holds at every point at which the process may die:
+What happens if the process dies:
 
 | died | left behind | the next round |
 |---|---|---|
-| before the lake's commit | files that no snapshot knows, perhaps an offsets file at the coordinator | does it again |
+| before the lake's commit | files that no snapshot knows, perhaps an offsets file at the coordinator | repeats it |
 | after the lake's commit | the snapshot, which the coordinator does not know | finds it in the lake, registers it |
-| after registering | nothing to do | goes on |
+| after registering | nothing to do | continues |
 
-The lake is the truth: a round starts at the offsets of its newest snapshot. Where others have rewritten the table and
-that snapshot has expired, it starts at the newest offsets that lake and coordinator know, never before them. Its commit
-succeeds only on the state that was planned from, so of two tierers at work on one table one wins, also without any
-heartbeat; the other one removes its files. Files stay when it is not known how a commit ended.
+The lake is authoritative: a round starts at the offsets of its newest snapshot. If others have rewritten the table and
+that snapshot has expired, the round starts at the newest offsets that lake and coordinator know, never before them. Its
+commit succeeds only on the state on which the plan is based, so of two services that tier one table one wins, even
+without heartbeats; the other removes its files. If the result of a commit is unknown, the files stay.
 
 A `TableRound` is used once, by one thread.
 """
@@ -43,26 +43,26 @@ from fluss.model.paths import TableBucket, TablePath
 
 logger = logging.getLogger(__name__)
 
-# A change of the lake table that is not about offsets (a new column, maintenance) gets in between so often at most.
+# At most this many other changes of the lake table (a new column, maintenance) may precede a commit.
 COMMIT_ATTEMPTS = 5
 
 
 class SplitRunner(Protocol):
-    """An engine. `run` may be called by several threads at the same time."""
+    """An engine that runs splits. `run` may be called by several threads at the same time."""
 
     name: str
 
     def run(
         self, work: TableWork, splits: Sequence[SplitWork], on_result: Callable[[SplitResult], None]
     ) -> list[SplitResult]:
-        """Run all splits; `on_result` is told of each as soon as the engine knows."""
+        """Run all splits; `on_result` is called for each as soon as the engine has its result."""
 
     def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release the resources of the engine."""
 
 
 class Watcher(Protocol):
-    """Is told how a round goes; may be called by several threads."""
+    """Receives the progress of rounds; may be called by several threads."""
 
     def planned(self, path: TablePath, plan: RoundPlan) -> None:
         """The splits are known."""
@@ -71,34 +71,34 @@ class Watcher(Protocol):
         """A split has ended."""
 
     def step(self, path: TablePath, name: str) -> None:
-        """One of planned, written, prepared, committed, registered."""
+        """A step is done: planned, written, prepared, committed or registered."""
 
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What a round did."""
+    """The result of a round."""
 
     path: TablePath
     table_id: int
     snapshot_id: int | None
-    """None: there was nothing to commit."""
+    """None if there was nothing to commit."""
     rows: int = 0
     files: int = 0
     size_bytes: int = 0
     is_cut: bool = False
-    """There is more to tier at once: time was up, or a piece was too large for one round."""
+    """More rows can be tiered at once: time ran out, or a piece was too large for one round."""
     lag_seconds: float = 0.0
-    """Rows that were older than this when the round ended are in the lake, unless it was cut."""
+    """Rows older than this at the end of the round are in the lake, unless the round was cut short."""
     seconds: float = 0.0
     total_rows: int | None = None
     total_bytes: int | None = None
-    """Of the whole lake table, where it tells."""
+    """The size of the whole lake table, if known."""
     error: FlussError | None = None
-    """Why some buckets are not in it; the others are."""
+    """Why some buckets were skipped; the others were committed."""
 
 
 class TableRound:
-    """See the module's text. `fence` says why the round must not go on, if so."""
+    """One round of one table; see the module docstring. `fence` returns why the round must stop, or None."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class TableRound:
         self._began = time.monotonic()
 
     def run(self) -> RoundReport:
-        """The whole round. An error means that nothing was committed, or that the message says otherwise."""
+        """Run the whole round. An error means that nothing was committed, unless its message states otherwise."""
         plan = plan_round(self._engine, self._path, self._lake, self._options)
         table_id = plan.work.table.table_id
         if plan.last is not None:
@@ -141,7 +141,7 @@ class TableRound:
         error = next((result.error for result in results if result.error is not None), None)
         if not joined.messages:
             if any(result.gone is not None for result in results):
-                self._check(plan)  # perhaps the whole table is gone
+                self._check(plan)  # the whole table may have been dropped
             if error is not None:
                 raise error
             is_cut = any(not result.is_whole for result in results if result.gone is None)
@@ -152,7 +152,7 @@ class TableRound:
             self._check(plan)
             lake, snapshot_id = self._commit(plan, joined.messages, offsets_path)
         except FlussError as failure:
-            if failure.error_code != ErrorCode.STORAGE_EXCEPTION:  # then nobody knows how the commit ended
+            if failure.error_code != ErrorCode.STORAGE_EXCEPTION:  # then the result of the commit is unknown
                 target.discard(joined.messages)
             raise
         self._step("committed")
@@ -163,14 +163,14 @@ class TableRound:
     # ---- before the commit ----
 
     def _check(self, plan: RoundPlan) -> None:
-        """Whether the round may still commit."""
+        """Raise if the round may no longer commit."""
         reason = self._fence()
         if reason is not None:
             raise reason
         found = self._engine.run(self._engine.describe(self._path), CALL_SECONDS)
         if found.table_id != plan.work.table.table_id:
             raise FlussError(
-                f"table {self._path} was dropped and created again while it was tiered: the round is given up",
+                f"table {self._path} was dropped and created again while it was tiered: the round is abandoned",
                 ErrorCode.TABLE_NOT_EXIST,
             )
 
@@ -184,7 +184,7 @@ class TableRound:
     # ---- the commit ----
 
     def _commit(self, plan: RoundPlan, messages: Sequence[CommitMessage], offsets_path: str) -> tuple[LakeTable, int]:
-        """On the planned state, or on a later one that has the same rows of ours: then a split still starts there."""
+        """Commit on the planned state, or on a later one with the same tiered rows, where all splits still start."""
         table_id, lake = plan.work.table.table_id, plan.lake
         for attempts_left in reversed(range(COMMIT_ATTEMPTS)):
             try:
@@ -202,12 +202,12 @@ class TableRound:
     # ---- the coordinator ----
 
     def _register_missing(self, plan: RoundPlan, last: LakeCommit) -> None:
-        """A round that died between the lake's commit and this call, maintenance, or a rewrite: the lake is ahead."""
+        """Register a snapshot that only the lake has, because of a round that died, maintenance, or a rewrite."""
         if plan.registered is not None and plan.registered.snapshot_id == last.snapshot_id:
             return
         table_id = plan.work.table.table_id
         offsets_path = last.properties.get(OFFSETS_PATH_PROPERTY)
-        logger.info("%s: registering snapshot %d, which is in the lake already", self._path, last.snapshot_id)
+        logger.info("%s: registering snapshot %d, which is already in the lake", self._path, last.snapshot_id)
         if offsets_path is not None:
             try:
                 self._calls.commit(table_id, last.snapshot_id, offsets_path, earliest_snapshot_id=KEEP_ALL_SNAPSHOTS)
@@ -215,7 +215,7 @@ class TableRound:
             except FlussError as error:
                 if error.is_retriable or error.error_code == ErrorCode.TABLE_NOT_EXIST:
                     raise
-                logger.info("%s: %s cannot be used, the offsets are sent anew: %s", self._path, offsets_path, error)
+                logger.info("%s: %s cannot be used, the offsets are sent again: %s", self._path, offsets_path, error)
         offsets_path = self._calls.prepare(table_id, self._path, last.offsets, ignore_previous=True)
         self._calls.commit(table_id, last.snapshot_id, offsets_path, earliest_snapshot_id=KEEP_ALL_SNAPSHOTS)
 
@@ -248,12 +248,12 @@ class TableRound:
             )
         except FlussError as error:
             raise FlussError(
-                f"{self._path}: snapshot {snapshot_id} is in the lake, but the coordinator could not be told; the next "
-                f"round does that: {error.message}",
+                f"{self._path}: snapshot {snapshot_id} is in the lake, but could not be registered; the next "
+                f"round registers it: {error.message}",
                 error.error_code,
             ) from error
 
-    # ---- telling ----
+    # ---- reporting ----
 
     def _report(
         self,
@@ -293,6 +293,6 @@ def _number(text: str | None) -> int | None:
 
 
 def _oldest_commit(lake: LakeTable) -> int:
-    """The coordinator remembers rounds for as long as the lake does."""
+    """The oldest snapshot of a round in the lake: the coordinator keeps rounds for as long as the lake does."""
     ours = [each for each in lake.history() if each.properties.get(COMMIT_USER_PROPERTY) == COMMIT_USER]
     return ours[-1].snapshot_id if ours else KEEP_ALL_SNAPSHOTS

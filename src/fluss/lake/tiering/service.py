@@ -1,16 +1,16 @@
-"""A tierer: rounds of all tables with a lake, once or for as long as it runs.
+"""The tiering service: rounds of all tables with a lake, once or continuously.
 
-Two ways to a round, both safe beside any number of other tierers:
+A round starts in one of two ways, both safe beside any number of other services:
 
-- handed out: the coordinator says which table is due (`table.datalake.freshness`), and watches by heartbeats;
-- asked for: a round now, whatever the schedule says. `once` does this with the tables that were not due, and a tierer
-  that is told which tables to work on does nothing else.
+- assigned: the coordinator decides which table is due (`table.datalake.freshness`), and watches by heartbeats;
+- requested: a round now, whatever the schedule. `once` does this for the tables that were not due, and a service that
+  is given the tables to work on does nothing else.
 
-Two rounds of one table at the same time cost work and nothing else: the lake takes one of them.
+Two rounds of one table at the same time waste work but are safe: the lake accepts one of them.
 
-The loop threads (`tables_at_once`) share one connection and one engine. `stop` ends the service when the rounds that
-run are over. A failed round is told to the watcher and never ends the service; its table rests for a while, and a
-hand-out of it is kept for that time, so that it does not come back at once to this tierer or to another one.
+The loop threads (`tables_at_once`) share one connection and one engine. `stop` ends the service after the running
+rounds. A failed round is reported to the watcher and never ends the service; its table is paused, and an assignment of
+it is kept for that time, so that it does not come back at once to this service or to another one.
 """
 
 from __future__ import annotations
@@ -41,37 +41,38 @@ from fluss.model.properties import DATALAKE_ENABLED, property_value
 
 logger = logging.getLogger(__name__)
 
-# Upkeep is due after every round that commits, and so often where rounds have nothing to commit or fail: planning it
-# reads the manifests of the table.
+# Maintenance is due after every round that commits, and this often if rounds have nothing to commit or fail: planning
+# it reads the manifests of the table.
 IDLE_UPKEEP_SECONDS = 600.0
-# A round that somebody else was faster with, or that was cut, is done again so often by `once`.
+# How often `once` repeats a round that lost to another service or was cut short.
 ROUNDS_PER_TABLE = 100
 FENCED_ATTEMPTS = 3
-# The table is not there to be tiered any more: no failure of the tierer.
+# The table can no longer be tiered: not a failure of the service.
 _GONE_CODES = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
-# Perhaps it is not: a lake table that is missing has the first code, too, and a bucket that moves the last one.
+# Possibly: a missing lake table has the first code too, and a bucket that moves has the last one.
 _PERHAPS_GONE_CODES = _GONE_CODES | {ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION}
 
 Result = RoundReport | FlussError
 
 
 class ServiceWatcher(Watcher, Protocol):
-    """Is also told how rounds end."""
+    """Also receives the results of rounds."""
 
     def finished(self, report: RoundReport) -> None:
-        """A round is over; its report may name an error of some buckets."""
+        """A round is over; its report may have an error of some buckets."""
 
     def failed(self, path: TablePath, error: FlussError) -> None:
         """A round committed nothing."""
 
     def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
-        """Upkeep after a round has ended."""
+        """Maintenance after a round has ended."""
 
 
 class TieringService:
-    """Used by one thread, which runs `once` or `run_until`.
+    """The tiering service. Used by one thread, which runs `once` or `run_until`.
 
-    `tables`: only these, whatever the coordinator says. `upkeep`: who rewrites files, threads of this process if None.
+    `tables`: tier only these, whatever the coordinator assigns. `upkeep`: runs maintenance tasks; threads of this
+    process if None.
     """
 
     def __init__(
@@ -97,10 +98,10 @@ class TieringService:
         self._upkeep_at: dict[int, float] = {}
         self._lock = threading.Lock()
 
-    # ---- the two ways to run ----
+    # ---- running once or continuously ----
 
     def once(self) -> list[Result]:
-        """Tier everything that is there now; one result per table, an error for a table that failed."""
+        """Tier all existing rows; return one result per table, an error for a table that failed."""
         done: dict[int, Result] = {}
         if self._tables is None:
             heartbeats = Heartbeats(TieringCalls(self._engine), self._options.heartbeat_seconds)
@@ -113,7 +114,7 @@ class TieringService:
         return list(done.values())
 
     def run_until(self, stop: threading.Event, every_seconds: float) -> None:
-        """Until `stop` is set. `every_seconds`: how often to ask again when nothing is due."""
+        """Tier tables until `stop` is set. `every_seconds`: how often to ask again if no table is due."""
         if self._tables is not None:
             while not stop.is_set():
                 self._named_rounds(self._tables)
@@ -122,7 +123,7 @@ class TieringService:
         heartbeats = Heartbeats(TieringCalls(self._engine), self._options.heartbeat_seconds)
         try:
             self._in_threads(lambda: self._serve(heartbeats, stop, every_seconds))
-            self._give_back(heartbeats, is_end=True)
+            self._report_unpaused(heartbeats, is_end=True)
         finally:
             heartbeats.close()
 
@@ -139,30 +140,30 @@ class TieringService:
             for future in [pool.submit(work) for _ in range(count)]:
                 future.result()
 
-    # ---- handed out ----
+    # ---- assigned rounds ----
 
     def _serve(self, heartbeats: Heartbeats, stop: threading.Event, every_seconds: float) -> None:
         while not stop.is_set():
-            self._give_back(heartbeats)
+            self._report_unpaused(heartbeats)
             try:
                 table = heartbeats.take()
             except FlussError as error:
-                logger.warning("the coordinator cannot be asked for a table now: %s", error)
+                logger.warning("the coordinator did not answer the request for a table: %s", error)
                 table = None
             if table is None:
                 stop.wait(self._idle_seconds(every_seconds))
-            elif self._failing.seconds_left(table.table_id):  # a coordinator that has started again knows nothing of it
-                self._keep(table)
-            elif _is_fenced(self._handed_out(heartbeats, table, self._keep)):
+            elif self._failing.seconds_left(table.table_id):  # a restarted coordinator does not know about the pause
+                self._hold(table)
+            elif _is_fenced(self._run_assigned(heartbeats, table, self._hold)):
                 stop.wait(FIRST_PAUSE_SECONDS)
 
-    def _keep(self, table: TieringTable) -> None:
-        """Hold on to a table that rests: heartbeats go on, and nobody else is given it."""
+    def _hold(self, table: TieringTable) -> None:
+        """Keep a paused table assigned: heartbeats continue, and no other service gets it."""
         with self._lock:
             self._kept.add(table)
 
-    def _give_back(self, heartbeats: Heartbeats, *, is_end: bool = False) -> None:
-        """Tables that have rested are failed now, so that they are due again."""
+    def _report_unpaused(self, heartbeats: Heartbeats, *, is_end: bool = False) -> None:
+        """Report tables whose pause is over as failed, so that they are due again."""
         with self._lock:
             rested = {each for each in self._kept if is_end or not self._failing.seconds_left(each.table_id)}
             self._kept -= rested
@@ -175,22 +176,22 @@ class TieringService:
         return min(every_seconds, self._failing.seconds_left(*resting)) if resting else every_seconds
 
     def _drain(self, heartbeats: Heartbeats, done: dict[int, Result]) -> None:
-        """Every table that is due; one that failed and comes back is left to others."""
+        """Tier every table that is due; a table that failed and is assigned again is left to others."""
         while (table := heartbeats.take()) is not None:
             with self._lock:
                 known = done.get(table.table_id)
             if known is None or (isinstance(known, RoundReport) and known.is_cut):
-                result = self._handed_out(heartbeats, table, heartbeats.fail)
+                result = self._run_assigned(heartbeats, table, heartbeats.fail)
                 with self._lock:
                     done[table.table_id] = result
                 continue
             heartbeats.fail(table)
             return
 
-    def _handed_out(
+    def _run_assigned(
         self, heartbeats: Heartbeats, table: TieringTable, on_failure: Callable[[TieringTable], None]
     ) -> Result:
-        result = self._told_round(table.path, lambda: heartbeats.reason_lost(table))
+        result = self._run_and_report(table.path, lambda: heartbeats.reason_lost(table))
         if isinstance(result, RoundReport) and result.error is None:
             heartbeats.finish(table, result)
             self._failing.went_well(table.table_id)
@@ -201,10 +202,10 @@ class TieringService:
             on_failure(table)
         return result
 
-    # ---- asked for ----
+    # ---- requested rounds ----
 
     def _named_rounds(self, paths: Sequence[TablePath]) -> None:
-        """A pass over the tables of a service; trouble with one of them is told and does not concern the others."""
+        """Run a round of each table of the service; an error of one is reported and does not affect the others."""
         found = []
         for path in paths:
             try:
@@ -227,7 +228,7 @@ class TieringService:
         return info.table_id, TablePath(path.database_name, path.table_name)
 
     def _lake_tables(self, done: dict[int, Result]) -> list[tuple[int, TablePath]]:
-        """Tables with a lake that were not tiered yet, or were cut."""
+        """Tables with a lake that were not tiered yet, or whose round was cut short."""
         if self._tables is not None:
             return [self._named_table(path) for path in self._tables]
         found = []
@@ -236,7 +237,7 @@ class TieringService:
                 info = self._engine.run(self._calls.get_table_info(path))
             except FlussError as error:
                 if error.error_code in (*_GONE_CODES, ErrorCode.AUTHORIZATION_EXCEPTION):
-                    continue  # dropped meanwhile, or none of our business
+                    continue  # dropped meanwhile, or not accessible to this service
                 raise
             known = done.get(info.table_id)
             is_done = known is not None and not (isinstance(known, RoundReport) and known.is_cut)
@@ -257,7 +258,7 @@ class TieringService:
             if item is None:
                 return
             table_id, path = item
-            result = self._whole(path)
+            result = self._run_until_whole(path)
             if isinstance(result, FlussError) or result.error is not None:
                 self._failing.failed(table_id)
             else:
@@ -265,11 +266,11 @@ class TieringService:
             with self._lock:
                 done[table_id] = result
 
-    def _whole(self, path: TablePath) -> Result:
-        """Rounds until everything that was there is in the lake."""
+    def _run_until_whole(self, path: TablePath) -> Result:
+        """Run rounds until all rows that existed at the start are in the lake."""
         fenced = 0
         for _ in range(ROUNDS_PER_TABLE):
-            result = self._told_round(path, lambda: None, tell_fenced=fenced == FENCED_ATTEMPTS)
+            result = self._run_and_report(path, lambda: None, tell_fenced=fenced == FENCED_ATTEMPTS)
             if isinstance(result, FlussError):
                 if not _is_fenced(result) or fenced == FENCED_ATTEMPTS:
                     return result
@@ -280,10 +281,10 @@ class TieringService:
 
     # ---- a round ----
 
-    def _told_round(
+    def _run_and_report(
         self, path: TablePath, fence: Callable[[], FlussError | None], *, tell_fenced: bool = True
     ) -> Result:
-        """A round whose end the watcher is told; errors of any kind are results."""
+        """Run a round and report its end to the watcher; errors of any kind are results."""
         info: TableInfo | None = None
         lake: LakeFormat | None = None
         result: Result
@@ -300,7 +301,7 @@ class TieringService:
             if tell_fenced or not _is_fenced(error):
                 self._watcher.failed(path, error)
             result = error
-        except Exception as error:  # an engine's own error, or a mistake of ours: other tables go on
+        except Exception as error:  # an engine's own error, or a bug: other tables continue
             logger.exception("a round of %s ended with an unexpected error", path)
             result = FlussError(f"a round of {path} failed: {type(error).__name__}: {error}")
             self._watcher.failed(path, result)
@@ -311,7 +312,7 @@ class TieringService:
         return result
 
     def _is_gone(self, path: TablePath, info: TableInfo | None, error: FlussError) -> bool:
-        """Whether the table of a round that failed is not there any more; perhaps another one has its name."""
+        """True if the table of a failed round no longer exists; another table may have its name."""
         if error.error_code not in _PERHAPS_GONE_CODES:
             return False
         try:
@@ -328,7 +329,7 @@ class TieringService:
         result: Result,
         fence: Callable[[], FlussError | None],
     ) -> None:
-        """After a commit, and now and then without: rounds that fail leave files, and snapshots of idle tables age."""
+        """Maintain after a commit, and sometimes without one: failed rounds leave files, and old snapshots age."""
         now = time.monotonic()
         has_committed = isinstance(result, RoundReport) and result.snapshot_id is not None
         with self._lock:
@@ -339,23 +340,23 @@ class TieringService:
         if fence() is not None:
             return
         report = self._maintain(path, info, lake)
-        if isinstance(result, RoundReport) or not report.errors:  # else it is the trouble of the round once more
+        if isinstance(result, RoundReport) or not report.errors:  # else it repeats the error of the round
             self._watcher.maintained(path, report)
 
     def _maintain(self, path: TablePath, info: TableInfo, lake: LakeFormat) -> MaintenanceReport:
-        """Errors of upkeep do not count as errors of the round: its rows are safe."""
+        """Run maintenance. Its errors do not count as errors of the round, whose rows are safe."""
         registry = CoordinatorRegistry(TieringCalls(self._engine), info.table_id, path)
         try:
             table = lake.load(path)
             return maintain_if_due(table, info.table_id, info.properties, runner=self._upkeep, registry=registry)
         except FlussError as error:
-            return MaintenanceReport(errors=(f"upkeep could not begin: {error.message}",))
-        except Exception as error:  # an engine's own error, or a mistake of ours: rounds go on
-            logger.exception("upkeep of %s ended with an unexpected error", path)
-            return MaintenanceReport(errors=(f"upkeep failed: {type(error).__name__}: {error}",))
+            return MaintenanceReport(errors=(f"maintenance could not start: {error.message}",))
+        except Exception as error:  # an engine's own error, or a bug: rounds continue
+            logger.exception("maintenance of %s ended with an unexpected error", path)
+            return MaintenanceReport(errors=(f"maintenance failed: {type(error).__name__}: {error}",))
 
     def _lake_of(self, properties: Mapping[str, str]) -> LakeFormat:
-        """Catalogs are kept: tables of one cluster are in one lake, mostly."""
+        """The catalog of a lake. Catalogs are kept, since tables of one cluster are mostly in one lake."""
         lake_format, shown = lake_properties_of(properties)
         key = lake_format, tuple(sorted(shown.items()))
         with self._lock:
@@ -365,5 +366,5 @@ class TieringService:
 
 
 def _is_fenced(result: Result) -> bool:
-    """Somebody else was faster, or has the table now."""
+    """True if another service committed first, or has the table now."""
     return isinstance(result, FlussError) and result.error_code == ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION

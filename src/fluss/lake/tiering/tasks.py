@@ -1,7 +1,7 @@
-"""What an engine runs for each split, in any process that can reach the servers and the lake's files.
+"""The function that an engine runs for each split, in any process that can reach the servers and the lake's files.
 
-`tier_split` returns also when something is wrong with its split (`SplitResult.gone`, `SplitResult.error`). It commits
-nothing: what it wrote belongs to nobody until the driver has committed its message.
+`tier_split` returns even if something is wrong with its split (`SplitResult.gone`, `SplitResult.error`). It commits
+nothing: its files belong to no snapshot until the driver has committed its message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fluss.lake.tiering.key_files import write_changes
 from fluss.lake.tiering.log_reading import SplitLog, lake_batch, same_moment, with_lake_columns
 from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
 
-# Somebody dropped what is being tiered: no trouble, the rest of the table goes on.
+# The bucket was dropped while it was tiered: not an error, the rest of the table continues.
 GONE_CODES = frozenset({ErrorCode.PARTITION_NOT_EXISTS, ErrorCode.TABLE_NOT_EXIST})
 
 
@@ -60,7 +60,7 @@ def _tier_changes(table: TableAccess, work: TableWork, split: SplitWork) -> Spli
 
 
 def _tier_state(table: TableAccess, work: TableWork, split: SplitWork) -> SplitResult:
-    """Rows of a state carry the moment of the whole: when each of them changed is not known any more."""
+    """Tier the state of a bucket. Its rows share one offset and time: when each row changed is no longer known."""
     now_ms = int(time.time() * 1000)
     state = table.read_state(split.split.bucket, patience_seconds=work.options.patience_seconds)
 
@@ -80,13 +80,13 @@ def _tier_state(table: TableAccess, work: TableWork, split: SplitWork) -> SplitR
 
 
 def _check_schema(table: TableAccess, work: TableWork) -> None:
-    """A state is newer than the plan: if the table has new columns since, it may have rows with values in them."""
+    """Raise if columns were added since the plan: the state is newer, and its rows may have values in them."""
     found = table.engine.run(table.engine.describe(table.path))
     if found.table_id != work.table.table_id:
         raise FlussError(f"table {work.table.path} was dropped and created again", ErrorCode.TABLE_NOT_EXIST)
     if found.schema_id != work.table.schema_id:
         raise FlussError(
-            f"columns were added to {work.table.path} while a bucket of it was read: the next round takes it",
+            f"columns were added to {work.table.path} while a bucket of it was read: the next round tiers the bucket",
             ErrorCode.INVALID_UPDATE_VERSION_EXCEPTION,
         )
 

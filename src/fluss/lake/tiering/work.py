@@ -1,7 +1,7 @@
-"""What the tasks of a round get and give back, as plain values that pickle.
+"""The inputs and results of the tasks of a round, as plain values that can be pickled.
 
-A round has one `TableWork`, which all its tasks share, and one `SplitWork` per task. A task never raises for what is
-wrong with its split: it says so in its `SplitResult`, so that the driver knows the files of all the others.
+A round has one `TableWork`, which all its tasks share, and one `SplitWork` per task. A task never raises because of its
+split: the error is in its `SplitResult`, so that the driver knows the files of all the others.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Kind = Literal["log", "changes", "state"]
 
 @dataclass(frozen=True)
 class TableWork:
-    """The table as it was when the round was planned; rows of later schemas are behind the ends of its splits."""
+    """The table as it was when the round was planned; rows of later schemas are after the ends of its splits."""
 
     table: ClientTable
     target: LakeTarget
     options: TieringOptions
     deadline: float
-    """`time.time()` at which splits end where they are."""
+    """The `time.time()` at which splits stop."""
 
 
 @dataclass(frozen=True)
 class SplitWork:
-    """One task.
+    """The work of one task.
 
     - log: a range of a log table.
     - changes: a range of a changelog, folded into the files of its bucket.
@@ -41,19 +41,19 @@ class SplitWork:
     kind: Kind
     split: LakeSplit
     read_from: int
-    """Where rows begin: `split.start_offset`, or later where rows are lost or the log does not begin at 0."""
+    """The first offset with rows: `split.start_offset`, or later if rows are lost or the log does not begin at 0."""
     files: tuple[LakeFile, ...] = ()
     """The files of a primary-key bucket."""
 
     @property
     def offset_count(self) -> int:
-        """How many offsets it covers."""
+        """The number of offsets that it covers."""
         return max(self.split.end_offset - self.read_from, 0)
 
 
 @dataclass(frozen=True)
 class SplitResult:
-    """What became of a split. `message` None: nothing, because the bucket is gone, it failed, or time was up."""
+    """The result of a split. `message` None: no files, because the bucket was dropped, it failed, or time was up."""
 
     split: LakeSplit
     message: CommitMessage | None = None
@@ -64,20 +64,20 @@ class SplitResult:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it reached the end that was planned."""
+        """True if the split reached its planned end."""
         return self.message is not None and self.message.split.end_offset >= self.split.end_offset
 
 
 @dataclass(frozen=True)
 class Joined:
-    """One message per bucket, and those that cannot be committed because something before them is missing."""
+    """One message per bucket, and the messages that cannot be committed because rows before them are missing."""
 
     messages: list[CommitMessage]
     unusable: list[CommitMessage]
 
 
 def join_messages(results: list[SplitResult]) -> Joined:
-    """The results of a round as what can be committed: per bucket the pieces that follow each other without a gap."""
+    """Join the results of a round into what can be committed: the pieces of each bucket without a gap."""
     by_bucket: dict[TableBucket, list[CommitMessage]] = {}
     for result in results:
         if result.message is not None:

@@ -1,9 +1,9 @@
-"""Arrow data on its way between tables and Spark.
+"""Conversion of Arrow data between tables and Spark.
 
-Spark takes a batch only if its schema is exactly `spark_arrow_schema` of the Spark schema: type, order, names and the
-nullability of every nested field; `for_spark` brings columns into that form, found by name. Equal types cost nothing,
-nested ones with equal leaves are relabelled without a copy. What comes from Spark goes into the fits of its columns, as
-what comes from anybody else does; `SparkInput` only says which types of Spark are taken.
+Spark accepts a batch only if its schema is exactly the `spark_arrow_schema` of the Spark schema: types, order, names
+and the nullability of every nested field. `for_spark` brings columns, found by name, into that form. Equal types cost
+nothing; nested ones with equal leaves are relabelled without a copy. Values from Spark are converted by the fits of
+their columns, as values from any other caller are; `SparkInput` only decides which Spark types are accepted.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 def spark_arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects from a reader; by Spark's own function, since it compares with it."""
+    """The Arrow schema that Spark expects from a reader, made by the function of Spark that it is compared with."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def for_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """A batch of a table as Spark wants it: `target` is `spark_arrow_schema` of the read's schema.
+    """Convert a batch of a table to `target`, the `spark_arrow_schema` of the read's schema.
 
-    Columns are found by name; others of the batch are left out.
+    Columns are found by name; other columns of the batch are left out.
     """
     if batch.schema.equals(target):
         return batch
@@ -43,7 +43,7 @@ def for_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     arrays = []
     for field in target:
         if field.name not in positions:
-            raise FlussError(f"the table has no column {field.name!r}, only {', '.join(positions)}")
+            raise FlussError(f"unknown column {field.name!r} in the table; its columns are {', '.join(positions)}")
         array = batch.column(positions[field.name])
         check_nulls(array, field, f"column {field.name!r}")
         arrays.append(converted(array, field.type, f"column {field.name!r}", _leaf_for_spark))
@@ -51,9 +51,9 @@ def for_spark(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 class SparkInput:
-    """Rows of a Spark task on their way into `columns`: what does not fit is refused by column, type, row and value.
+    """Converts rows of a Spark task to `columns`; errors name the column, type, row and value that do not fit.
 
-    Every value goes through the fit of its column, before anything is kept or sent. Columns in `keys` keep all digits.
+    The fit of the column converts each value before anything is kept or sent. Columns in `keys` keep all digits.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class SparkInput:
         self._rows_before = 0
 
     def rows(self, columns: Sequence[Any]) -> pa.RecordBatch:
-        """A batch of the table from arrays in the order of its columns. Rows are counted over all batches."""
+        """Build a batch of the table from arrays in the order of its columns. Rows are counted over all batches."""
         arrays = []
         for array, column in zip(columns, self._columns.columns, strict=True):
             taken = taken_type(array.type, column.data_type, f"column {column.name!r}", self._nanos_as)
@@ -83,23 +83,23 @@ class SparkInput:
 
 
 def check_names(given: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise unless both have the same names, each once."""
+    """Raise `FlussError` unless both have the same names, each once."""
     twice = sorted({name for name in given if list(given).count(name) > 1})
     if twice:
-        raise FlussError(f"the rows have a column twice: {', '.join(twice)}")
+        raise FlussError(f"the rows have duplicate columns: {', '.join(twice)}")
     missing = [name for name in wanted if name not in given]
     extra = [name for name in given if name not in wanted]
     if missing or extra:
         said = [f"lack {', '.join(missing)}"] if missing else []
         said += [f"have {', '.join(extra)}, which the table does not have"] if extra else []
         raise FlussError(
-            f"the rows {' and '.join(said)}: the columns to write are {', '.join(wanted)}. "
+            f"the rows {' and '.join(said)}; the columns to write are {', '.join(wanted)}. "
             "Select them by name, or name the columns of a partial update with the option columns"
         )
 
 
 def check_types(given: pa.Schema, columns: Schema, nanos_as: NanosAs = "microseconds") -> None:
-    """Raise for columns that `SparkInput` would refuse, before any row is there."""
+    """Raise `FlussError` for columns that `SparkInput` would refuse, before there are any rows."""
     check_names(given.names, columns.column_names)
     for column in columns.columns:
         taken_type(given.field(column.name).type, column.data_type, f"column {column.name!r}", nanos_as)
@@ -132,9 +132,9 @@ _TAKEN = (
 
 
 def taken_type(source: pa.DataType, data_type: DataType, where: str, nanos_as: NanosAs) -> pa.DataType:
-    """As what values of an Arrow type of Spark count in a column: the same type, but for nanoseconds as numbers.
+    """The type as which a column accepts an Arrow type of Spark: unchanged, except for nanoseconds as numbers.
 
-    Spark casts in the query, so less is taken than of other Arrow data; nested types go by their leaves.
+    Spark can cast in the query, so fewer types are accepted than from other Arrow data; nested types by their leaves.
     """
     target = to_arrow_type(data_type)
     if source.equals(target) or pa.types.is_null(source):
@@ -155,7 +155,7 @@ def _taken_struct(source: pa.DataType, data_type: RowType, where: str, nanos_as:
     given = [source.field(index) for index in range(source.num_fields)]
     if [field.name for field in given] != [field.name for field in data_type.fields]:
         names, wanted = (", ".join(field.name for field in fields) for fields in (given, data_type.fields))
-        raise FlussError(f"{where} has the fields {names}, but the table has {wanted}, in this order")
+        raise FlussError(f"{where} has the fields {names}, but the table has {wanted}: use the same names and order")
     return pa.struct(
         field.with_type(taken_type(field.type, own.data_type, f"{where}, field {field.name!r}", nanos_as))
         for field, own in zip(given, data_type.fields, strict=True)
@@ -169,8 +169,8 @@ def _taken_leaf(
     if pa.types.is_int64(source) and pa.types.is_temporal(target) and getattr(target, "unit", "") == "ns":
         if nanos_as == "bigint":
             return target
-        hint = " (numbers of nanoseconds, as reads with nanosAs=bigint give them, need that option here too)"
-    # Without a zone, a time of Spark is no point in time, whereas rows without one mean UTC.
+        hint = " (nanoseconds as BIGINT, which reads with nanosAs=bigint return, need that option here too)"
+    # In Spark, a time without a zone is not a point in time, whereas in rows of the client it means UTC.
     same_kind = pa.types.is_timestamp(source) and pa.types.is_timestamp(target)
     if (same_kind and (source.tz is None) == (target.tz is None)) or any(
         is_source(source) and is_target(target) for is_source, is_target in _TAKEN

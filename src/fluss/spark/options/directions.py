@@ -1,8 +1,8 @@
-"""Every option of `format("fluss")`, and the reads or writes that it is for.
+"""Every option of `format("fluss")`, and the reads or writes that it applies to.
 
-An option that would change nothing is refused, as an unknown one is: whoever gives it expects something of it. That is
-for what is said of one read or write. What is said for many at once, by the session, a catalog or `fluss.spark.attach`,
-may be for some of them only (`fluss.spark.options.session_options.DEFAULTS_OPTION`).
+An option that would have no effect is refused, just as an unknown one is: a user who gives it expects an effect. This
+holds for the options of one read or write. Defaults for many reads and writes, given by the session, a catalog or
+`fluss.spark.attach`, may apply to some of them only (`fluss.spark.options.session_options.DEFAULTS_OPTION`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STREAMING_WRITES: tuple[Direction, ...] = ("streaming writes",)
 _WRITES: tuple[Direction, ...] = (*_BATCH_WRITES, *_STREAMING_WRITES)
 _ALL: tuple[Direction, ...] = (*_READS, *_WRITES)
 
-# With their spelling for people; Spark lower-cases what users write.
+# In the spelling of the documentation; Spark lower-cases what users write.
 OPTIONS: dict[str, tuple[Direction, ...]] = {
     "bootstrap.servers": _ALL,
     "bootstrapServers": _ALL,
@@ -36,7 +36,7 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
     "start": _READS,
     "starting": _READS,
     "end": _BATCH_READS,
-    "scan.startup.mode": _READS,  # batch reads do not look at them, as those of Apache Fluss do not
+    "scan.startup.mode": _READS,  # batch reads ignore them, as those of Apache Fluss do
     "scan.startup.timestamp": _READS,
     "scan.incremental.start.timestamp": _BATCH_READS,
     "scan.incremental.end.timestamp": _BATCH_READS,
@@ -54,7 +54,7 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
     "maxBytesPerTrigger": _STREAMING_READS,
     "failOnDataLoss": _STREAMING_READS,
     "cursor": _STREAMING_READS,
-    "checkpointLocation": _STREAMING_WRITES,  # this and the next are for Spark
+    "checkpointLocation": _STREAMING_WRITES,  # this and the next one are read by Spark
     "queryName": _STREAMING_WRITES,
     "rowKindColumn": _WRITES,
     "delivery": _WRITES,
@@ -66,9 +66,9 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
 
 
 def check_direction(said: Collection[str], direction: Direction) -> None:
-    """`FlussError` for the first of these options, in lower case, that is for others than these reads or writes."""
+    """Raise `FlussError` for the first of these options, in lower case, that does not apply to this direction."""
     for name, directions in OPTIONS.items():
         if name.lower() in said and direction not in directions:
             raise FlussError(
-                f"option {name} is for {' and '.join(directions)}; it changes nothing in {direction}: leave it out"
+                f"option {name} is for {' and '.join(directions)} and has no effect on {direction}: leave it out"
             )

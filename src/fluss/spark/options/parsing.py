@@ -1,11 +1,11 @@
 """The options of `format("fluss")`: one frozen tree, parsed once from Spark's option map.
 
-Spark hands options over as texts with lower-cased keys. `parse_options` turns them into a `FlussOptions`, which is
-hashable, pickles, and is all that readers and writers get. Unknown options and impossible values are refused here, on
-the driver, with the option's name, the value and what is allowed.
+Spark passes options as strings with lower-cased keys. `parse_options` turns them into a `FlussOptions`, which is
+hashable, can be pickled, and is all that readers and writers receive. Unknown options and invalid values are refused
+here, on the driver; the error has the option's name, the value and what is allowed.
 
-Options of the session (`spark.sql.fluss.<option>`, see `fluss.spark.options.session_options`) are defaults. Which
-options there are, and for which reads and writes, is the table in `fluss.spark.options.directions`.
+Options of the session (`spark.sql.fluss.<option>`, see `fluss.spark.options.session_options`) are defaults. The table
+in `fluss.spark.options.directions` lists the options and the reads and writes that they apply to.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from fluss.spark.options.session_options import DEFAULTS_OPTION, inherited_optio
 DEFAULT_DATABASE = "fluss"
 CLIENT_PREFIX = "client."
 ADDRESS_OPTIONS = ("bootstrap.servers", "bootstrapServers", "client.bootstrap.servers")
-# The ids of notes at the coordinator are made of it; they have at most 200 characters of these.
+# Part of the ids of notes at the coordinator, which allow these characters and at most 200 of them.
 TRANSACTION_PATTERN = "[A-Za-z0-9_-]{1,100}"
 OPEN_END = "open"
 
 DEFAULT_POLL_TIMEOUT_MS = 60_000
-"""How long a read waits for rows that must come before it gives up."""
+"""How long a read waits for rows that must arrive before it fails."""
 
 Mode = Literal["state", "changelog", "binlog", "lake"]
 Delivery = Literal["exactly-once", "at-least-once"]
 NanosAs = Literal["microseconds", "bigint"]
-# What the name of a table may end with, and the mode that it means.
+# Endings of table names, and the modes that they select.
 MODE_SUFFIXES: dict[str, Mode] = {"$changelog": "changelog", "$binlog": "binlog", "$lake": "lake"}
-# What may stand behind `$lake`.
+# Names that may follow `$lake`.
 LAKE_VIEWS = ("snapshots", "files")
 
 T = TypeVar("T")
@@ -52,49 +52,49 @@ class ClientOptions:
     """How to reach and log in to the cluster: the key of the connection cache."""
 
     bootstrap_servers: str
-    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # a password may be in it
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # may contain a password
 
     def config(self) -> Config:
-        """The client's configuration; a new one each time."""
+        """A new `Config` of the client."""
         return Config({"bootstrap.servers": self.bootstrap_servers, **dict(self.settings)})
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Batch reads; `start` is shared with streams."""
+    """Options of batch reads; `start` is shared with streams."""
 
     start: Position | None = None
     end: Position | None = None
     open_end: bool = False
-    """Rows that come after planning are read too: Spark keeps the plan of a view for as long as the view lives."""
+    """Read rows that arrive after planning too: Spark keeps the plan of a view for as long as the view exists."""
     incremental_start_ms: int | None = None
     incremental_end_ms: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int | None = None
     read_optimized: bool = False
     union: bool | None = None
-    """False: nothing of the lake. None: lake and log of a table that has a lake."""
+    """False: do not read the lake. None: read lake and log if the table has a lake."""
     snapshot_id: int | None = None
     as_of_ms: int | None = None
-    start_is_for_streams: bool = False  # it came from scan.startup.*, which batch reads do not look at
+    start_is_for_streams: bool = False  # it came from scan.startup.*, which batch reads ignore
     poll_timeout_ms: int = DEFAULT_POLL_TIMEOUT_MS
     skips_bad_batches: bool = False  # in streams too
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Streaming reads."""
+    """Options of streaming reads."""
 
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     cursor: str | None = None
-    """Under which name the server keeps how far the query is."""
+    """The name under which the server keeps the progress of the query."""
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Batch and streaming writes."""
+    """Options of batch and streaming writes."""
 
     row_kind_column: str | None = None
     delivery: Delivery | None = None
@@ -102,30 +102,30 @@ class WriteOptions:
     transaction: str | None = None
     transaction_batch: int | None = None
     """A batch write with a name and a number is done once, however often it is repeated. Without a name, inside
-    `foreachBatch`, it is that of the query."""
+    `foreachBatch`, the name is that of the query."""
     transaction_is_said: bool = False
-    """By the user, for this write; `fluss.spark.foreach_batch` numbers the batches of all tables."""
+    """The user gave the number for this write; `fluss.spark.foreach_batch` numbers the batches of all tables."""
     on_extra_digits: ExtraDigits = "error"
-    """What becomes of digits of a second or of a decimal that a column cannot hold."""
+    """How to treat digits of a second or of a decimal that a column cannot hold."""
 
 
 @dataclass(frozen=True)
 class FlussOptions:
-    """Everything that a user said with `.option(...)`."""
+    """All options of one read or write."""
 
     table: TablePath
     client: ClientOptions
     columns: tuple[str, ...] | None = None
     limit: int | None = None
     mode: Mode | None = None
-    """None: the current state of a primary-key table, the rows of a log table. Lake: the lake table as it is there."""
+    """None: the current state of a primary-key table, the rows of a log table. lake: the lake table as it is stored."""
     lake_view: str | None = None
     """One of `LAKE_VIEWS`, with mode lake."""
     nanos_as: NanosAs = "microseconds"
     own_scan: bool = False
-    """The reader serves one query; said by our Java classes, not by users (`fluss.spark.java.java_classes`)."""
+    """The reader serves one query; set by our Java classes, not by users (`fluss.spark.java.java_classes`)."""
     declared_schema: str | None = None
-    """All columns of the DataFrame, where the reader has only those of the query; said by our Java classes."""
+    """All columns of the DataFrame, if the reader has only those of the query; set by our Java classes."""
     read: ReadOptions = ReadOptions()
     stream: StreamOptions = StreamOptions()
     write: WriteOptions = WriteOptions()
@@ -135,24 +135,24 @@ _SPELLING = {name.lower(): name for name in OPTIONS}
 
 
 def parse_options(options: Mapping[str, str], direction: Direction | None = None) -> FlussOptions:
-    """The options of one read or write, over those of the session; with a direction, only those that it has.
+    """Parse the options of one read or write over those of the session; a direction limits which are allowed.
 
     >>> parse_options({"bootstrap.servers": "localhost:9123", "table": "shop.orders"}).table
     TablePath(database_name='shop', table_name='orders')
     """
-    given = _Given(options, inherited_options())
+    given = _OptionReader(options, inherited_options())
     given.check_names()
     if direction is not None:
         check_direction(given.said, direction)
     table, suffix, view = _table(given)
     mode = cast("Mode | None", given.take(_one_of("state", "changelog", "binlog", "lake"), "mode"))
     if suffix is not None and mode not in (None, MODE_SUFFIXES[suffix]):
-        raise FlussError(f"option mode is {mode!r}, but the table name ends with {suffix}: leave one of them")
+        raise FlussError(f"option mode is {mode!r}, but the table name ends with {suffix}: give only one of them")
     return FlussOptions(
         table=table,
         client=_client(given),
-        columns=given.take(_names, "columns"),
-        limit=given.take(_whole(0), "limit"),
+        columns=given.take(_column_names, "columns"),
+        limit=given.take(_whole_number(0), "limit"),
         mode=mode if suffix is None else MODE_SUFFIXES[suffix],
         lake_view=view,
         nanos_as=cast(NanosAs, given.take(_one_of("microseconds", "bigint"), "nanosAs") or "microseconds"),
@@ -160,8 +160,8 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
         declared_schema=given.values.get(DECLARED_SCHEMA_OPTION),
         read=_read(given),
         stream=StreamOptions(
-            max_rows_per_trigger=given.take(_whole(1), "maxRowsPerTrigger"),
-            max_bytes_per_trigger=given.take(_whole(1), "maxBytesPerTrigger"),
+            max_rows_per_trigger=given.take(_whole_number(1), "maxRowsPerTrigger"),
+            max_bytes_per_trigger=given.take(_whole_number(1), "maxBytesPerTrigger"),
             fail_on_data_loss=given.take(_switch, "failOnDataLoss") is not False,
             cursor=given.take(_cursor, "cursor"),
         ),
@@ -169,10 +169,10 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
     )
 
 
-class _Given:
-    """Lower-cased keys and texts, taken one by one. `said` are those of this read or write alone.
+class _OptionReader:
+    """Lower-cased keys and strings, taken one by one. `said` are the options of this read or write alone.
 
-    Options of the session that somebody has merged already are newer than those that this process has inherited.
+    Session options that are already merged into the given ones are newer than those that this process has inherited.
     """
 
     def __init__(self, options: Mapping[str, str], inherited: Mapping[str, str]) -> None:
@@ -191,23 +191,23 @@ class _Given:
             raise FlussError(f"format 'fluss' has no option {key!r}: {hint} Options of the client start with client.")
 
     def take(self, parse: Callable[[str, str], T], *spellings: str) -> T | None:
-        """The value under one of several spellings; two spellings with different values are a contradiction."""
+        """The value under one of several spellings; raise if two spellings have different values."""
         found = [(name, self.values[name.lower()]) for name in spellings if name.lower() in self.values]
         if not found:
             return None
         if len({value for _, value in found}) > 1:
             said = " and ".join(f"{name}={value!r}" for name, value in found)
-            raise FlussError(f"options {said} mean the same thing but differ: give only one of them")
+            raise FlussError(f"options {said} have the same meaning but differ: give only one of them")
         return parse(*found[0])
 
 
-def _table(given: _Given) -> tuple[TablePath, str | None, str | None]:
-    """The table, the ending of its name that says the mode, and what follows on `$lake`."""
-    name = given.take(_text, "table", "path")
+def _table(given: _OptionReader) -> tuple[TablePath, str | None, str | None]:
+    """The table, the ending of its name that selects the mode, and the view after `$lake`."""
+    name = given.take(_non_empty, "table", "path")
     if name is None:
         raise FlussError(
             "format 'fluss' needs a table: .option('table', 'database.table') or .load('database.table'). Options of "
-            "CREATE TABLE ... USING do not reach it: use CREATE TEMPORARY VIEW ... USING, or fluss.spark.attach"
+            "CREATE TABLE ... USING are not passed to it: use CREATE TEMPORARY VIEW ... USING, or fluss.spark.attach"
         )
     view = next((each for each in LAKE_VIEWS if name.endswith(f"$lake${each}")), None)
     name = name if view is None else name.removesuffix(f"${view}")
@@ -220,14 +220,14 @@ def _table(given: _Given) -> tuple[TablePath, str | None, str | None]:
 
 
 def client_options(options: Mapping[str, str]) -> ClientOptions:
-    """Only what a connection needs, for work that is not about one table."""
-    given = _Given(options, {})
+    """Parse only the options of a connection, for work that does not belong to one table."""
+    given = _OptionReader(options, {})
     given.check_names()
     return _client(given)
 
 
-def _client(given: _Given) -> ClientOptions:
-    servers = given.take(_text, *ADDRESS_OPTIONS)
+def _client(given: _OptionReader) -> ClientOptions:
+    servers = given.take(_non_empty, *ADDRESS_OPTIONS)
     if servers is None:
         raise FlussError("format 'fluss' needs the address of a server: .option('bootstrap.servers', 'host:9123')")
     settings: dict[str, tuple[str, str]] = {}
@@ -238,15 +238,15 @@ def _client(given: _Given) -> ClientOptions:
         if earlier[0] == key or (key not in given.said and earlier[0] in given.said):
             continue
         if earlier[1] != value and (key in given.said) == (earlier[0] in given.said):
-            raise FlussError(f"options {earlier[0]} and {key} mean the same thing but differ: give only one of them")
-        settings[option_key(key)] = (key, value)  # what this query says wins over the session
+            raise FlussError(f"options {earlier[0]} and {key} have the same meaning but differ: give only one of them")
+        settings[option_key(key)] = (key, value)  # options of this query win over those of the session
     client = ClientOptions(servers, tuple(sorted(settings.values())))
-    client.config().validate()  # names the option and its allowed values
+    client.config().validate()  # its error names the option and the allowed values
     return client
 
 
-def _read(given: _Given) -> ReadOptions:
-    zone = given.take(_text, "timeZone") or "UTC"
+def _read(given: _OptionReader) -> ReadOptions:
+    zone = given.take(_non_empty, "timeZone") or "UTC"
     open_end = given.values.get("end", "").strip().lower() == OPEN_END
 
     def position(name: str, value: str) -> Position:
@@ -261,14 +261,14 @@ def _read(given: _Given) -> ReadOptions:
         open_end=open_end,
         incremental_start_ms=given.take(moment, "scan.incremental.start.timestamp"),
         incremental_end_ms=given.take(moment, "scan.incremental.end.timestamp"),
-        max_records_per_partition=given.take(_whole(1), "scan.maxRecordsPerPartition"),
-        max_bytes_per_partition=given.take(_whole(1), "scan.maxBytesPerPartition"),
+        max_records_per_partition=given.take(_whole_number(1), "scan.maxRecordsPerPartition"),
+        max_bytes_per_partition=given.take(_whole_number(1), "scan.maxBytesPerPartition"),
         read_optimized=given.take(_switch, "read.optimized", "read_optimized") is True,
         union=given.take(_switch, "union"),
-        snapshot_id=given.take(_whole(0), "snapshot_id"),
+        snapshot_id=given.take(_whole_number(0), "snapshot_id"),
         as_of_ms=given.take(moment, "as_of"),
         start_is_for_streams="scan.startup.mode" in given.values,
-        poll_timeout_ms=given.take(_whole(1), "scan.poll.timeout") or DEFAULT_POLL_TIMEOUT_MS,
+        poll_timeout_ms=given.take(_whole_number(1), "scan.poll.timeout") or DEFAULT_POLL_TIMEOUT_MS,
         skips_bad_batches=given.take(_one_of("error", "skip"), "onBadBatch", "on_bad_batch") == "skip",
     )
     _check_ranges(read)
@@ -277,7 +277,7 @@ def _read(given: _Given) -> ReadOptions:
 
 
 def _check_lake(read: ReadOptions) -> None:
-    """Snapshots of the lake have no offsets to start or end at."""
+    """Raise for a start or an end with a snapshot of the lake, which has no offsets."""
     chosen = {
         "snapshot_id": read.snapshot_id is not None,
         "as_of": read.as_of_ms is not None,
@@ -286,7 +286,7 @@ def _check_lake(read: ReadOptions) -> None:
     }
     given = [name for name, is_given in chosen.items() if is_given]
     if len(given) > 1:
-        raise FlussError(f"options {' and '.join(given)} say different things about the lake: give only one of them")
+        raise FlussError(f"options {' and '.join(given)} contradict each other: give only one of them")
     is_range = read.start is not None or read.end is not None or read.incremental_start_ms is not None
     if is_range and given and given[0] in ("snapshot_id", "as_of"):
         raise FlussError(
@@ -294,26 +294,26 @@ def _check_lake(read: ReadOptions) -> None:
         )
 
 
-def _write(given: _Given) -> WriteOptions:
+def _write(given: _OptionReader) -> WriteOptions:
     write = WriteOptions(
-        row_kind_column=given.take(_text, "rowKindColumn"),
+        row_kind_column=given.take(_non_empty, "rowKindColumn"),
         delivery=cast("Delivery | None", given.take(_one_of("exactly-once", "at-least-once"), "delivery")),
         transaction=given.take(_transaction_name, "transaction"),
-        transaction_batch=given.take(_whole(0), "transactionBatch"),
+        transaction_batch=given.take(_whole_number(0), "transactionBatch"),
         on_extra_digits=cast(
             "ExtraDigits", given.take(_one_of("error", "truncate"), "onExtraDigits", "on_extra_digits") or "error"
         ),
         transaction_is_said=not given.said.isdisjoint(("transaction", "transactionbatch")),
     )
     if write.transaction is not None and write.transaction_batch is None:
-        raise FlussError("option transaction needs transactionBatch: a number that grows with every batch of that name")
+        raise FlussError("option transaction needs transactionBatch, a number that grows with every batch of that name")
     return write
 
 
 def _start(
-    given: _Given, position: Callable[[str, str], Position], moment: Callable[[str, str], int]
+    given: _OptionReader, position: Callable[[str, str], Position], moment: Callable[[str, str], int]
 ) -> Position | None:
-    """`start`, `starting`, or the two options that Apache Fluss spreads it over."""
+    """The start from `start`, `starting`, or the two options that Apache Fluss has for it."""
     start = given.take(position, "start", "starting")
     mode = given.take(_one_of("full", "earliest", "latest", "timestamp"), "scan.startup.mode")
     timestamp = given.take(moment, "scan.startup.timestamp")
@@ -322,7 +322,7 @@ def _start(
     if mode is None:
         return start
     if start is not None:
-        raise FlussError("options start and scan.startup.mode mean the same thing: give only one of them")
+        raise FlussError("options start and scan.startup.mode both set the start: give only one of them")
     return Position("timestamp", timestamp_ms=timestamp) if mode == "timestamp" else Position(cast(Any, mode))
 
 
@@ -332,9 +332,9 @@ def _check_ranges(read: ReadOptions) -> None:
         raise FlussError("scan.incremental.end.timestamp needs scan.incremental.start.timestamp")
     if start is not None:
         if end is not None and start >= end:
-            raise FlussError(f"scan.incremental: the start ({start} ms) must be before the end ({end} ms)")
+            raise FlussError(f"scan.incremental: the start must be before the end, got {start} ms and {end} ms")
         if read.read_optimized:
-            raise FlussError("scan.incremental.* reads the log and read.optimized leaves it out: give only one of them")
+            raise FlussError("scan.incremental.* reads the log and read.optimized skips it: give only one of them")
         if read.start is not None or read.end is not None or read.open_end:
             raise FlussError("scan.incremental.* and start/end both choose a range: give only one of them")
     if read.end is not None and read.end.kind == "full":
@@ -344,9 +344,9 @@ def _check_ranges(read: ReadOptions) -> None:
 # ---- values ----
 
 
-def _text(name: str, value: str) -> str:
+def _non_empty(name: str, value: str) -> str:
     if not value.strip():
-        raise FlussError(f"option {name} is empty")
+        raise FlussError(f"option {name} must not be empty")
     return value.strip()
 
 
@@ -356,20 +356,20 @@ def _transaction_name(name: str, value: str) -> str:
     return value.strip()
 
 
-def _names(name: str, value: str) -> tuple[str, ...]:
+def _column_names(name: str, value: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in value.split(","))
     if not all(names):
-        raise FlussError(f"option {name} must be column names with commas between them, got {value!r}")
+        raise FlussError(f"option {name} must be column names separated by commas, got {value!r}")
     if len(set(names)) != len(names):
-        raise FlussError(f"option {name} has a column twice: {value!r}")
+        raise FlussError(f"option {name} must not have duplicates, got {value!r}")
     return names
 
 
-def _whole(minimum: int) -> Callable[[str, str], int]:
+def _whole_number(minimum: int) -> Callable[[str, str], int]:
     def parse(name: str, value: str) -> int:
         text = value.strip()
         if not text.isdecimal() or int(text) < minimum:
-            raise FlussError(f"option {name} must be a whole number from {minimum} on, got {value!r}")
+            raise FlussError(f"option {name} must be a whole number of at least {minimum}, got {value!r}")
         return int(text)
 
     return parse

@@ -1,4 +1,4 @@
-"""Places in a table's log as users write them: a word, a time, or offsets as JSON."""
+"""Positions in a table's log as users write them: a keyword, a time, or offsets as JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FORMS = "earliest, latest, full, timestamp:<milliseconds or ISO time>, or offse
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading starts or ends.
+    """A position at which reading starts or ends.
 
-    `full` is the current state and then the changes. Explicit offsets are (partition name, bucket, offset); the
+    `full` is the current state followed by the changes. Explicit offsets are (partition name, bucket, offset); the
     partition name is None for tables without partitions.
     """
 
@@ -28,7 +28,7 @@ class Position:
     offsets: tuple[tuple[str | None, int, int], ...] = ()
 
     def offset_of(self, partition_name: str | None, bucket: int) -> int | None:
-        """The explicit offset of a bucket, None if the user named none."""
+        """The explicit offset of a bucket, or None if the user gave none."""
         for name, number, offset in self.offsets:
             if (name, number) == (partition_name, bucket):
                 return offset
@@ -36,7 +36,7 @@ class Position:
 
 
 def parse_position(name: str, value: str, time_zone: str) -> Position:
-    """A place from the text of option `name`; times without zone are in `time_zone`.
+    """Parse the value of option `name`; times without a zone are in `time_zone`.
 
     >>> parse_position("start", '{"0": 17, "1": 4}', "UTC").offset_of(None, 1)
     4
@@ -56,7 +56,7 @@ def parse_position(name: str, value: str, time_zone: str) -> Position:
 
 
 def parse_timestamp(name: str, value: str, time_zone: str) -> int:
-    """Milliseconds since 1970 from a number, a date, or a date and time.
+    """Parse a number, a date, or a date and time to milliseconds since 1970.
 
     >>> parse_timestamp("start", "2026-08-01 12:00:00", "UTC")
     1785585600000
@@ -87,7 +87,7 @@ def _offsets(name: str, text: str) -> tuple[tuple[str | None, int, int], ...]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise FlussError(f"option {name} is not JSON: {error}") from None
+        raise FlussError(f"option {name} is not valid JSON: {error}") from None
     entries: list[tuple[str | None, int, int]] = []
     for key, entry in document.items():
         if isinstance(entry, dict):
@@ -102,7 +102,7 @@ def _number(name: str, value: object) -> int:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise FlussError(
-            f'option {name}: offsets are {{"bucket": offset}}, or {{"partition": {{"bucket": offset}}}} for a '
-            f"partitioned table, with numbers from 0 on, got {value!r}"
+            f'option {name}: offsets must be {{"bucket": offset}}, or {{"partition": {{"bucket": offset}}}} for a '
+            f"partitioned table, with numbers of at least 0, got {value!r}"
         )
     return value

@@ -1,6 +1,6 @@
-"""Options that a Spark session has for all tables: `spark.sql.fluss.<option>`.
+"""Options that a Spark session sets for all tables: `spark.sql.fluss.<option>`.
 
-Spark does not hand its settings to the processes of Python sources. `fluss.spark.session` puts those that it is given
+Spark does not pass its settings to the processes of Python sources. `fluss.spark.session` puts the options that it gets
 into an environment variable, which Java and the processes that it starts inherit.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 SESSION_PREFIX = "spark.sql.fluss."
 SESSION_OPTIONS_VARIABLE = "FLUSS_SPARK_SESSION_OPTIONS"
 DEFAULTS_OPTION = "__defaults"
-"""Names, with commas between, of the options of a read or write that were said for many at once: by the session, a
-catalog or `fluss.spark.attach`. Our Java classes and functions say so, not users."""
+"""Names, separated by commas, of the options of a read or write that are defaults for many: from the session, a catalog
+or `fluss.spark.attach`. Our Java classes and functions set it, not users."""
 
 
 def session_options(settings: Mapping[str, str]) -> dict[str, str]:
@@ -31,7 +31,7 @@ def session_options(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def over_defaults(defaults: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """What is said of one read or write over what is said for all, with a note which is which; keys in lower case.
+    """Merge the options of one read or write over the defaults and note which are defaults; keys in lower case.
 
     >>> over_defaults({"limit": "5", "table": "a"}, {"table": "b"})
     {'limit': '5', 'table': 'b', '__defaults': 'limit'}
@@ -42,6 +42,6 @@ def over_defaults(defaults: Mapping[str, str], said: Mapping[str, str]) -> dict[
 
 
 def inherited_options() -> dict[str, str]:
-    """What `fluss.spark.session` left for this process."""
+    """The options that `fluss.spark.session` left for this process."""
     text = os.environ.get(SESSION_OPTIONS_VARIABLE)
     return {str(key): str(value) for key, value in json.loads(text).items()} if text else {}

@@ -1,1 +1,1 @@
-"""Batch reads: planning on the driver, Arrow batches from the tasks."""
+"""Batch reads: planned on the driver, read as Arrow batches by the tasks."""

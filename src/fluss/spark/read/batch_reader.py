@@ -1,11 +1,10 @@
 """The reader of `spark.read.format("fluss")`.
 
-Spark makes a reader in a process on the driver, offers it the filters, pickles it for the tasks, and only then asks for
-the partitions. So a `FlussBatchReader` holds plain values, and what planning finds out travels with the partitions.
+Spark creates a reader in a process on the driver, offers it the filters, pickles it for the tasks, and only then asks
+for the partitions. So a `FlussBatchReader` holds plain values, and the results of planning travel with the partitions.
 
-Spark asks whether a class has its own `pushFilters` and refuses every query of such a class while push-down is switched
-off, which it is by default. `_Push` answers that question with no and takes the filters all the same when there are
-some.
+Spark checks if a class overrides `pushFilters`, and refuses every query of such a class while push-down is disabled,
+which is the default. `_Push` does not count as an override, but still takes the filters if Spark offers some.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ from fluss.spark.sessions.patience import patiently
 
 
 def build_reader(options: FlussOptions, schema: StructType, *, takes_stored: bool = False) -> DataSourceReader:
-    """A reader of the table of the options with the columns of `schema`.
+    """Build a reader of the table in the options, with the columns of `schema`.
 
-    With `takes_stored` the last column is for messages as servers store them (`fluss.spark.read.stored`).
+    With `takes_stored`, the last column holds messages as servers store them (`fluss.spark.read.stored`).
     """
     if takes_stored:
         return FlussBatchReader(batch_options(options), StructType(schema.fields[:-1]), stored_column=schema.names[-1])
@@ -49,14 +48,14 @@ def build_reader(options: FlussOptions, schema: StructType, *, takes_stored: boo
 
 
 def batch_options(options: FlussOptions) -> FlussOptions:
-    """The options without a start that is for streams alone."""
+    """The options without a start that applies only to streams."""
     if options.read.start_is_for_streams:
         return replace(options, read=replace(options.read, start=None))
     return options
 
 
 class _Push:
-    """Hangs on the instance and passes for the inherited method; see the module's text."""
+    """Instance attribute that shadows `pushFilters` without overriding it in the class; see the module docstring."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
@@ -68,7 +67,7 @@ class _Push:
 
 
 class FlussBatchReader(DataSourceReader):
-    """Plain values; see the module's text."""
+    """The reader of batch queries. It holds plain values, because Spark pickles it."""
 
     def __init__(self, options: FlussOptions, schema: StructType, *, stored_column: str | None = None) -> None:
         self._options = options
@@ -84,16 +83,16 @@ class FlussBatchReader(DataSourceReader):
 
     @property
     def _table_columns(self) -> Sequence[str]:
-        """What is read of the table's rows."""
+        """The columns that are read from the table's rows."""
         return binlog_columns(self._schema).own if self._options.mode == "binlog" else self._schema.names
 
     # ---- on the driver ----
 
     def accept(self, filters: list[Filter]) -> list[Filter]:
-        """Take the filters that are answered exactly; returns those that Spark must apply itself.
+        """Take the filters that are answered exactly; return those that Spark must apply itself.
 
-        None is taken if Spark may give this reader to other queries, too (`fluss.spark.java.java_classes`), nor with a
-        limit: it counts rows before Spark's filters, and the answer must not depend on a switch.
+        None is taken if Spark may reuse this reader for other queries (`fluss.spark.java.java_classes`), or with a
+        limit: a limit counts rows before Spark's filters, and the result must not depend on a setting.
         """
         takes_none = self._options.mode in ("binlog", "lake")  # their columns are not those of the table
         if takes_none or not self._options.own_scan or self._options.limit is not None:
@@ -107,31 +106,31 @@ class FlussBatchReader(DataSourceReader):
             self._predicate = self._rest_of_filter(opened)
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks. What is wrong with the options is found here; servers that restart are waited for."""
+        """Plan the tasks. Invalid options are detected here; servers that restart are waited for."""
         return patiently(self._planned, self._patience_seconds)
 
     def _planned(self) -> list[InputPartition]:
         with open_table(self._options) as opened:
             check_schema(opened.info, self._options, self._schema)
             if self._options.lake_view is not None:
-                lake_options_of(self._options, opened.info)  # an error for a table without lake
+                lake_options_of(self._options, opened.info)  # raises for a table without a lake
                 split = view_split(opened, self._options.lake_view, self._options.read.snapshot_id)
                 return [Task(opened.info.table_id, split)]
             planner = Planner(opened, self._options, self._table_columns, self._pushed)
             splits = planner.splits()
-            if not self._options.own_scan:  # another query may use this plan later
+            if not self._options.own_scan:  # a later query may reuse this plan
                 splits = planner.with_later_rows(splits)
             return [Task(opened.info.table_id, split) for split in splits]
 
     def _rest_of_filter(self, opened: OpenTable) -> Any:
-        """What the choice of partitions has answered need not be asked of every row."""
+        """The filter without the conditions that the choice of partitions has already satisfied."""
         columns = partition_pruning.readable_columns(opened.access.schema, opened.info.get_partition_keys())
         return self._pushed.without(columns)
 
     # ---- in the tasks ----
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow batches, exactly as Spark wants them. Spark also calls it once when there are no partitions."""
+        """Return Arrow batches with exactly Spark's schema. Spark also calls this once if there are no partitions."""
         if not isinstance(partition, Task):
             return
         target = spark_arrow_schema(self._schema)
@@ -142,7 +141,7 @@ class FlussBatchReader(DataSourceReader):
             yield from with_stored(batches, target, self._stored_column)
 
     def _batches(self, task: Task) -> Iterator[Any]:
-        """The rows of a task as they were read."""
+        """The rows of a task before conversion for Spark."""
         with contextlib.ExitStack() as stack:
             opened = patiently(lambda: stack.enter_context(open_table(self._options)), self._patience_seconds)
             check_table_id(opened, task.table_id)
@@ -185,6 +184,6 @@ class FlussBatchReader(DataSourceReader):
         elif isinstance(split, WindowSplit):
             rows = read_window(opened, split, patience_seconds)
         else:
-            assert isinstance(split, LookupSplit), f"no kind of split: {split!r}"
+            assert isinstance(split, LookupSplit), f"unknown kind of split: {split!r}"
             rows = looked_up(opened.table, split)
         return selected(opened, rows, chosen, self._predicate)

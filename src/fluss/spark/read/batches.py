@@ -1,4 +1,4 @@
-"""Arrow batches on their way out of a task: columns about the change, Spark's types, sizes that suit Spark."""
+"""The Arrow batches that a task returns: columns about the change, Spark's types, sizes that suit Spark."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fluss.client.engine.rows import LogRows, StoredBatch
 from fluss.model.paths import ChangeType
 from fluss.spark.convert.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
 
-# Every batch costs a message and a set-up on Spark's side, so small ones are put together; that copies them, and beyond
-# these sizes it no longer pays.
+# Every batch costs a message and some set-up in Spark, so small batches are combined. That copies them, which no longer
+# pays off above these sizes.
 MIN_BATCH_ROWS = 4_096
 MIN_BATCH_BYTES = 1024 * 1024
 MAX_BATCH_ROWS = 65_536
@@ -33,12 +33,12 @@ _TIMESTAMP = pa.timestamp("us", "UTC")
 
 @cache
 def _names() -> Any:
-    """By kind of change. Made when needed: Arrow loads pandas for it, which takes longer than a small query."""
+    """The names by kind of change. Created when needed: Arrow loads pandas for it, slower than a small query."""
     return pa.array([CHANGE_NAMES[kind] for kind in ChangeType], pa.string())
 
 
 def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
-    """The columns about the changes, by name, for those of `wanted` that are such."""
+    """The columns about the changes, by name, as far as `wanted` names them."""
     count = len(rows)
     found: dict[str, Any] = {}
     for name in wanted:
@@ -56,14 +56,14 @@ def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
 
 
 def with_change_columns(rows: LogRows, wanted: Iterable[str]) -> Any:
-    """The rows with the columns about the changes behind them."""
+    """The rows, followed by the columns about the changes."""
     extra = change_columns(rows, wanted)
     arrays = [*rows.rows.columns, *extra.values()]
     return pa.RecordBatch.from_arrays(arrays, names=[*rows.rows.schema.names, *extra])
 
 
 def sized(batches: Iterable[Any]) -> Iterator[Any]:
-    """The same rows in batches that are neither tiny nor huge; stored ones stay as they are."""
+    """Regroup rows into batches that are neither tiny nor huge; stored batches are not changed."""
     waiting: list[Any] = []
     rows = size = 0
     for batch in batches:
@@ -88,14 +88,14 @@ def _pieces(waiting: list[Any]) -> Iterator[Any]:
         return
     whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
     rows = MAX_BATCH_ROWS
-    if whole.get_total_buffer_size() > MAX_BATCH_BYTES:  # of a slice these are the bytes of the whole
+    if whole.get_total_buffer_size() > MAX_BATCH_BYTES:  # for a slice, the bytes of the whole batch
         rows = max(1, min(rows, whole.num_rows * MAX_BATCH_BYTES // whole.nbytes))
     for start in range(0, whole.num_rows, rows):
         yield whole.slice(start, rows)
 
 
 def limited(batches: Iterable[Any], limit: int) -> Iterator[Any]:
-    """The first rows."""
+    """The first `limit` rows."""
     missing = limit
     for batch in batches:
         piece = batch.slice(0, missing)

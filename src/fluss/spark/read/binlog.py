@@ -1,13 +1,13 @@
 """Changes with the old and the new row side by side: `mode=binlog`.
 
-A changelog tells an update by two rows, the old one and the new one, at adjacent offsets. Here they become one row, and
-the update belongs to the offset of its new row: a range that begins with a new row looks one offset back for the old
-one, and a range that ends with an old row leaves it to the range behind. So ranges can be cut anywhere and read again
-without losing a change or giving it twice.
+A changelog has two rows for an update, the old one and the new one, at adjacent offsets. Here they become one row, and
+the update belongs to the offset of its new row: a range that begins with a new row reads the old one at the offset
+before, and a range that ends with an old row leaves it to the next range. So ranges can be cut anywhere and read again
+without losing or repeating a change.
 
-A `Pairing` belongs to one bucket and gets its rows in the order of their offsets. All that it keeps is the last row, if
-that was the old row of an update; it is used only if the next row has the next offset, so rows may be left out or come
-again. It is used by one thread.
+A `Pairing` belongs to one bucket and receives its rows in the order of their offsets. It keeps only the last row, if
+that was the old row of an update, and uses it only if the next row has the next offset, so rows may be left out or be
+repeated. One thread uses it.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ _NAMES = {
 }
 
 LookBack = Callable[[int], Any]
-"""From an offset to the old row there as a batch of one row; None if there is no such row."""
+"""Returns the old row at an offset as a batch of one row, or None if there is no such row."""
 
 
 @dataclass(frozen=True)
 class BinlogColumns:
-    """What a read is asked for: `wanted` of the five columns, and the table's columns that `images` are made of."""
+    """The columns of a read: those of the five that are `wanted`, and the table's columns in the `images`."""
 
     wanted: tuple[str, ...]
     own: tuple[str, ...]
 
     @property
     def images(self) -> tuple[str, ...]:
-        """`before` and `after`, as far as wanted."""
+        """Those of `before` and `after` that are wanted."""
         return tuple(name for name in self.wanted if name in (BEFORE_COLUMN, AFTER_COLUMN))
 
     def plan(self, schema: Schema) -> ScanPlan:
-        """What is read of the changelog: the rows as they are planned, even if the table has more columns by now."""
+        """The scan of the changelog, with the planned columns even if the table has more by now."""
         positions = tuple(schema.position(name) for name in self.own or [cheapest_column(schema)])
-        is_whole = positions == tuple(range(len(schema.columns)))  # servers need not touch the batches then
+        is_whole = positions == tuple(range(len(schema.columns)))  # then servers send the batches unchanged
         return ScanPlan(projection=None if is_whole else positions)
 
 
 def binlog_columns(schema: StructType) -> BinlogColumns:
-    """Of a read with this schema."""
+    """The columns of a read with this schema."""
     images = [field.dataType for field in schema.fields if field.name in (BEFORE_COLUMN, AFTER_COLUMN)]
     own = images[0].names if images and isinstance(images[0], StructType) else []
     return BinlogColumns(tuple(schema.names) or (LOG_OFFSET_COLUMN,), tuple(own))
@@ -83,7 +83,7 @@ def read_binlog(opened: OpenTable, each: BucketRange, columns: BinlogColumns, pa
 
 
 def look_back(opened: OpenTable, bucket: TableBucket, plan: ScanPlan, patience_seconds: float) -> LookBack:
-    """Reads single old rows of a bucket."""
+    """A function that reads single old rows of a bucket."""
 
     def read(offset: int) -> Any:
         ranges = {bucket: (offset, offset + 1)}
@@ -97,17 +97,17 @@ def look_back(opened: OpenTable, bucket: TableBucket, plan: ScanPlan, patience_s
 
 
 class Pairing:
-    """See the module's text."""
+    """Joins the old and the new rows of one bucket's updates; see the module docstring."""
 
     def __init__(self, columns: BinlogColumns, look_back: LookBack, table: str) -> None:
         self._columns = columns
         self._look_back = look_back
         self._table = table
         self._old: tuple[int, Any] | None = None
-        """Offset and row of an update whose new row comes next."""
+        """Offset and old row of an update whose new row comes next."""
 
     def changes(self, rows: LogRows) -> Any:
-        """The changes of the next rows of the bucket, as a record batch of the wanted columns."""
+        """Return the changes in the next rows of the bucket, as a record batch of the wanted columns."""
         kinds = np.frombuffer(bytes(len(rows)) if rows.change_types is None else rows.change_types, np.uint8)
         kept = np.flatnonzero(kinds != ChangeType.UPDATE_BEFORE)
         found = {name: array.take(pa.array(kept)) for name, array in change_columns(rows, self._columns.wanted).items()}
@@ -120,7 +120,7 @@ class Pairing:
         return pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
 
     def _images(self, rows: LogRows, kinds: Any, kept: Any) -> dict[str, Any]:
-        """Old and new rows; of those before and behind a batch there is at most one, the old row of its first one."""
+        """Old and new rows. At most one row from outside the batch is needed: the old row of the batch's first row."""
         images, first = rows.rows, 0
         if BEFORE_COLUMN in self._columns.images:
             self._check_pairs(rows, kinds)
@@ -139,7 +139,7 @@ class Pairing:
         return {name: chosen[name]() for name in self._columns.images}
 
     def _old_row(self, offset: int) -> Any:
-        """Of the update whose new row is at `offset`."""
+        """The old row of the update whose new row is at `offset`."""
         if self._old is not None and self._old[0] == offset - 1:
             return self._old[1]
         found = self._look_back(offset - 1) if offset > 0 else None
@@ -149,20 +149,20 @@ class Pairing:
 
     def _check_pairs(self, rows: LogRows, kinds: Any) -> None:
         updates = np.flatnonzero(kinds == ChangeType.UPDATE_AFTER)
-        updates = updates[updates > 0]  # the first row is looked after by `_old_row`
+        updates = updates[updates > 0]  # `_old_row` handles the first row
         alone = updates[kinds[updates - 1] != ChangeType.UPDATE_BEFORE]
         if len(alone):
             raise self._missing(rows.offset_of(int(alone[0])))
 
     def _missing(self, offset: int) -> FlussError:
         return FlussError(
-            f"table {self._table}: the update at offset {offset} has no old row in front of it. The table kept none "
-            "when it was written (table.changelog.image): read it with mode=changelog, or begin behind this offset"
+            f"table {self._table}: the update at offset {offset} has no old row before it. The table kept none "
+            "when it was written (table.changelog.image): read it with mode=changelog, or start after this offset"
         )
 
 
 def _taken(structs: Any, places: Any, is_null: Any) -> Any:
-    """The rows at these places, null where `is_null` says so."""
+    """The rows at these positions, null where `is_null` is true."""
     if is_null.all():
         return pa.nulls(len(places), structs.type)
     if len(places) == len(structs) and not is_null.any() and places[0] == 0:
@@ -171,7 +171,7 @@ def _taken(structs: Any, places: Any, is_null: Any) -> Any:
 
 
 def state_images(batch: Any, columns: BinlogColumns) -> Any:
-    """Rows of a state as the images of inserts; the batch itself if no images are wanted."""
+    """Convert rows of a state to the images of inserts; return the batch itself if no images are wanted."""
     if not columns.images:
         return batch
     structs = batch.select(list(columns.own)).to_struct_array()

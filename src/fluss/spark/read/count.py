@@ -1,7 +1,7 @@
 """`fluss.spark.count()`: the number of rows without reading them, where that is exact.
 
-Also in sessions without our Java classes. With them `DataFrame.count()` does the same (`count_reader`); without, Spark
-asks a Python source for all columns of all rows and counts them itself.
+It also works in sessions without our Java classes. With them `DataFrame.count()` does the same (`count_reader`);
+without them, Spark asks a Python source for all columns of all rows and counts them itself.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None = None) -> int:
-    """How many rows a batch read with these options would give::
+    """Return the number of rows that a batch read with these options would have::
 
         fluss.spark.count(spark, "shop.orders", options={"start": "timestamp:2026-08-01"})
 
-    A log table is counted by its offsets, the current state of a primary-key table by its servers, both in
+    A log table is counted by its offsets, the current state of a primary-key table by its servers; both take
     milliseconds. Where neither is exact (time ranges, changelogs, tables without old images), Spark reads one column.
     """
     given = table_options(spark, table, **(options or {}))
@@ -39,7 +39,7 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
         return spark.read.format("fluss").options(**given).load().count()
     with open_table(parsed) as opened:
         if parsed.mode == "state" and not opened.info.has_primary_key():
-            raise FlussError(f"table {opened.info.table_path} has no primary key: mode=state is for tables with one")
+            raise FlussError(f"table {opened.info.table_path} has no primary key, which mode=state needs")
         found = exact_count(opened, parsed)
         is_binlog = parsed.mode == "binlog"
         column = LOG_OFFSET_COLUMN if is_binlog else cheapest_column(opened.access.schema)
@@ -49,18 +49,18 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
 
 
 def _has_lake_only(plan: UnionPlan) -> bool:
-    """Whether there are partitions that the servers do not count."""
+    """True if there are partitions that the servers do not count."""
     return any(split.partition_name is not None and split.partition_id is None for split in plan.splits)
 
 
 def exact_count(opened: OpenTable, options: FlussOptions) -> int | None:
-    """The number of rows that is known without reading; None where it is not."""
+    """The number of rows if it is known without reading, else None."""
     found = _all_rows(opened, options)
     return found if found is None or options.limit is None else min(found, options.limit)
 
 
 def _all_rows(opened: OpenTable, options: FlussOptions) -> int | None:
-    """Without the limit."""
+    """The number of rows, ignoring the limit."""
     partitions = None
     if opened.info.is_partitioned():
         partitions = opened.run(opened.admin.list_partition_infos(opened.info.table_path, None))
@@ -77,12 +77,12 @@ def _all_rows(opened: OpenTable, options: FlussOptions) -> int | None:
         return 0
     if opened.info.has_primary_key():
         if options.mode in ("changelog", "binlog") or has_range(options.read):
-            return None  # offsets without rows, and keys that change several times
+            return None  # some offsets have no row, and some keys change several times
         if options.read.read_optimized:
             return None  # snapshots of Apache Fluss have other rows than its servers count
         counts = opened.run(opened.access.row_counts(buckets.buckets))
         return None if counts is None else sum(counts.values())
     ranges = resolve(buckets, options.read)
     if any(each.since_ms is not None or each.until_ms is not None for each in ranges):
-        return None  # the offsets of times may be coarse
+        return None  # the offsets of a time may be coarse
     return None if buckets.have_gaps() else sum(each.count for each in ranges)

@@ -1,8 +1,8 @@
-"""The reader of a query for nothing but the number of all rows: `df.count()`, `SELECT count(*) FROM t`.
+"""The reader of a query that needs only the number of all rows: `df.count()`, `SELECT count(*) FROM t`.
 
-Our Java classes ask for it (`COUNT_SCAN`). It gives numbers, which Spark adds up: one for everything where the number
-is known without reading (`exact_count`), else one for each task of the usual read, whose rows stay in the task. Known
-or read, the rows are those of a read that is planned at the same moment.
+Our Java classes ask for it (`COUNT_SCAN`). It returns numbers, which Spark adds up: one for everything if the number is
+known without reading (`exact_count`), else one for each task of the usual read, whose rows stay in the task. In both
+cases the rows counted are those of a read that is planned at the same moment.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from fluss.spark.sessions.connecting import open_table
 
 @dataclass(frozen=True, eq=False)
 class CountSplit(InputPartition):
-    """A number of rows that is known already."""
+    """A number of rows that is already known."""
 
     rows: int
 
 
 def build_count_reader(options: FlussOptions, schema: StructType) -> DataSourceReader:
-    """A reader of the numbers of rows; `schema` is the one column for them."""
+    """Build a reader of row counts; `schema` has the one column for them."""
     return CountReader(batch_options(options), schema)
 
 
 class CountReader(FlussBatchReader):
-    """A read without columns, of which only the numbers of rows are told."""
+    """A read without columns, which returns only the numbers of rows."""
 
     def __init__(self, options: FlussOptions, schema: StructType) -> None:
         super().__init__(options, StructType())
         self._numbers = spark_arrow_schema(schema)
 
     def _planned(self) -> list[InputPartition]:
-        """At least one task: Spark's sum of no numbers would be null."""
+        """At least one task, because Spark's sum over no numbers is null."""
         with open_table(self._options) as opened:
             check_schema(opened.info, self._options, self._schema)
             known = None if self._options.lake_view is not None else exact_count(opened, self._options)
@@ -52,8 +52,8 @@ class CountReader(FlussBatchReader):
             return planned or [Task(opened.info.table_id, CountSplit(known or 0))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """One number."""
-        assert isinstance(partition, Task), f"no task of a count: {partition!r}"
+        """Return one number."""
+        assert isinstance(partition, Task), f"not a task of a count: {partition!r}"
         split = partition.split
         rows = split.rows if isinstance(split, CountSplit) else sum(map(len, self._batches(partition)))
         yield pa.RecordBatch.from_arrays([pa.array([rows], pa.int64())], schema=self._numbers)

@@ -1,8 +1,8 @@
 """Filters that fix keys become lookups: a few rows of a primary-key table without reading the rest.
 
-The whole primary key gives lookups; the columns that decide the bucket, with the partition columns, give prefix lookups
-where the table allows them. What was looked up is filtered like everything else, so a lookup only has to find at least
-the rows that match.
+The whole primary key allows lookups; the columns that decide the bucket, with the partition columns, allow prefix
+lookups if the table supports them. The result of a lookup is filtered like any other, so a lookup only has to find at
+least the rows that match.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFIXES_AT_ONCE = 64
 
 
 def lookup_split(table: FlussTable, pushed: Pushed) -> LookupSplit | None:
-    """A split that looks rows up; None when the keys are open or cannot be made."""
+    """A split that looks rows up; None if the filters do not fix the keys or a key is invalid."""
     info = table.get_table_info()
     names = info.get_primary_keys()
     keys = pushed.keys(names)
@@ -42,7 +42,7 @@ def lookup_split(table: FlussTable, pushed: Pushed) -> LookupSplit | None:
 
 
 def places_of_keys(table: FlussTable, pushed: Pushed) -> set[tuple[str | None, int]] | None:
-    """The partitions, by name, and buckets that can have the keys of the filters; None when the keys are open."""
+    """The (partition name, bucket) pairs that can have the keys of the filters; None if the filters fix no keys."""
     keys = pushed.keys(table.get_table_info().get_primary_keys())
     if keys is None:
         return None
@@ -50,7 +50,7 @@ def places_of_keys(table: FlussTable, pushed: Pushed) -> set[tuple[str | None, i
     try:
         groups = reader.groups(reader.batch_of_rows(keys))
     except FlussError:
-        return None  # a value that is no key
+        return None  # a value that cannot be a key
     return {(group.place.partition_name, group.place.bucket_id) for group in groups}
 
 
@@ -60,7 +60,7 @@ def _checked(
     try:
         reader.batch_of_rows(keys)
     except FlussError:
-        return None  # a value that is no key: a scan tells that nothing matches
+        return None  # a value that cannot be a key: a scan finds that nothing matches
     return LookupSplit(tuple(names), tuple(keys), by_prefix)
 
 
@@ -77,7 +77,7 @@ def looked_up(table: FlussTable, split: LookupSplit) -> Iterator[Any]:
 
 
 async def _rows_by_key(table: FlussTable, split: LookupSplit) -> Any:
-    """Keys that are not there are rows of nulls, also in the key, which no row can have."""
+    """Rows by key. A missing key gives a row of nulls, even in the key columns, which no stored row can have."""
     lookuper = table.new_lookup().create_lookuper()
     keys = access_of(table).key_reader().batch_of_rows(split.keys)
     found = await lookuper.lookup_many(keys)

@@ -1,15 +1,15 @@
-"""Planning a batch read of a table with a lake: files of the snapshot that is registered, and the log behind it.
+"""Planning a batch read of a table with a lake: files of the registered snapshot, and the log after it.
 
 | asked for | log table | primary-key table |
 |---|---|---|
-| nothing special | tasks for files, tasks for the log behind the snapshot | a task per bucket merges the two |
+| nothing special | tasks for files, tasks for the log after the snapshot | a task per bucket merges the two |
 | read.optimized, snapshot_id, as_of, `$lake` | tasks for files | the same |
 | union=false, a start, an end, a time range, changes | the log alone, as without a lake | live rows, changelog |
 
-`start=earliest`, `start=full` and `end=latest` are the whole table, so they are none of these.
+`start=earliest`, `start=full` and `end=latest` select the whole table, so they count as nothing special.
 
-Rows are the same as without the lake, and those of expired log and expired partitions besides. A partition that a
-filter leaves out is left out of both. Runs on the driver and blocks.
+Rows are the same as without the lake, plus those of expired log and expired partitions. A partition that a filter
+leaves out is left out of both. Runs on the driver and blocks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fluss.spark.sessions.connecting import OpenTable
 from fluss.values.predicates import Predicate
 from fluss.values.schema import model_schema
 
-# Digits of a second that the lake keeps.
+# Digits of a second that the lake stores.
 LAKE_TIME_PRECISION = 6
 _TIMES = (TimeType, TimestampType, TimestampLtzType)
 _NESTED_ROOTS = frozenset(("ARRAY", "MAP", "ROW"))
@@ -47,21 +47,21 @@ _NESTED_ROOTS = frozenset(("ARRAY", "MAP", "ROW"))
 
 @dataclass(frozen=True, eq=False)
 class UnionTask(InputPartition):
-    """Files of a bucket, its log behind them, or both."""
+    """Files of a bucket, its log after them, or both."""
 
     split: UnionSplit
 
 
 @dataclass(frozen=True, eq=False)
 class LateUnionTask(InputPartition):
-    """The buckets of which this is the number, planned when the task runs: for plans that Spark keeps (`end=open`)."""
+    """The buckets of the task with this number, planned when it runs, for plans that Spark keeps (`end=open`)."""
 
     number: int
     count: int
 
 
 def lake_options_of(options: FlussOptions, info: TableInfo) -> LakeOptions | None:
-    """How the read uses the lake; None: not at all."""
+    """The options for the lake, or None if the read does not use it."""
     read = options.read
     has_lake = bool(property_value(info.get_properties(), DATALAKE_ENABLED))
     if read.snapshot_id is not None or read.as_of_ms is not None:
@@ -73,7 +73,7 @@ def lake_options_of(options: FlussOptions, info: TableInfo) -> LakeOptions | Non
     if options.mode == "lake":
         if not has_lake:
             raise FlussError(
-                f"table {info.table_path} has no lake: set its property {DATALAKE_ENABLED}=true, and let it be tiered",
+                f"table {info.table_path} has no lake: set its property {DATALAKE_ENABLED}=true, and tier it",
                 ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
             )
         return LakeOptions(read_optimized=True)
@@ -88,7 +88,7 @@ def lake_options_of(options: FlussOptions, info: TableInfo) -> LakeOptions | Non
 
 
 def lake_keeps_digits(schema: Schema) -> bool:
-    """Whether no time has more digits than the lake. Nested values are not looked into: they may have times, too."""
+    """True if no column has times with more digits than the lake; False for nested columns, which may have some."""
     for data_type in schema.data_types:
         is_finer = isinstance(data_type, _TIMES) and data_type.precision > LAKE_TIME_PRECISION
         if is_finer or data_type.root in _NESTED_ROOTS:
@@ -97,7 +97,7 @@ def lake_keeps_digits(schema: Schema) -> bool:
 
 
 def make_plan(opened: OpenTable, lake: LakeOptions, pushed: Pushed) -> UnionPlan | None:
-    """The plan; None when the table is read without its lake, because nothing is in it yet."""
+    """The plan, or None if the table is read without its lake, because nothing is in it yet."""
     for attempts_left in reversed(range(MAX_PLANS)):
         try:
             plan = plan_union(opened.access, predicate=pushed.predicate, options=lake)
@@ -111,14 +111,14 @@ def make_plan(opened: OpenTable, lake: LakeOptions, pushed: Pushed) -> UnionPlan
 
 @dataclass(frozen=True)
 class _Named:
-    """A partition as `partition_pruning` wants it."""
+    """A partition in the form that `partition_pruning` needs."""
 
     partition_spec: dict[str, str]
     splits: list[UnionSplit]
 
 
 def _chosen(info: TableInfo, splits: Iterable[UnionSplit], pushed: Pushed) -> Iterator[UnionSplit]:
-    """Those of partitions that satisfy the filters, also of partitions that are only in the lake."""
+    """The splits of partitions that satisfy the filters, including partitions that are only in the lake."""
     schema = model_schema(info.get_schema())
     keys = info.get_partition_keys()
     by_name: dict[str | None, list[UnionSplit]] = {}
@@ -131,7 +131,7 @@ def _chosen(info: TableInfo, splits: Iterable[UnionSplit], pushed: Pushed) -> It
 
 
 def split_files(split: UnionSplit, max_bytes: int | None) -> list[UnionTask]:
-    """The files of a bucket of a log table as tasks, neighbours together, without the log behind them."""
+    """The files of a bucket of a log table as tasks, with neighbours together, without the log after them."""
     most = max_bytes or TARGET_SPLIT_BYTES
     groups: list[list[Any]] = []
     size = 0
@@ -145,7 +145,7 @@ def split_files(split: UnionSplit, max_bytes: int | None) -> list[UnionTask]:
 
 
 def log_range(split: UnionSplit) -> BucketRange | None:
-    """The log of a bucket behind its files."""
+    """The log of a bucket after its files."""
     if not split.log_count or split.bucket_id is None:
         return None
     return BucketRange(split.partition_id, split.bucket_id, split.start, split.stop)
@@ -158,8 +158,8 @@ def read_lake_task(
     predicate: Predicate | None,
     patience_seconds: float,
 ) -> Iterator[Any]:
-    """Record batches with at least the wanted columns."""
-    if any(name in SYSTEM_COLUMNS for name in columns):  # `$lake`: no filter is taken and there is no log
+    """Return record batches with at least the wanted columns."""
+    if any(name in SYSTEM_COLUMNS for name in columns):  # `$lake`: no filter is pushed and there is no log
         return lake_rows(opened.access, task.split.target, task.split.files, columns)
     return read_union(
         opened.access,
@@ -176,9 +176,9 @@ def of_task(splits: Iterable[UnionSplit], task: LateUnionTask) -> list[UnionSpli
 
 
 def exact_rows(plan: UnionPlan, has_primary_key: bool) -> int | None:
-    """The number of rows that is known without reading; None where it is not."""
+    """The number of rows if it is known without reading, else None."""
     if any(file.deleted_rows for split in plan.splits for file in split.files):
-        return None  # two deletes may be about one row
+        return None  # two deletes may concern one row
     if has_primary_key and any(split.log_count or split.is_live for split in plan.splits):
         return None
     return sum(split.lake_rows + split.log_count for split in plan.splits)

@@ -1,4 +1,4 @@
-"""`table$lake$snapshots` and `table$lake$files`: what a lake table is made of, for people who look after it.
+"""`table$lake$snapshots` and `table$lake$files`: the snapshots and files of a lake table, for its operators.
 
 The driver asks the lake when the read is planned; the rows travel with the only task.
 """
@@ -26,14 +26,14 @@ class ViewSplit(InputPartition):
 
 
 def view_split(opened: OpenTable, view: str, snapshot_id: int | None) -> ViewSplit:
-    """The rows of now; files of a snapshot if the user names one."""
+    """The current rows; for files, those of a snapshot if the user names one."""
     table = load_lake_table(opened.access)
     rows = _snapshots(table) if view == "snapshots" else _files(table, snapshot_id)
     return ViewSplit(pa.RecordBatch.from_pylist(rows, spark_arrow_schema(VIEW_SCHEMAS[view])))
 
 
 def _snapshots(table: LakeTable) -> list[dict[str, Any]]:
-    """The newest first."""
+    """The snapshots, newest first."""
     return [
         {
             "snapshot_id": entry.snapshot_id,

@@ -1,9 +1,9 @@
-"""Rows that came after a read was planned, for `end=open`.
+"""Rows that arrived after a read was planned, for `end=open`.
 
-Spark plans the tasks of a Python source once per DataFrame or temporary view and keeps them: a view that was read in
-the morning would show the morning's rows for ever. With `end=open` one more task asks the servers when it runs, and
-reads what the planned tasks cannot know of: offsets behind theirs, and partitions that are new. It has nothing to do
-when the plan is fresh.
+Spark plans the tasks of a Python source once per DataFrame or temporary view and keeps them: a view that was first read
+in the morning would show the morning's rows forever. With `end=open` one more task asks the servers when it runs, and
+reads what the planned tasks cannot know of: offsets after theirs, and new partitions. It has nothing to do if the plan
+is fresh.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Bucket = tuple[int | None, int]
 
 @dataclass(frozen=True, eq=False)
 class LaterSplit(InputPartition):
-    """What was planned: the end of each range, and the buckets whose state is read."""
+    """The earlier plan: the end of each range, and the buckets whose state the read covers."""
 
     stops: tuple[tuple[Bucket, int], ...]
     state_buckets: frozenset[Bucket]
 
 
 def later_split(planned: Iterable[InputPartition]) -> LaterSplit:
-    """The task that goes with these."""
+    """The task for the rows that arrive after these splits were planned."""
     stops: dict[Bucket, int] = {}
     state_buckets = set()
     for split in planned:
@@ -40,7 +40,7 @@ def later_split(planned: Iterable[InputPartition]) -> LaterSplit:
 
 
 def later_ranges(split: LaterSplit, now: Sequence[BucketRange]) -> list[BucketRange]:
-    """The parts of today's ranges that were not planned."""
+    """The parts of the current ranges that were not planned."""
     stops = dict(split.stops)
     found = []
     for each in now:

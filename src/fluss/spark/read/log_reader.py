@@ -1,7 +1,7 @@
 """Rows of an offset range: of a log table, or the changes of a primary-key table.
 
-Columns are cut out and batches left out by the server; what is left of the filter is applied to the Arrow columns
-here. A range that is asked for nothing but offsets needs no server at all: in a log table every offset is a row.
+Servers project columns and leave out batches; the rest of the filter is applied to the Arrow columns here. A range of
+which only offsets are wanted needs no server at all: in a log table every offset is a row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fluss.values.predicates import Predicate
 
 OFFSET_BATCH_ROWS = 65_536
 SKIPPING_ADVICE = "the option onBadBatch=skip leaves such batches out"
-# Bytes that a value of a type takes in a batch, for choosing the cheapest column; texts and nested values are last.
+# Bytes of a value in a batch, by type, for choosing the cheapest column; strings and nested values come last.
 _WIDTHS = {
     "BOOLEAN": 1,
     "TINYINT": 1,
@@ -46,12 +46,12 @@ _UNKNOWN_WIDTH = 64
 
 
 def cheapest_column(schema: Schema) -> str:
-    """The column that costs least to read, when only the number of rows matters."""
+    """The column that costs the least to read, for when only the number of rows matters."""
     return min(schema.columns, key=_width).name
 
 
 def share_of_columns(schema: Schema, names: Collection[str]) -> float:
-    """About how much of the bytes of a row these columns are."""
+    """The approximate share of a row's bytes that these columns take."""
     whole = sum(map(_width, schema.columns))
     return sum(_width(column) for column in schema.columns if column.name in names) / whole
 
@@ -70,10 +70,10 @@ def read_log(
     stored_for: pa.Schema | None = None,
     skips_bad_batches: bool = False,
 ) -> Iterator[Any]:
-    """Record batches with at least the wanted columns, in offset order.
+    """Return record batches with at least the wanted columns, in offset order.
 
-    With `stored_for`, whole batches whose memory is that of this schema come as the server stores them, not looked at;
-    so if bad ones are to be skipped, none do.
+    With `stored_for`, whole batches that have the memory layout of this schema are returned as the server stores them,
+    unread. Finding bad batches requires reading them, so if those are to be skipped, none is returned like that.
     """
     schema = opened.access.schema
     own = [name for name in columns if name not in METADATA_COLUMNS]
@@ -108,12 +108,12 @@ def read_log(
 
 
 def bad_batch_plan(plan: ScanPlan, *, skips: bool) -> ScanPlan:
-    """The plan with what becomes of batches that cannot be read, and what their errors advise."""
+    """The plan, completed with how to treat batches that cannot be read and the advice in their errors."""
     return replace(plan, on_skipped=warn_of if skips else None, skipping_advice=SKIPPING_ADVICE)
 
 
 def _decoded(rows: LogRows, stored: StoredBatch, table: str) -> pa.RecordBatch:
-    """The rows at an end of the range, which are a part of a batch."""
+    """Decode rows at an end of the range, which are a part of a batch."""
     try:
         return stored.decoded()
     except CorruptBatch as error:
@@ -125,7 +125,7 @@ def _decoded(rows: LogRows, stored: StoredBatch, table: str) -> pa.RecordBatch:
 
 
 def is_within(rows: LogRows, each: BucketRange) -> bool:
-    """A batch has one commit time."""
+    """True if the commit time, which all rows of a batch share, is within the bounds."""
     return (each.since_ms is None or rows.timestamp >= each.since_ms) and (
         each.until_ms is None or rows.timestamp < each.until_ms
     )

@@ -1,7 +1,7 @@
-"""Which partitions can have rows that satisfy a condition on partition columns.
+"""Choosing the partitions that can have rows which satisfy a condition on partition columns.
 
-The values of a partition are known from its name, as texts. Types whose texts can be read back without doubt take part;
-a condition on another type chooses nothing, and is then asked of every row.
+The values of a partition are known from its name, as strings. Only types whose strings can be parsed unambiguously take
+part; a condition on another type selects no partitions, and is instead applied to every row.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _READ_BACK: dict[str, Callable[[str], Any]] = {
 
 
 class Partition(Protocol):
-    """What is needed of a partition."""
+    """The parts of a partition that this module needs."""
 
     @property
     def partition_spec(self) -> Any: ...
 
 
 def readable_columns(schema: Schema, partition_keys: Sequence[str]) -> list[str]:
-    """The partition columns whose values can be told from the name of a partition."""
+    """The partition columns whose values can be parsed from the name of a partition."""
     types = {column.name: column.data_type.root for column in schema.columns}
     return [name for name in partition_keys if types[name] in _READ_BACK]
 
 
 def matching(partitions: Iterable[Partition], condition: Predicate | None, schema: Schema) -> list[Any]:
-    """The partitions that satisfy a condition on readable columns; those with unreadable names are kept."""
+    """The partitions that satisfy a condition on readable columns, and those with unreadable names."""
     candidates = list(partitions)
     if condition is None or not candidates:
         return candidates
@@ -57,7 +57,7 @@ def matching(partitions: Iterable[Partition], condition: Predicate | None, schem
                 for column_id in row_filter.column_ids
             }
         except (KeyError, ValueError):
-            chosen.append(partition)  # not a name that we know how to read, so it says nothing
+            chosen.append(partition)  # the name cannot be parsed, so it excludes nothing
             continue
         arrays = {
             column_id: pa.array([value], to_arrow_type(by_id[column_id].data_type))

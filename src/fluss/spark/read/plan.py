@@ -1,8 +1,8 @@
-"""What the tasks of a batch read do, as plain values, and how buckets become tasks. No I/O here.
+"""The tasks of a batch read as plain values, and how buckets become tasks. No I/O here.
 
 A split is one task. Every bucket is at least one task; a large range of offsets is cut into equal pieces so that every
-core has something to do and a failed task is cheap to repeat. The current state of a bucket is cut by its keys, where
-the server can (`state_pieces`).
+core is busy and a failed task is cheap to repeat. The current state of a bucket is cut by its keys, if the server
+can do that (`state_pieces`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fluss.client.engine.keys import ALL_KEYS, KeyRange
 TARGET_SPLIT_BYTES = 64 * 1024 * 1024
 MIN_SPLIT_BYTES = 16 * 1024 * 1024
 TASKS_PER_CORE = 2
-# Buckets are never equally large: a little more per task keeps the larger ones from getting one task too many.
+# Buckets are never equally large: a small margin keeps the larger ones from getting one task too many.
 UNEVENNESS = 1.2
-# Below this a bucket is one task, whatever the size of its rows: starting tasks would take longer.
+# Below this a bucket is one task, whatever the size of its rows: starting more tasks would take longer.
 MIN_SPLIT_ROWS = 20_000
 MAX_SPLITS_PER_BUCKET = 10_000
 
@@ -42,13 +42,13 @@ class BucketRange:
 
     @property
     def count(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return max(self.stop - self.start, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Task(InputPartition):
-    """What Spark hands to a task: the split, and the table that it was planned for."""
+    """The value that Spark passes to a task: the split, and the table that it was planned for."""
 
     table_id: int
     split: InputPartition
@@ -63,7 +63,7 @@ class LogSplit(InputPartition):
 
 @dataclass(frozen=True, eq=False)
 class StateSplit(InputPartition):
-    """The rows of a primary-key bucket, or of a range of its keys, at an offset; None: when the task begins."""
+    """The rows of a primary-key bucket, or of a range of its keys, at an offset; None: at the start of the task."""
 
     partition_id: int | None
     bucket_id: int
@@ -89,14 +89,14 @@ class LookupSplit(InputPartition):
 
 @dataclass(frozen=True, eq=False)
 class LimitedSplit(InputPartition):
-    """Splits one after the other, until there are enough rows."""
+    """Splits that are read one after another, until there are enough rows."""
 
     splits: tuple[InputPartition, ...]
     limit: int
 
 
 def first_rows(ranges: Iterable[BucketRange], limit: int) -> list[BucketRange]:
-    """The ranges cut so that they have `limit` offsets together; exact where every offset is a row."""
+    """Cut the ranges to `limit` offsets in all; exact if every offset is a row."""
     chosen = []
     missing = limit
     for each in ranges:
@@ -109,13 +109,13 @@ def first_rows(ranges: Iterable[BucketRange], limit: int) -> list[BucketRange]:
 
 
 def split_bytes(total_bytes: float, cores: int) -> int:
-    """How much one task reads when the user says nothing: small enough to keep all cores busy, but worth a task."""
+    """The default size of a task: small enough to keep all cores busy, large enough to be worth a task."""
     share = UNEVENNESS * total_bytes / max(cores * TASKS_PER_CORE, 1)
     return int(min(max(share, MIN_SPLIT_BYTES), TARGET_SPLIT_BYTES))
 
 
 def cut(each: BucketRange, max_rows: int | None, max_bytes: int | None, row_bytes: float) -> list[BucketRange]:
-    """Equal pieces of at most so many rows and about so many bytes."""
+    """Cut a range into equal pieces of at most `max_rows` rows and about `max_bytes` bytes."""
     if not each.count:
         return []
     pieces = 1
@@ -129,7 +129,7 @@ def cut(each: BucketRange, max_rows: int | None, max_bytes: int | None, row_byte
 
 
 def interleaved(groups: Sequence[Sequence[Piece]]) -> list[Piece]:
-    """The first piece of every bucket, then the second ones: tasks that run at the same time ask different buckets."""
+    """The first piece of every bucket, then the second ones: concurrent tasks then read different buckets."""
     depth = max((len(group) for group in groups), default=0)
     return [group[level] for level in range(depth) for group in groups if level < len(group)]
 

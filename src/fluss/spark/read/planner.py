@@ -1,14 +1,14 @@
-"""Planning a batch read on the driver: which splits there are. Blocks for a few questions to the servers.
+"""Planning the splits of a batch read on the driver. Blocks for a few requests to the servers.
 
 | table | asked for | splits |
 |---|---|---|
 | log | rows, or mode=changelog | offset ranges |
-| primary key | state (default) | lookups if the filters fix the keys, else scans of buckets, large ones in pieces |
+| primary key | state (default) | lookups if the filters fix the keys, else scans of buckets, in pieces if large |
 | primary key | state with `end` | one scan per bucket, as of that offset |
 | primary key | state with a start | the last rows of the keys that changed since then |
 | primary key | mode=changelog, mode=binlog | offset ranges of the changelog |
 
-A table with a lake is read from there, too: `lake_planner`.
+A table with a lake is also read from there: `lake_planner`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from fluss.spark.read.state_pieces import cut_states
 from fluss.spark.sessions.connecting import OpenTable
 from fluss.values.basic import PartitionInfo, TableBucket
 
-# Rows of few columns still cost something each.
+# Even rows of few columns have a minimum cost.
 MIN_SHARE_OF_COLUMNS = 0.1
 
 Resolve = Callable[[TableBuckets, ReadOptions], list[BucketRange]]
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class Planner:
-    """Used once."""
+    """Plans one read; used once."""
 
     def __init__(self, opened: OpenTable, options: FlussOptions, columns: Sequence[str], pushed: Pushed) -> None:
         self._opened = opened
@@ -77,7 +77,7 @@ class Planner:
         self._schema = opened.access.schema
 
     def splits(self) -> list[InputPartition]:
-        """The tasks; none when nothing can be there."""
+        """The tasks; none if no rows are possible."""
         self._warn_about_expired_rows()
         limit = self._options.limit
         if limit == 0:
@@ -102,7 +102,7 @@ class Planner:
 
     @property
     def _may_cut_states(self) -> bool:
-        """Pieces are of the moment of planning: not for a reader that later queries get too, nor for another moment."""
+        """Pieces show the moment of planning: not allowed for a reader that later queries reuse, or another moment."""
         read = self._options.read
         return self._options.own_scan and not (read.read_optimized or has_range(read))
 
@@ -115,9 +115,9 @@ class Planner:
     # ---- lake ----
 
     def _lake_splits(self, lake: LakeOptions, limit: int | None) -> list[InputPartition] | None:
-        """None: there is nothing in the lake yet."""
+        """The splits of lake and log, or None if there is nothing in the lake yet."""
         if self._info.has_primary_key() and not lake.is_lake_only:
-            lookup = self._lookup(limit)  # finds what is only in the lake, too
+            lookup = self._lookup(limit)  # also finds rows that are only in the lake
             if lookup is not None:
                 return lookup
         if self._options.read.open_end and not self._options.own_scan:
@@ -127,7 +127,7 @@ class Planner:
         return None if plan is None else _limited(self._union_tasks(plan, lake), limit)
 
     def late_splits(self, task: LateUnionTask) -> list[InputPartition]:
-        """In the task: the buckets of the task, as they are now."""
+        """Plan the buckets of the task as they are now. Called in the task."""
         lake = lake_options_of(self._options, self._info)
         plan = None if lake is None else make_plan(self._opened, lake, self._pushed)
         if plan is not None and lake is not None:
@@ -146,14 +146,14 @@ class Planner:
         return tasks + [LogSplit(each) for each in self._cut(ranges)]
 
     def with_later_rows(self, splits: list[InputPartition]) -> list[InputPartition]:
-        """These and the task that reads what they do not know of, if such rows were asked for (`end=open`)."""
+        """Add the task that reads rows unknown to these splits, if the read includes later rows (`end=open`)."""
         read = self._options.read
         is_part = self._options.limit is not None or (has_start(read) and not self._is_log_read)
-        is_part |= any(isinstance(split, LateUnionTask) for split in splits)  # these know of later rows themselves
+        is_part |= any(isinstance(split, LateUnionTask) for split in splits)  # these include later rows themselves
         return [*splits, later_split(splits)] if read.open_end and not is_part else splits
 
     def later_splits(self, planned: LaterSplit) -> list[InputPartition]:
-        """In the task of `planned`: what there is now and was not there when it was planned."""
+        """Plan what has been added since `planned` was made. Called in its task."""
         if self._is_log_read:
             return [LogSplit(each) for each in later_ranges(planned, self._ranges())]
         known = planned.state_buckets
@@ -164,7 +164,7 @@ class Planner:
         return not self._info.has_primary_key() or self._options.mode in ("changelog", "binlog")
 
     def _key_task(self, split: UnionSplit, lake: LakeOptions) -> InputPartition:
-        """Digits of times that the lake lacks come from the live rows, if they are wanted and still there."""
+        """The task of a bucket of a primary-key table. Digits of times that the lake lacks come from the live rows."""
         is_gone = split.partition_name is not None and split.partition_id is None
         is_cut = self._options.nanos_as == "bigint" and not lake_keeps_digits(self._schema)
         if lake.is_lake_only or is_gone or not is_cut or split.bucket_id is None:
@@ -185,7 +185,7 @@ class Planner:
         return partition_pruning.matching(partitions, self._pushed.only(columns), self._schema)
 
     def _ranges(self, resolve_range: Resolve = resolve) -> list[BucketRange]:
-        """Explicit offsets are checked against all partitions, also those that a filter leaves out."""
+        """The offset ranges. Explicit offsets are checked against all partitions, even those filtered out."""
         read = self._options.read
         partitions = self._partitions()
         chosen = self._chosen(partitions)
@@ -206,7 +206,7 @@ class Planner:
     def _log_splits(self, limit: int | None) -> list[InputPartition]:
         ranges = self._ranges()
         if limit is not None and self._info.has_primary_key():
-            # Some offsets of a changelog have no row, so that rows must be counted one range after the other.
+            # Some offsets of a changelog have no row, so rows must be counted one range after another.
             return _limited([LogSplit(each) for each in ranges], limit)
         if limit is not None and any(each.since_ms is not None or each.until_ms is not None for each in ranges):
             return _limited([LogSplit(each) for each in ranges], limit)
@@ -232,7 +232,7 @@ class Planner:
         return interleaved([cut(each, max_rows, max_bytes, row_bytes.get(_key(each), 0.0)) for each in ranges])
 
     def _row_bytes(self, ranges: Sequence[BucketRange]) -> dict[tuple[int | None, int], float]:
-        """By a look at each bucket; buckets that cannot tell get the average of the others."""
+        """The average size of a row, sampled in each bucket; buckets without a sample get the average of the others."""
         positions = {
             TableBucket.with_partition(self._info.table_id, each.partition_id, each.bucket_id): each.start
             for each in ranges
@@ -251,7 +251,7 @@ class Planner:
         ranges = self._ranges(resolve_ends)
         return [StateSplit(each.partition_id, each.bucket_id, each.stop) for each in ranges if each.stop]
 
-    # ---- words ----
+    # ---- warnings ----
 
     def _warn_about_expired_rows(self) -> None:
         read = self._options.read
@@ -261,7 +261,7 @@ class Planner:
         ttl_ms = property_value(self._info.get_properties(), LOG_TTL)
         if since is not None and ttl_ms and since < time.time() * 1000 - ttl_ms:
             logger.warning(
-                "table %s keeps its log for %d s: older rows of the time range may be gone",
+                "table %s keeps its log for %d s: older rows of the time range may have expired",
                 self._info.table_path,
                 ttl_ms // 1000,
             )
@@ -278,7 +278,7 @@ def _limited(splits: Sequence[InputPartition], limit: int | None) -> list[InputP
 
 
 def check_table_id(opened: OpenTable, table_id: int) -> None:
-    """In a task: the table must still be the one that was planned."""
+    """Raise if the table is no longer the one that was planned. Called in tasks."""
     if opened.info.table_id != table_id:
         raise FlussError(
             f"table {opened.info.table_path} was dropped and created again after the read was planned: run it again"

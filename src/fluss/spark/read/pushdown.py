@@ -1,7 +1,7 @@
-"""Spark's filters as conditions that this side answers exactly.
+"""Spark's filters as conditions that this package evaluates exactly.
 
-Spark does not look again at a filter that a source takes, so only filters whose answer is the same for every possible
-value are taken; the others are given back (`Pushed.refused`) and Spark applies them. Where the two disagree:
+Spark does not check a filter again that a source takes, so a filter is taken only if its result is the same for every
+possible value; the others are given back (`Pushed.refused`) and Spark applies them. The two differ in:
 
 | | Spark | client |
 |---|---|---|
@@ -9,12 +9,12 @@ value are taken; the others are given back (`Pushed.refused`) and Spark applies 
 | digits below a microsecond | cut before comparing | compared |
 | fields of structs, TIME | compared | not offered |
 
-`NaN > x` is said as `not (NaN <= x)`, which is true on both sides. Values that the column cannot hold are given back.
+`NaN > x` becomes `not (NaN <= x)`, true on both sides. Filters with values that the column cannot hold are given back.
 
-What is taken is used three times: conditions on partition columns alone choose partitions, equalities on keys become
-lookups, and the whole is asked of the server (which leaves out batches by their statistics) and of every row.
+Taken filters are used three times: conditions on partition columns alone choose partitions, equalities on keys become
+lookups, and the whole is sent to the server (which leaves out batches by their statistics) and applied to every row.
 
-Pure functions; `Pushed` pickles, since it travels to the tasks.
+Pure functions; `Pushed` can be pickled, since it travels to the tasks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NESTED = frozenset(("ARRAY", "MAP", "ROW"))
 
 @dataclass(frozen=True)
 class Pushed:
-    """What was taken: conjuncts of table columns, in the client's words; `allowed` are the values of equalities."""
+    """The filters taken: conjuncts on table columns, as client predicates; `allowed` has values of equalities."""
 
     conditions: tuple[Predicate, ...] = ()
     allowed: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -56,19 +56,19 @@ class Pushed:
         return reduce(Predicate.and_, self.conditions) if self.conditions else None
 
     def without(self, columns: Iterable[str]) -> Predicate | None:
-        """The conditions that look at other columns too: what is left when these columns are known to be right."""
+        """The conditions that use other columns too: what remains to be checked if these columns are known to match."""
         known = set(columns)
         left = [condition for condition in self.conditions if not set(condition.column_names()) <= known]
         return reduce(Predicate.and_, left) if left else None
 
     def only(self, columns: Iterable[str]) -> Predicate | None:
-        """The conditions that look at nothing but these columns."""
+        """The conditions that use only these columns."""
         known = set(columns)
         said = [condition for condition in self.conditions if set(condition.column_names()) <= known]
         return reduce(Predicate.and_, said) if said else None
 
     def keys(self, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
-        """Every combination of values that these columns may have; None if one is open, or there are too many."""
+        """Every combination of values that these columns may have; None if one is not fixed or there are too many."""
         values = dict(self.allowed)
         if not names or any(name not in values for name in names):
             return None
@@ -78,7 +78,7 @@ class Pushed:
 
 
 def push(filters: Iterable[spark.Filter], schema: Schema, columns: Iterable[str]) -> Pushed:
-    """Take what can be answered exactly for these columns of a table."""
+    """Take the filters that can be evaluated exactly on these columns of a table."""
     known = {column.name: column for column in schema.columns if column.name in set(columns)}
     conditions: list[Predicate] = []
     allowed: dict[str, tuple[Any, ...]] = {}
@@ -98,7 +98,7 @@ def push(filters: Iterable[spark.Filter], schema: Schema, columns: Iterable[str]
 
 
 def _condition(each: spark.Filter, known: dict[str, Column], schema: Schema) -> Predicate | None:
-    """A value that the column cannot hold, or a comparison that its type does not have, is left to Spark."""
+    """The predicate of a filter; None if the column cannot hold the value or its type lacks the comparison."""
     types = {column.column_id: to_arrow_type(column.data_type) for column in schema.columns}
     try:
         condition = _translated(each, known)
@@ -156,8 +156,8 @@ _TEXTS: dict[type[spark.Filter], Callable[[Any, Any], Predicate]] = {
 
 
 def _negated(child: spark.Filter, known: dict[str, Column]) -> Predicate | None:
-    """`not` keeps rows for which the child is false; unknown, because of a null, is neither on both sides."""
-    if isinstance(child, spark.EqualNullSafe):  # never unknown, so its opposite holds for nulls
+    """`not` keeps rows for which the child is false. A child that is unknown because of a null is not false."""
+    if isinstance(child, spark.EqualNullSafe):  # never unknown, so its negation is true for nulls
         equal, column = _translated(child, known), _column(child, known)
         if equal is None or column is None:
             return None
@@ -169,7 +169,7 @@ def _negated(child: spark.Filter, known: dict[str, Column]) -> Predicate | None:
 
 
 def _member(column: Column, values: Sequence[Any]) -> Predicate | None:
-    """A null in the list matches nothing."""
+    """The predicate of an `IN` list; a null in the list matches nothing."""
     wanted = [value for value in values if value is not None]
     if not wanted or any(map(_is_nan, wanted)):
         return None
@@ -193,7 +193,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _equality(each: spark.Filter, known: dict[str, Column]) -> tuple[str, tuple[Any, ...]] | None:
-    """The values that a filter leaves to a column. Floats have two zeros, so they are no keys."""
+    """The values that a filter allows for a column. Floats have two zeros, so they cannot be keys."""
     column = _column(each, known)
     if column is None or column.data_type.root in _FLOATS:
         return None

@@ -1,7 +1,7 @@
-"""From the options `start`, `end` and `scan.incremental.*` to offset ranges of buckets. Runs on the driver, blocks.
+"""Offset ranges of buckets from the options `start`, `end` and `scan.incremental.*`. Runs on the driver and blocks.
 
-Everything that is read is fixed here: rows that arrive later belong to the next query. Times are turned into offsets by
-the servers, whose index may be coarse, so the times go along and are compared with every batch.
+The whole range of the read is fixed here: rows that arrive later belong to the next query. Servers turn times into
+offsets, but their index may be coarse, so the times are kept with the ranges and compared with every batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AskOffsets = Callable[[TableAccess, Sequence[TableBucket]], Coroutine[Any, Any, 
 
 
 class TableBuckets:
-    """The buckets of a table in some of its partitions, and their offsets; each kind is asked for once."""
+    """The buckets of a table in some of its partitions, and their offsets; each kind is requested once."""
 
     def __init__(self, opened: OpenTable, partitions: Sequence[Any] | None) -> None:
         self._opened = opened
@@ -40,7 +40,7 @@ class TableBuckets:
         self._known: dict[str, Offsets] = {}
 
     def _offsets(self, name: str, ask: AskOffsets) -> Offsets:
-        """Of all buckets; `name` is what they are kept under."""
+        """The offsets of all buckets; `name` is what they are kept under."""
         if not self.buckets:
             return {}
         if name not in self._known:
@@ -48,7 +48,7 @@ class TableBuckets:
         return self._known[name]
 
     async def _ask(self, ask: AskOffsets) -> Offsets:
-        """On the I/O thread; the leaders of all partitions are found with one question."""
+        """Request the offsets on the I/O thread; one request finds the leaders of all partitions."""
         table = self._opened.access
         unled = {bucket.partition_id for bucket in self.buckets if not table.is_led(bucket)}
         if len(unled) > 1:
@@ -56,60 +56,60 @@ class TableBuckets:
         return await ask(table, self.buckets)
 
     def earliest(self) -> Offsets:
-        """Where the logs begin."""
+        """The offsets at which the logs begin."""
         return self._offsets("earliest", TableAccess.earliest)
 
     def latest(self) -> Offsets:
-        """Where the logs end."""
+        """The offsets at which the logs end."""
         return self._offsets("latest", TableAccess.latest)
 
     def have_gaps(self) -> bool:
-        """Whether some offsets of these logs have no row, or nobody can tell without reading. Not for changelogs.
+        """True if some offsets of these logs have no row, or only reading could tell. Not for changelogs.
 
-        A server that may have lost rows leaves many offsets out, so a few rows more than a moment ago are new ones.
+        A server that may have lost rows leaves out many offsets, so a small increase since a moment ago means new rows.
         """
         if not self.buckets:
             return False
         earliest, latest = self.earliest(), self.latest()
         found = self._opened.run(self._opened.access.row_counts(self.buckets))
         if found is None:
-            return False  # other servers do not tell
+            return False  # other servers do not report it
         more = [found[bucket] - (latest[bucket] - earliest[bucket]) for bucket in self.buckets]
         return not all(0 <= each < MIN_LOST_OFFSETS for each in more)
 
     def at(self, timestamp_ms: int) -> Offsets:
-        """At or before the first row with this commit time or a later one; the end for times to come."""
+        """Offsets at or before the first row with this commit time or a later one; the end for times in the future."""
         time_ms = max(timestamp_ms, 0)
         return self._offsets(f"at {time_ms}", lambda table, buckets: table.offsets_at(buckets, time_ms))
 
     def text(self, bucket: TableBucket) -> str:
-        """A bucket for people."""
+        """A description of a bucket for messages."""
         name = self.names[bucket.partition_id]
         where = f"bucket {bucket.bucket_id}" if name is None else f"bucket {bucket.bucket_id} of partition {name!r}"
         return f"{where} of {self.path}"
 
 
 def has_range(read: ReadOptions) -> bool:
-    """Whether the user asked for a part of the log."""
+    """True if the user asked for a part of the log."""
     return read.start is not None or read.end is not None or read.incremental_start_ms is not None
 
 
 def has_start(read: ReadOptions) -> bool:
-    """Whether the user asked for changes since some moment, rather than for everything."""
+    """True if the user asked for changes since some moment, rather than for everything."""
     if read.incremental_start_ms is not None:
         return True
     return read.start is not None and read.start.kind not in ("full", "earliest")
 
 
 def resolve(buckets: TableBuckets, read: ReadOptions) -> list[BucketRange]:
-    """The range of each bucket; those without any offset are left out.
+    """Resolve the range of each bucket; empty ranges are left out.
 
-    A range that ends before it begins is an error. Only where a time meets an offset it is none: what a time means in a
-    bucket depends on the rows that are there, and others can be read all the same.
+    A range that ends before it begins is an error, unless one end is a time and the other an offset: which offset a
+    time means depends on the rows of a bucket, and other buckets can still be read.
     """
     since, until = _times(read)
     if _kind(read.start) == "latest" and _kind(read.end) == "earliest":
-        raise FlussError("start=latest with end=earliest is a range that ends before it begins: exchange them")
+        raise FlussError("start=latest with end=earliest is a range that ends before it begins: swap them")
     is_by_time = since is not None or until is not None
     starts = _starts(buckets, read, since)
     stops = _stops(buckets, read, until)
@@ -117,14 +117,16 @@ def resolve(buckets: TableBuckets, read: ReadOptions) -> list[BucketRange]:
     for bucket in buckets.buckets:
         start, stop = starts[bucket], stops[bucket]
         if start > stop and not is_by_time:
-            raise FlussError(f"{buckets.text(bucket)}: the start offset {start} is behind the end offset {stop}")
+            raise FlussError(
+                f"{buckets.text(bucket)}: the start offset must not exceed the end offset, got {start} and {stop}"
+            )
         if start < stop:
             found.append(BucketRange(bucket.partition_id, bucket.bucket_id, start, stop, since, until))
     return found
 
 
 def resolve_ends(buckets: TableBuckets, read: ReadOptions) -> list[BucketRange]:
-    """Where a state is asked for: everything before the end, also where that has expired from the log."""
+    """The ends of a read of the state: it includes everything before the end, even if that has expired from the log."""
     _, until = _times(read)
     stops = _stops(buckets, read, until)
     return [BucketRange(bucket.partition_id, bucket.bucket_id, 0, stops[bucket]) for bucket in buckets.buckets]
@@ -137,7 +139,7 @@ def _times(read: ReadOptions) -> tuple[int | None, int | None]:
     if read.end is not None and read.end.kind == "timestamp":
         until = read.end.timestamp_ms
     if since is not None and until is not None and since >= until:
-        raise FlussError(f"the start of the read ({since} ms) must be before its end ({until} ms)")
+        raise FlussError(f"the start of the read must be before its end, got {since} ms and {until} ms")
     return since, until
 
 
@@ -166,7 +168,7 @@ def _kind(position: Position | None) -> str | None:
 
 
 def _explicit(buckets: TableBuckets, option: str, position: Position, rest: Offsets) -> Offsets:
-    """The offsets that the user named; they must exist. Other buckets have those of `rest`."""
+    """The offsets that the user gave; they must exist. Other buckets get those of `rest`."""
     by_name = {(buckets.names[bucket.partition_id], bucket.bucket_id): bucket for bucket in buckets.buckets}
     chosen = dict(rest)
     earliest, latest = buckets.earliest(), buckets.latest()
@@ -178,7 +180,7 @@ def _explicit(buckets: TableBuckets, option: str, position: Position, rest: Offs
             count = 1 + max((number for _, number in by_name), default=-1)
             where = f"bucket {bucket_id}" if name is None else f"bucket {bucket_id} of partition {name!r}"
             raise FlussError(
-                f"option {option} names {where}, which table {buckets.path} does not have: it has {form}, and "
+                f"option {option} names {where}, which does not exist in table {buckets.path}: it has {form}, and "
                 f"{count} buckets each"
             )
         if not earliest[bucket] <= offset <= latest[bucket]:

@@ -1,4 +1,4 @@
-"""Whether a schema that a user gave with `.schema(...)` fits the table."""
+"""Checks that a schema from `.schema(...)` fits the table."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from fluss.spark.read.batches import METADATA_COLUMNS
 
 
 def check_schema(info: TableInfo, options: FlussOptions, schema: StructType) -> None:
-    """It may leave out columns and change their order, nothing else.
+    """Raise `FlussError` unless the schema only leaves out columns or changes their order.
 
-    `schema` is what the query needs. All that was declared is looked at, so that a wrong column is the same error in
-    every query, also in one that only counts.
+    `schema` is what the query needs. Everything that was declared is checked, so that a wrong column is the same error
+    in every query, even in one that only counts.
     """
     if options.mode == "state" and not info.has_primary_key():
-        raise FlussError(f"table {info.table_path} has no primary key, so mode=state means nothing: leave it out")
+        raise FlussError(f"table {info.table_path} has no primary key, which mode=state needs: leave the mode out")
     known = {field.name: field for field in source_schema(info, replace(options, columns=None)).fields}
     if options.declared_schema is not None:
         schema = StructType.fromJson(json.loads(options.declared_schema))
     for field in schema.fields:
         if field.name not in known:
             hint = " (add mode=changelog to see it)" if field.name in METADATA_COLUMNS else ""
-            raise FlussError(f"table {info.table_path} has no column {field.name!r}{hint}, only {', '.join(known)}")
+            raise FlussError(
+                f"unknown column {field.name!r} in table {info.table_path}{hint}; its columns are {', '.join(known)}"
+            )
         wanted, is_ = field.dataType.simpleString(), known[field.name].dataType.simpleString()
         if wanted != is_:
             raise FlussError(
-                f"column {field.name!r} of {info.table_path} is {is_}, not {wanted}: leave the schema out, or give "
-                "this type and cast afterwards"
+                f"column {field.name!r} of {info.table_path} is {is_}, not {wanted}: leave out the schema, or give "
+                "this type and cast in the query"
             )
     if options.columns is None:
         return

@@ -1,8 +1,8 @@
 """Large primary-key buckets as several tasks, each with a range of the keys.
 
-All pieces of a bucket are the rows of the offset at which it was planned: what changes while tasks wait and run is
-taken back with the changelog's old images (`fluss.client.state.bucket_state`). So tables whose changelog has none
-(`table.changelog.image=WAL`) are not cut, nor is any table of a server that cannot scan ranges of keys.
+All pieces of a bucket are its rows at the offset at which it was planned: changes made while tasks wait and run are
+undone with the old images in the changelog (`fluss.client.state.bucket_state`). So tables whose changelog has none
+(`table.changelog.image=WAL`) are not cut, and neither are tables on servers that cannot scan ranges of keys.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from fluss.spark.read.plan import TARGET_SPLIT_BYTES, StateSplit, interleaved
 from fluss.spark.sessions.connecting import OpenTable
 from fluss.values.basic import TableBucket
 
-# As many scans of a bucket does a server allow at a time by default; more tasks would only wait for each other.
+# Servers allow this many concurrent scans of a bucket by default; more tasks would only wait for each other.
 MAX_PIECES_PER_BUCKET = 8
 
 
 def cut_states(opened: OpenTable, splits: Sequence[StateSplit], read: ReadOptions) -> list[StateSplit]:
-    """The same buckets in pieces of the size that the user gave, else of the usual size of a task.
+    """Cut the buckets into pieces of the size that the user gave, else of the usual size of a task.
 
-    More pieces make a query faster that does much with the rows, but not the read itself: one thread of the server
-    reads a bucket for all of them.
+    More pieces make a query faster that computes much per row, but not the read itself: one thread of the server reads
+    a bucket for all of them.
     """
     if property_value(opened.info.get_properties(), CHANGELOG_IMAGE) != "FULL":
         return list(splits)

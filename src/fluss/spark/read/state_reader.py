@@ -1,6 +1,6 @@
-"""Rows of a primary-key table: a bucket as it is or was, the last rows of changed keys, rows by key.
+"""Rows of a primary-key table: a bucket now or at an offset, the last rows of changed keys, rows by key.
 
-Filters are applied to whole rows at the end, never to changes: an old row that matches must not hide that a newer one
+Filters are applied to whole rows at the end, never to changes: an old row that matches must not hide a newer row that
 does not.
 """
 
@@ -26,7 +26,7 @@ def read_state(
     *,
     snapshot_will_do: bool = False,
 ) -> Iterator[Any]:
-    """The rows of a bucket; only these columns have values."""
+    """The rows of a bucket; only the given columns have values."""
     bucket = TableBucket.with_partition(opened.info.table_id, split.partition_id, split.bucket_id)
     table = opened.access
     state = table.read_state(
@@ -47,14 +47,14 @@ def _piece(state: BucketState, bucket: TableBucket) -> Iterator[Any]:
         if error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
             raise
         raise FlussError(
-            f"{bucket} was planned at offset {state.offset}, and changes since then have expired, so that moment "
-            "cannot be shown any more: make the DataFrame anew",
+            f"{bucket} was planned at offset {state.offset}, but changes since then have expired, so that state "
+            "can no longer be read: create the DataFrame again",
             error.error_code,
         ) from error
 
 
 def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) -> Iterator[Any]:
-    """The last row of each key that changed in a range and is there at its end, with all columns."""
+    """The last row of each key that changed in a range and exists at its end, with all columns."""
     each = split.range
     return opened.access.read_changed_keys(
         TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id),

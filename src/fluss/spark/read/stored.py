@@ -1,7 +1,7 @@
-"""Batches on their way to our Java classes, which decode Arrow messages of the server themselves.
+"""Batches for our Java classes, which decode Arrow messages of the server themselves.
 
-To Python such a message is one value, which is neither decompressed nor looked at. It travels in a column of its own
-behind the others, as the only row of a batch; in batches that Python decoded this column is null.
+Python treats such a message as one value, and neither decompresses nor reads it. It travels in an extra last column, as
+the only row of a batch; in batches that Python decoded this column is null.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _BOUNDS = Struct("<2i")
 
 
 def has_same_memory(schema: Schema, positions: Sequence[int], target: pa.Schema) -> bool:
-    """Whether our Java classes can take these columns of the table for those of `target` as they are.
+    """True if our Java classes can use the memory of these columns of the table as the columns of `target`.
 
-    Nested columns are left to Arrow, and so are those that Spark has in another unit.
+    Nested columns are left to Arrow, and so are columns that Spark has in another unit.
     """
     stored = to_arrow_schema(Schema(tuple(schema.columns[position] for position in positions)))
     if stored.names != target.names:
@@ -46,12 +46,12 @@ def has_same_memory(schema: Schema, positions: Sequence[int], target: pa.Schema)
 
 def _is_readable(stored: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):
-        return bool(stored.unit == wanted.unit == "us")  # zones are labels
+        return bool(stored.unit == wanted.unit == "us")  # zones are only labels
     return stored.equals(wanted) and any(is_kind(stored) for is_kind in (*_VARIABLE, *_FIXED))
 
 
 def with_stored(batches: Iterable[Any], target: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
-    """Batches for Spark: the columns of `target`, or a message in the column `name`."""
+    """Convert batches for Spark: the columns of `target`, or a message in the column `name`."""
     schema = target.append(pa.field(name, pa.binary()))
     fillers: list[pa.Array] | None = None
     for batch in batches:
@@ -64,12 +64,12 @@ def with_stored(batches: Iterable[Any], target: pa.Schema, name: str) -> Iterato
 
 
 def _filler(data_type: pa.DataType) -> pa.Array:
-    """One value, not null, that nobody looks at."""
+    """One value, not null, that is never read."""
     buffers = [None, _NOTHING, _NOTHING] if any(is_kind(data_type) for is_kind in _VARIABLE) else [None, _NOTHING]
     return pa.Array.from_buffers(data_type, 1, buffers)
 
 
 def _one_value(message: memoryview) -> pa.Array:
-    """Without a copy."""
+    """An array of one value, without a copy."""
     bounds = pa.py_buffer(_BOUNDS.pack(0, len(message)))
     return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(message)])

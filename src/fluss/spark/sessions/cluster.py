@@ -1,7 +1,7 @@
-"""The cluster that a Spark session means, for functions that are given the session: its address and its admin calls.
+"""The cluster of a Spark session, for functions that receive the session: its address and its admin calls.
 
-The options of the call come first, then `spark.sql.fluss.*` of the session as it is now, then what
-`fluss.spark.session` was given.
+The options of the call come first, then the current `spark.sql.fluss.*` of the session, then what `fluss.spark.session`
+was given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def table_options(spark: SparkSession, table: str | None = None, **options: Any) -> dict[str, str]:
-    """The options for `format("fluss")` that the session's settings mean, for settings made after it was started::
+    """The options for `format("fluss")` from the session's settings, for settings made after the session started::
 
     spark.conf.set("spark.sql.fluss.bootstrap.servers", "localhost:9123")
     spark.read.format("fluss").options(**fluss.spark.table_options(spark, "shop.orders")).load()
@@ -36,15 +36,15 @@ def table_options(spark: SparkSession, table: str | None = None, **options: Any)
 
 
 def merged_options(spark: SparkSession, options: Mapping[str, Any] | None) -> dict[str, str]:
-    """Options of a call over those of the session, keys in lower case, with a note which are of the session."""
+    """Merge options of a call over those of the session and note which are the session's; keys in lower case."""
     settings = {str(key): str(value) for key, value in dict(spark.conf.getAll).items()}
-    given = {key.lower(): _text(value) for key, value in (options or {}).items()}
-    # A classic session has all of its options; what was left in the environment may be of an earlier one.
+    given = {key.lower(): _as_string(value) for key, value in (options or {}).items()}
+    # A classic session has all of its options; those in the environment may come from an earlier session.
     inherited = {} if hasattr(spark, "_jsparkSession") else inherited_options()
     return over_defaults({**inherited, **session_options(settings)}, given)
 
 
-def _text(value: Any) -> str:
+def _as_string(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -80,7 +80,7 @@ def admin_of(spark: SparkSession, options: Mapping[str, Any] | None = None) -> I
 
 
 def table_path(name: str) -> TablePath:
-    """`database.table`, or a table of the default database.
+    """Parse `database.table`, or the name of a table in the default database.
 
     >>> str(table_path("orders"))
     'fluss.orders'
@@ -90,5 +90,5 @@ def table_path(name: str) -> TablePath:
 
     parts = name.split(".") if isinstance(name, str) else []
     if len(parts) not in (1, 2) or not all(parts):
-        raise FlussError(f"a table is named 'database.table' or 'table', got {name!r}")
+        raise FlussError(f"the name of a table must be 'database.table' or 'table', got {name!r}")
     return TablePath(parts[0] if len(parts) == 2 else DEFAULT_DATABASE, parts[-1])

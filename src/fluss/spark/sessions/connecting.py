@@ -1,15 +1,15 @@
 """Connections of a Spark process, shared by everything that runs in it.
 
-Spark keeps Python workers for many tasks and makes new source objects for each, so connections are kept per process,
-one per set of client options. A connection is leased (`open_table`, `lease`) and given back; one that nobody leases is
-closed after `IDLE_CLOSE_SECONDS`, and the longest idle one goes at once when there are more than
+Spark keeps Python workers for many tasks and creates new source objects for each, so connections are kept per process,
+one per set of client options. A connection is leased (`open_table`, `lease`) and given back; one without a lease is
+closed after `IDLE_CLOSE_SECONDS`, and the longest idle one is closed at once if there are more than
 `MAX_IDLE_CONNECTIONS`. States of an entry: leased (count > 0) -> idle -> closed.
 
 Workers are forked from a daemon: a child must not use its parent's connections. The cache belongs to the process that
-made it (`_owner_pid`); another process starts with an empty one and leaves the old sockets alone.
+created it (`_owner_pid`); another process starts with an empty one and leaves the old sockets alone.
 
-All functions may be called from any thread. Waits end: opening after the client's `connect-timeout`
-(`CONNECT_TIMEOUT_MS` unless the user says otherwise), calls after `CALL_SECONDS`.
+All functions may be called from any thread. All waits end: opening after the client's `connect-timeout`
+(`CONNECT_TIMEOUT_MS` unless the user sets it), calls after `CALL_SECONDS`.
 """
 
 from __future__ import annotations
@@ -83,24 +83,24 @@ class _Entry:
 _lock = threading.Lock()
 _entries: dict[ClientOptions, _Entry] = {}
 _answered: set[str] = set()
-"""Addresses of clusters that this process, or the one that it was forked from, was connected to."""
+"""Addresses of clusters to which this process, or the one that it was forked from, has connected."""
 _owner_pid = os.getpid()
 _sweeper: threading.Timer | None = None
 
 
 @contextlib.contextmanager
 def open_table(options: FlussOptions) -> Iterator[OpenTable]:
-    """The table of the options, freshly described by the servers. Code 7 if it does not exist."""
+    """Open the table in the options, as the servers describe it now. Code 7 if it does not exist."""
     with lease(options.client) as connection:
         table = open_fluss_table(connection, as_table_path(options.table), CALL_SECONDS)
         if TaskContext.get() is not None:
-            _spare_the_collector()
+            _freeze_objects()
         yield OpenTable(connection, table, table.get_table_info())
 
 
 @contextlib.contextmanager
 def lease(options: ClientOptions) -> Iterator[FlussConnection]:
-    """A connection with these options, for the `with` block."""
+    """Lease a connection with these options for the `with` block."""
     entry = _take(options)
     try:
         yield entry.connection
@@ -109,7 +109,7 @@ def lease(options: ClientOptions) -> Iterator[FlussConnection]:
 
 
 def has_answered(options: ClientOptions) -> bool:
-    """Whether the address is right: a server has answered there, now or earlier."""
+    """True if a server has answered at this address, now or earlier."""
     return options.bootstrap_servers in _answered
 
 
@@ -123,13 +123,13 @@ def close_all() -> None:
 
 
 def _take(options: ClientOptions) -> _Entry:
-    _forget_parents()
+    _forget_parents_connections()
     with _lock:
         entry = _entries.get(options)
         if entry is not None and not entry.connection.is_closed:
             entry.leases += 1
             return entry
-    connection = _connect(options)  # outside the lock: a server that does not answer holds up nobody else
+    connection = _connect(options)  # outside the lock: a server that does not answer must not block other callers
     _register_exit_hook()
     with _lock:
         entry = _entries.get(options)
@@ -166,7 +166,7 @@ def _give_back(entry: _Entry) -> None:
 
 
 def _sweep_later() -> None:
-    """Look again after a while; one timer at a time, however many leases come back."""
+    """Check for idle connections later; one timer at a time, however many leases come back."""
     global _sweeper
     with _lock:
         if _sweeper is not None and _sweeper.is_alive():
@@ -187,7 +187,7 @@ def _sweep() -> None:
 
 
 def _close_idle(seconds: float) -> None:
-    """Close what has been idle for so long, and the longest idle ones above `MAX_IDLE_CONNECTIONS`."""
+    """Close connections that have been idle for `seconds`, and the longest idle ones above `MAX_IDLE_CONNECTIONS`."""
     now = time.monotonic()
     with _lock:
         idle = [(entry.idle_since, key) for key, entry in _entries.items() if entry.leases == 0]
@@ -199,27 +199,27 @@ def _close_idle(seconds: float) -> None:
         close_blocking(connection)
 
 
-def _forget_parents() -> None:
-    """In a forked child: the parent's connections are its own. Sessions know that themselves and close nothing."""
+def _forget_parents_connections() -> None:
+    """Forget the parent's connections in a forked child. Sessions detect the fork themselves and close nothing."""
     global _owner_pid, _lock, _sweeper
     if _owner_pid != os.getpid():
-        _lock = threading.Lock()  # another thread of the parent may have held it at the moment of the fork
+        _lock = threading.Lock()  # another thread of the parent may have held it during the fork
         _entries.clear()
         _sweeper = None
         _owner_pid = os.getpid()
 
 
 @functools.lru_cache(maxsize=1)
-def _spare_the_collector() -> None:
-    """For workers of Spark, which collect garbage after every task: that took 0.1 s for looking at all modules.
+def _freeze_objects() -> None:
+    """Speed up Spark's workers, which collect garbage after every task: scanning all modules took 0.1 s.
 
-    Everything that is there now stays as long as the process, so the collector need not look at it again.
+    All present objects live as long as the process, so the collector need not scan them again.
     """
     gc.freeze()
 
 
 @functools.lru_cache(maxsize=1)
 def _register_exit_hook() -> None:
-    """After the first connection, so that it runs before the client's own hook, which would warn."""
+    """Register after the first connection, so that the hook runs before the client's own, which would warn."""
     register = getattr(threading, "_register_atexit", atexit.register)
     register(close_all)

@@ -1,12 +1,13 @@
-"""`fluss.spark.session()`: a Spark session that fits tables of a cluster, on a machine where nothing was set up.
+"""`fluss.spark.session()`: a Spark session for tables of a cluster, on a machine without any set-up.
 
 Before the Java process starts, it finds a Java (`fluss.spark.java.java_runtime`), tells Spark to run its workers with
 this Python, and gives Spark a home without a zipped copy of PySpark, from which workers would start slowly. After the
-start it loads the Java classes with which reads take filters and leave columns out (`fluss.spark.java.java_classes`).
-Settings that a user gives win over the defaults here; variables of the environment that are set are left alone.
+start it loads the Java classes with which reads push filters down and leave columns out
+(`fluss.spark.java.java_classes`). Settings that a user gives win over the defaults here; existing environment variables
+are left alone.
 
-Where the environment says `SPARK_REMOTE`, as it does for PySpark itself, the session is one of Spark Connect: the Java
-process is that of a server, and only what belongs to a session can be set.
+If the environment has `SPARK_REMOTE`, the session is one of Spark Connect, as in PySpark itself: the Java process is
+that of a server, and only settings of a session can be made.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ REMOTE_VARIABLE = "SPARK_REMOTE"
 REMOTE_SETTING = "spark.remote"
 MIN_HEAP_MIB, MAX_HEAP_MIB = 1024, 8192
 
-# lz4 for Arrow (spark.sql.execution.arrow.compression.codec) is left alone on purpose: it makes rows on their way to
+# lz4 for Arrow (spark.sql.execution.arrow.compression.codec) is deliberately not set: it makes the transfer of rows to
 # Python hundreds of times slower.
 DEFAULT_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -42,7 +43,7 @@ DEFAULT_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# Rows between Java and Python: a fifth to a third more per second than over loopback.
+# For rows between Java and Python: 20 to 33 percent more per second than over loopback.
 if hasattr(socket, "AF_UNIX"):
     DEFAULT_SETTINGS["spark.python.unix.domain.socket.enabled"] = "true"
 
@@ -50,17 +51,17 @@ if hasattr(socket, "AF_UNIX"):
 def session(
     app_name: str = DEFAULT_APP_NAME, master: str | None = None, config: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """A Spark session for tables, or the one that there is already::
+    """Return a Spark session for tables, or the existing session::
 
         spark = fluss.spark.session(config={"spark.sql.fluss.bootstrap.servers": "localhost:9123"})
         spark.read.format("fluss").load("shop.orders").show()
 
     `config` are Spark settings; `spark.sql.fluss.*` are defaults for the options of `format("fluss")`. Without
-    `master`, Spark runs in this machine's cores, or is the one of Spark Connect that the variable `SPARK_REMOTE` or the
-    setting `spark.remote` names. A session that exists is returned as it is: settings of `config` that can still change
-    are changed in it, and a warning names those that cannot.
+    `master`, Spark runs on this machine's cores, or the session is the one of Spark Connect that the variable
+    `SPARK_REMOTE` or the setting `spark.remote` names. An existing session is returned with those settings of `config`
+    changed that can still change; a warning names those that cannot.
     """
-    settings = {key: _text(value) for key, value in (config or {}).items()}
+    settings = {key: _as_string(value) for key, value in (config or {}).items()}
     check_spark_version()
     existing = _existing_session()
     if existing is not None:
@@ -90,15 +91,15 @@ def session(
 
 
 def _connect_session(remote: str, app_name: str, master: str | None, settings: dict[str, str]) -> SparkSession:
-    """Spark Connect: a server that runs, or with `local` one that PySpark starts in this process."""
+    """A session of Spark Connect: on a running server, or with `local` on one that PySpark starts in this process."""
     from pyspark.sql import SparkSession
 
     address = remote.partition(";")[0]  # a token may follow
     master = master or settings.get("spark.master")
     if master is not None:
         raise FlussError(
-            f"the session is to be one of Spark Connect at {address} ({REMOTE_VARIABLE} or {REMOTE_SETTING}), whose "
-            f"server has a master already, and master={master} was given too: leave one of them out"
+            f"the session uses Spark Connect at {address} ({REMOTE_VARIABLE} or {REMOTE_SETTING}), whose server "
+            f"already has a master, but master={master} was given too: leave one of them out"
         )
     _export_options(settings)
     builder: Any = SparkSession.builder.remote(remote)
@@ -114,7 +115,7 @@ def _connect_session(remote: str, app_name: str, master: str | None, settings: d
     late = _change(spark, {**defaults, **name, **settings})
     if late:
         warnings.warn(
-            f"these settings are for the start of Spark, and the server of Spark Connect at {address} runs already: "
+            f"these settings have no effect, because the Spark Connect server at {address} is already running: "
             f"{', '.join(late)}. Give them to the server",
             RuntimeWarning,
             stacklevel=3,
@@ -123,7 +124,7 @@ def _connect_session(remote: str, app_name: str, master: str | None, settings: d
 
 
 def _forget_earlier_options() -> None:
-    """Java outlives a session, and keeps the settings that it was started with as its own."""
+    """Remove options of an earlier session: Java outlives a session and keeps the settings that it was started with."""
     from pyspark import SparkContext
 
     jvm: Any = SparkContext._jvm
@@ -135,16 +136,16 @@ def _forget_earlier_options() -> None:
 
 
 def _submitted_settings() -> dict[str, str]:
-    """What `spark-submit` was given, or `pyspark`: they win over our defaults, as `config` does."""
+    """The settings given to `spark-submit` or `pyspark`: they win over our defaults, as `config` does."""
     from pyspark import SparkConf, SparkContext
 
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
-    SparkContext._ensure_initialized()  # to the Java process that runs already
+    SparkContext._ensure_initialized()  # connects to the Java process that is already running
     return dict(SparkConf().getAll())
 
 
-def _text(value: Any) -> str:
+def _as_string(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -164,12 +165,12 @@ def _context_runs() -> bool:
 
 
 def _apply(spark: SparkSession, settings: Mapping[str, str], master: str | None) -> None:
-    """Change what can be changed in a running session, and say what cannot."""
+    """Change what can be changed in a running session, and warn about what cannot."""
     late = [f"master={master}"] if master is not None and spark.conf.get("spark.master", None) != master else []
     late += _change(spark, settings)
     if late:
         warnings.warn(
-            f"a Spark session runs already, and these settings come too late for it: {', '.join(late)}. "
+            f"a Spark session is already running, so these settings have no effect: {', '.join(late)}. "
             "Stop it first (spark.stop()), or call fluss.spark.session() before any other session is made",
             RuntimeWarning,
             stacklevel=3,
@@ -177,7 +178,7 @@ def _apply(spark: SparkSession, settings: Mapping[str, str], master: str | None)
 
 
 def _change(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
-    """Settings that are not as wanted and cannot be changed any more."""
+    """Change the settings of a session; return those that differ and can no longer be changed."""
     late = []
     for key, value in settings.items():
         if spark.conf.get(key, None) == value:
@@ -190,7 +191,7 @@ def _change(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
 
 
 def _export_options(settings: Mapping[str, str]) -> None:
-    """Options of the session reach the source's processes by the environment that Java and they inherit."""
+    """Pass options of the session to the source's processes, which inherit the environment through Java."""
     with import_lock:
         from fluss.spark.options.session_options import SESSION_OPTIONS_VARIABLE, session_options
 
@@ -202,9 +203,9 @@ def _export_options(settings: Mapping[str, str]) -> None:
 
 
 def _local_settings(master: str) -> dict[str, str]:
-    """For Spark on this machine alone: a heap in proportion, and as many shuffle tasks as cores.
+    """Settings for Spark on this machine alone: a heap in proportion to its memory, and one shuffle task per core.
 
-    Spark's 200 shuffle partitions make every small aggregation, and every micro-batch of a streaming one, 200 tasks.
+    Spark's default of 200 shuffle partitions turns every small aggregation, even each micro-batch, into 200 tasks.
     """
     if not master.startswith("local"):
         return {}
@@ -212,7 +213,7 @@ def _local_settings(master: str) -> dict[str, str]:
 
 
 def local_cores(master: str) -> int:
-    """The cores of a `local`, `local[n]` or `local[*]` master.
+    """The number of cores of a `local`, `local[n]` or `local[*]` master.
 
     >>> local_cores("local[3]")
     3
@@ -221,7 +222,7 @@ def local_cores(master: str) -> int:
     if inside == "*":
         return os.cpu_count() or 1
     if inside and not inside.isdecimal():
-        raise FlussError(f"master must be such as local[2] or local[*], got {master!r}")
+        raise FlussError(f"master must be local, local[n] or local[*], got {master!r}")
     return int(inside or 1)
 
 
@@ -229,6 +230,6 @@ def _heap_mib() -> int:
     """A quarter of the memory, within bounds."""
     try:
         total_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    except (AttributeError, ValueError, OSError):  # not every system tells
+    except (AttributeError, ValueError, OSError):  # not available on every system
         return MIN_HEAP_MIB
     return max(MIN_HEAP_MIB, min(MAX_HEAP_MIB, total_mib // 4))

@@ -6,9 +6,9 @@
     attached.refresh()      # after tables were created, dropped or altered
     attached.detach()
 
-A view has the columns that its table had when it was made, and the rows that it has now: views read with `end=open`
-unless the options say where to end. Views belong to the session, as temporary views do. A name
-that the session uses for something else is not taken away: `attach` says so and changes nothing.
+A view has the columns that its table had when the view was created, and the rows that the table has now: views read
+with `end=open` unless the options set an end. Views belong to the session, as temporary views do. If the session
+already uses a name for something else, `attach` raises and changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_DATABASE = "fluss"
 MAX_VIEWS = 1000
 SESSION_CATALOG = "spark_catalog"
-"""Spark's name for the catalog that every session has."""
+"""Spark's name for the built-in catalog of every session."""
 
 
 def attach(
@@ -39,10 +39,10 @@ def attach(
     replace: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> Attached:
-    """Make a temporary view for every table of a database, readable and insertable.
+    """Create a temporary view, to select from and insert into, for every table of a database.
 
-    `like` takes only tables whose names fit a pattern (`orders_*`), `prefix` is put in front of the names of views,
-    `replace` takes names that are in use. `options` are those of `format("fluss")`, for all views.
+    `like` takes only tables whose names match a pattern (`orders_*`), `prefix` is put in front of the names of views,
+    `replace` takes over names that are in use. `options` are those of `format("fluss")`, for all views.
     """
     attached = Attached(spark, database, like, prefix, replace, dict(options or {}))
     attached.refresh()
@@ -71,11 +71,11 @@ class Attached:
 
     @property
     def views(self) -> dict[str, str]:
-        """Names of the views and the tables that they show."""
+        """The tables that the views show, by name of the view."""
         return dict(self._views)
 
     def refresh(self) -> Attached:
-        """Views for new tables, new columns for altered ones, and no views for tables that are gone."""
+        """Create views for new tables, update the columns of altered ones, and drop views of dropped tables."""
         with import_lock:
             from fluss.spark.options.session_options import over_defaults
             from fluss.spark.sessions.cluster import merged_options
@@ -106,13 +106,13 @@ class Attached:
             tables = fnmatch.filter(tables, self._like)
         if len(tables) > MAX_VIEWS:
             raise FlussError(
-                f"database {self._database} has {len(tables)} tables, at most {MAX_VIEWS} are attached at once: "
+                f"database {self._database} has {len(tables)} tables, but at most {MAX_VIEWS} can be attached at once: "
                 "choose some with like='...'"
             )
         return {f"{self._prefix}{table}": self._path(table) for table in tables}
 
     def _check_names(self, wanted: Mapping[str, str]) -> None:
-        """Spark ignores case in names, servers do not."""
+        """Raise for names that differ only in case, which Spark ignores and servers do not, and for names in use."""
         seen: dict[str, str] = {}
         for view in wanted:
             other = seen.setdefault(view.lower(), view)
@@ -126,25 +126,25 @@ class Attached:
         own = {view.lower() for view in self._views}
         found = [table for table in self._in_use() if table.name.lower() in seen.keys() - own]
         if found and self._is_current_database():
-            # A view that shows the very table of its name takes nothing away.
+            # A view that shows the table of the same name hides nothing.
             found = [each for each in found if each.isTemporary or wanted.get(each.name) != self._path(each.name)]
         taken = sorted(table.name for table in found)
         if taken:
             raise FlussError(
-                f"the session has tables or views named {', '.join(taken)} already: give attach() a prefix, "
+                f"the session already has tables or views named {', '.join(taken)}: give attach() a prefix, "
                 "such as prefix='fluss_', or replace=True"
             )
 
     def _in_use(self) -> list[Table]:
-        """What plain names mean: tables of the current database, and temporary views."""
+        """The meanings of plain names: tables of the current database, and temporary views."""
         catalog = self._spark.catalog
         found = list(catalog.listTables())
-        if catalog.currentCatalog() != SESSION_CATALOG:  # only that one's list has the temporary views
+        if catalog.currentCatalog() != SESSION_CATALOG:  # only its list has the temporary views
             found += [each for each in catalog.listTables(f"{SESSION_CATALOG}.default") if each.isTemporary]
         return found
 
     def _is_current_database(self) -> bool:
-        """Whether SQL's plain names mean tables of this database already, by `USE` with a catalog of ours."""
+        """True if SQL's plain names already mean tables of this database, because of `USE` with a catalog of ours."""
         with import_lock:
             from fluss.spark.java.java_classes import CATALOG_CLASS
             from fluss.spark.options.parsing import client_options

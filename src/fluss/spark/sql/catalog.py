@@ -1,15 +1,15 @@
-"""Three-part names in SQL: `SELECT ... FROM fl.shop.orders`, with only the needed columns read. Optional.
+"""Three-part names in SQL: `SELECT ... FROM fl.shop.orders`, which reads only the needed columns. Optional.
 
     fluss.spark.catalog.register(spark, "fl", "localhost:9123")
     spark.sql("SELECT status, count(*) FROM fl.shop.orders GROUP BY status").show()
 
 Spark's catalogs are Java classes: `fluss.spark.java.java_classes` compiles ours. It is known to work with the minor
-versions of Spark in `TESTED_SPARK` and refuses others unless told otherwise; `format("fluss")` and `fluss.spark.attach`
-work without it.
+versions of Spark in `TESTED_SPARK` and refuses others unless `allow_untested` is set; `format("fluss")` and
+`fluss.spark.attach` work without it.
 
-The Java class asks this process about databases and tables, by a call that Py4J carries (`_Answers`): JSON in, JSON
-out. So it needs a classic session, whose driver is this process; on Spark Connect there is a clear error. Calls come
-from threads of Spark; each makes its own admin call, and errors travel as text and code.
+The Java class asks this process about databases and tables through Py4J (`_Answers`): JSON in, JSON out. So it needs a
+classic session, whose driver is this process; on Spark Connect `register` raises an error. Calls come from threads of
+Spark; each makes its own admin call, and errors travel as message and code.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 _SPARK_PROPERTIES = frozenset(
     {"provider", "owner", "location", "external", "is_managed_location", "table_type", "collation"}
 )
-"""What Spark puts among the properties of tables and databases for itself."""
+"""Properties that Spark adds to tables and databases for itself."""
 _FILE_FORMATS = ("hive.stored-as", "hive.input-format", "hive.output-format", "hive.serde")
-"""What it makes of STORED AS and ROW FORMAT."""
+"""The properties that Spark makes of STORED AS and ROW FORMAT."""
 
 
 def register(
@@ -45,7 +45,7 @@ def register(
     options: Mapping[str, Any] | None = None,
     allow_untested: bool = False,
 ) -> None:
-    """Make the tables of a cluster known to SQL as `name.database.table`.
+    """Make the tables of a cluster available in SQL as `name.database.table`.
 
     `options` are those of `format("fluss")`, for all tables; they win over the session's settings
     (`spark.sql.fluss.*`), from which `bootstrap_servers` may come.
@@ -64,18 +64,18 @@ def register(
 def _check_session(spark: SparkSession, name: str, allow_untested: bool) -> None:
     if not hasattr(spark, "_jsparkSession"):
         raise FlussError(
-            "three-part names need a classic Spark session, and this one is Spark Connect: "
+            "three-part names need a classic Spark session, but this one is Spark Connect: "
             "use fluss.spark.attach(spark, database) instead"
         )
     if not name.isidentifier():
-        raise FlussError(f"the name of a catalog is letters, digits and '_', got {name!r}")
+        raise FlussError(f"the name of a catalog must consist of letters, digits and '_', got {name!r}")
     if not is_tested(spark) and not allow_untested:
         raise FlussError(
             f"the catalog is tested with Spark {' and '.join(TESTED_SPARK)}, this is {spark.version}: "
             "use fluss.spark.attach(spark, database), or try it with allow_untested=True"
         )
     if spark.conf.get(f"spark.sql.catalog.{name}", None) not in (None, CATALOG_CLASS):
-        raise FlussError(f"the session has a catalog named {name!r} already: choose another name")
+        raise FlussError(f"the session already has a catalog named {name!r}: choose another name")
 
 
 # ---- answers for the Java class ----
@@ -98,7 +98,7 @@ def _answer(spark: SparkSession, name: str) -> None:
         if key.startswith(prefix):
             options.put(key[len(prefix) :], value)
     catalog = session.sessionState().catalogManager().catalog(name)
-    # Spark keeps a catalog with the options of its first use: one that is registered again gets the new ones.
+    # Spark keeps a catalog with the options of its first use; one that is registered again must get the new options.
     catalog.initialize(name, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options))
     catalog.answerWith(_Answers(spark))
 
@@ -117,7 +117,7 @@ class _Answers:
             return json.dumps({"result": call(**arguments)})
         except FlussError as error:
             return json.dumps({"error": str(error), "code": error.error_code})
-        except Exception as error:  # whatever it is, Java must hear of it as text
+        except Exception as error:  # any error must reach Java as a string
             return json.dumps({"error": f"{type(error).__name__}: {error}", "code": int(ErrorCode.CLIENT_ERROR)})
 
     def _list_tables(self, database: str, options: dict[str, str]) -> list[str]:
@@ -135,7 +135,7 @@ class _Answers:
         parsed = parse_options({**options, "table": table})
         info = ddl.table_info(self._spark, str(parsed.table), options=options)
         schema = source_schema(info, parsed)
-        # What is read of a table may lack columns, and its changes and its lake are not what its partitions are of.
+        # A read may lack columns, and partitions belong to the table's rows, not to its changes or its lake.
         shows_keys = set(info.partition_keys) <= set(schema.names)
         partitioned_by = info.partition_keys if shows_keys and parsed.mode not in ("changelog", "binlog") else []
         return {
@@ -218,7 +218,7 @@ class _Answers:
     def _partition(
         self, table: str, values: dict[str, Any], options: dict[str, str]
     ) -> tuple[TableInfo, dict[str, str], NanosAs]:
-        """The table, the texts of the partition values that Spark has, and how Spark has nanoseconds."""
+        """The table, the strings of Spark's partition values, and Spark's form of nanoseconds."""
         with import_lock:
             from fluss.spark.convert.partition_json import texts_from_json
             from fluss.spark.options.parsing import parse_options
@@ -276,13 +276,13 @@ class _Answers:
         ddl.drop_database(self._spark, database, cascade=cascade, options=options)
 
     class Java:
-        """Py4J makes a Java object of this interface."""
+        """Py4J creates a Java object that implements this interface."""
 
         implements = ("java.util.function.Function",)
 
 
 def described(info: Any) -> dict[str, str]:
-    """What DESCRIBE and SHOW TBLPROPERTIES show of a table, in the words that CREATE TABLE takes."""
+    """The properties in DESCRIBE and SHOW TBLPROPERTIES, named as CREATE TABLE accepts them."""
     with import_lock:
         from fluss.spark.sql.ddl import BUCKET_COUNT, BUCKET_KEY, COMMENT, PRIMARY_KEY
 
@@ -296,7 +296,7 @@ def described(info: Any) -> dict[str, str]:
 
 
 def _columns(schema: str) -> StructType:
-    """From JSON. PySpark's CHAR and VARCHAR know no collation; STRING does, and is refused with its place."""
+    """Parse JSON. CHAR and VARCHAR of PySpark have no collation; that of STRING is refused later, with its place."""
     from pyspark.sql.types import StructType
 
     with import_lock:
@@ -305,26 +305,26 @@ def _columns(schema: str) -> StructType:
     columns = StructType.fromJson(json.loads(schema))
     from_spark_schema(columns)
     if '"__COLLATIONS":' in schema:
-        raise FlussError("a CHAR or VARCHAR column has a collation, which tables do not keep: leave it out")
+        raise FlussError("a CHAR or VARCHAR column has a collation, which tables do not store: leave it out")
     return columns
 
 
 def _check_statement(properties: Mapping[str, str], default_format: str) -> None:
-    """What CREATE TABLE cannot ask for here.
+    """Raise for clauses of CREATE TABLE that are not supported here.
 
-    Spark names its default format also where nobody did (`df.write.saveAsTable`), so that one says nothing.
+    Spark adds its default format to statements without one (`df.write.saveAsTable`), so the default format is ignored.
     """
     if "location" in properties:
-        raise FlussError("tables are where their servers keep them: leave LOCATION out")
+        raise FlussError("LOCATION is not supported, because servers choose where tables are stored: leave it out")
     other = [properties[key] for key in _FILE_FORMATS if key in properties]
     if properties.get("provider", "fluss").lower() not in ("fluss", default_format.lower()):
         other.append(properties["provider"])
     if other:
         raise FlussError(
-            f"tables of this catalog have the format fluss, not {other[0]}: leave it out, or say USING fluss"
+            f"tables of this catalog have the format fluss, not {other[0]}: leave it out, or write USING fluss"
         )
     if properties.get("collation", "UTF8_BINARY").upper() != "UTF8_BINARY":
-        raise FlussError(f"tables do not keep collations: leave DEFAULT COLLATION {properties['collation']} out")
+        raise FlussError(f"tables do not store collations: leave DEFAULT COLLATION {properties['collation']} out")
 
 
 def _user_properties(properties: Mapping[str, str]) -> dict[str, str]:

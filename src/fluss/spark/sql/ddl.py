@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, Any] | None
 
-# Spellings of Apache Fluss's own connector, which has no other way to say these things.
+# Spellings of Apache Fluss's own connector, which has no other way to set these.
 PRIMARY_KEY, BUCKET_COUNT, BUCKET_KEY, COMMENT = "primary.key", "bucket.num", "bucket.key", "comment"
 SERVER_PREFIX = "table."
 
@@ -42,7 +42,7 @@ def create_database(
     ignore_if_exists: bool = False,
     options: Options = None,
 ) -> None:
-    """Create a database. Code 6 if it exists and that is not ignored."""
+    """Create a database. Code 6 if it exists and `ignore_if_exists` is not set."""
     with import_lock:
         from fluss.values.databases import DatabaseDescriptor
 
@@ -79,7 +79,7 @@ def drop_database(
     ignore_if_not_exists: bool = False,
     options: Options = None,
 ) -> None:
-    """Drop a database, with its tables only if `cascade` says so. Code 5 if it is not empty."""
+    """Drop a database; with `cascade` also its tables, else code 5 if it is not empty."""
     with admin_of(spark, options) as admin:
         admin.run(admin.calls.drop_database(name, ignore_if_not_exists, cascade))
 
@@ -113,11 +113,11 @@ def create_table(
     ignore_if_exists: bool = False,
     options: Options = None,
 ) -> None:
-    """Create a table from a Spark schema, from the schema of a DataFrame, or from a text such as `id bigint, v double`.
+    """Create a table from a Spark schema, the schema of a DataFrame, or a string such as `id bigint, v double`.
 
     With `primary_key` it is a primary-key table, else a log table. `properties` that start with `table.` are for the
-    server, others are the user's own; `primary.key`, `bucket.num`, `bucket.key` and `comment` are understood there too.
-    Column comments are kept. Code 8 if the table exists and that is not ignored, 4 if its database does not.
+    server, others are the user's own; `primary.key`, `bucket.num`, `bucket.key` and `comment` are accepted there too.
+    Column comments are kept. Code 8 if the table exists and that is not ignored, 4 if its database does not exist.
     """
     descriptor = _descriptor(schema, primary_key, buckets, bucket_keys, partitioned_by, _texts(properties), comment)
     with admin_of(spark, options) as admin:
@@ -144,14 +144,14 @@ def _descriptor(
         ("partitioned_by", partitioned_by),
     ):
         if isinstance(columns, str):
-            raise FlussError(f"{name} is a list of columns, got the text {columns!r}: write [{columns!r}]")
-    primary_key = _choose(PRIMARY_KEY, list(primary_key), _split(properties.pop(PRIMARY_KEY, "")))
-    bucket_keys = _choose(BUCKET_KEY, list(bucket_keys), _split(properties.pop(BUCKET_KEY, "")))
+            raise FlussError(f"{name} must be a list of columns, got the string {columns!r}: write [{columns!r}]")
+    primary_key = _argument_or_property(PRIMARY_KEY, list(primary_key), _split(properties.pop(PRIMARY_KEY, "")))
+    bucket_keys = _argument_or_property(BUCKET_KEY, list(bucket_keys), _split(properties.pop(BUCKET_KEY, "")))
     count_text = properties.pop(BUCKET_COUNT, None)
     if count_text is not None and not count_text.isdecimal():
         raise FlussError(f"{BUCKET_COUNT} must be a whole number, got {count_text!r}")
-    buckets = _choose(BUCKET_COUNT, buckets, None if count_text is None else int(count_text))
-    comment = _choose(COMMENT, comment, properties.pop(COMMENT, None))
+    buckets = _argument_or_property(BUCKET_COUNT, buckets, None if count_text is None else int(count_text))
+    comment = _argument_or_property(COMMENT, comment, properties.pop(COMMENT, None))
     builder = Schema.builder()
     for column in from_spark_schema(as_struct(schema)):
         builder.column(column.name, column.data_type, column.comment)
@@ -166,10 +166,10 @@ def _descriptor(
     )
 
 
-def _choose(name: str, argument: Any, from_properties: Any) -> Any:
+def _argument_or_property(name: str, argument: Any, from_properties: Any) -> Any:
     if argument and from_properties and argument != from_properties:
         raise FlussError(
-            f"property {name} is {from_properties!r}, but the argument says {argument!r}: give one of them"
+            f"property {name} is {from_properties!r}, but the argument is {argument!r}: give only one of them"
         )
     return argument or from_properties
 
@@ -179,14 +179,14 @@ def _split(text: str) -> list[str]:
 
 
 def as_struct(schema: StructType | DataFrame | str) -> StructType:
-    """A schema from any of the forms that users have it in."""
+    """Convert a schema from any of the accepted forms."""
     from pyspark.sql.types import StructType
 
     if isinstance(schema, str):
         schema = cast(StructType, StructType.fromDDL(schema))
     found = getattr(schema, "schema", schema)
     if not isinstance(found, StructType):
-        raise FlussError(f"a schema is a StructType, a DataFrame or a text such as 'id bigint', got {schema!r}")
+        raise FlussError(f"a schema must be a StructType, a DataFrame or a string such as 'id bigint', got {schema!r}")
     return found
 
 
@@ -201,8 +201,8 @@ def alter_table(
 ) -> None:
     """Add nullable columns at the end, or change properties.
 
-    Servers do these one at a time: given both, the columns are added first. Most `table.*` properties are fixed when a
-    table is created; the server says which.
+    Servers make these changes one at a time: given both, the columns are added first. Most `table.*` properties are
+    fixed when a table is created; the server's error names them.
     """
     with import_lock:
         from fluss.client.engine.admin import REMOVE_VALUE, SET_VALUE, config_changes
@@ -210,7 +210,7 @@ def alter_table(
 
     fixed = sorted({*(set_properties or {}), *unset_properties} & {PRIMARY_KEY, BUCKET_COUNT, BUCKET_KEY, COMMENT})
     if fixed:
-        raise FlussError(f"{', '.join(fixed)} of a table cannot be changed: they are fixed when it is created")
+        raise FlussError(f"{', '.join(fixed)} of a table cannot be changed after it is created")
     columns = () if add_columns is None else from_spark_schema(as_struct(add_columns))
     changes = config_changes(SET_VALUE, _texts(set_properties)) + config_changes(REMOVE_VALUE, list(unset_properties))
     if not columns and not changes:
@@ -224,7 +224,7 @@ def alter_table(
 
 
 def drop_table(spark: SparkSession, table: str, *, ignore_if_not_exists: bool = False, options: Options = None) -> None:
-    """Drop a table and its data. Code 7 if it does not exist and that is not ignored."""
+    """Drop a table and its data. Code 7 if it does not exist and `ignore_if_not_exists` is not set."""
     with admin_of(spark, options) as admin:
         admin.run(admin.calls.drop_table(table_path(table), ignore_if_not_exists))
 
@@ -239,13 +239,13 @@ def list_tables(
 
 
 def table_exists(spark: SparkSession, table: str, *, options: Options = None) -> bool:
-    """Whether there is such a table."""
+    """True if the table exists."""
     with admin_of(spark, options) as admin:
         return admin.run(admin.calls.table_exists(table_path(table)))
 
 
 def table_info(spark: SparkSession, table: str, *, options: Options = None) -> TableInfo:
-    """Everything that the servers know about a table: keys, buckets, properties, comment. Code 7 if it is missing."""
+    """All that the servers know about a table: keys, buckets, properties, comment. Code 7 if it does not exist."""
     with admin_of(spark, options) as admin:
         return admin.run(admin.calls.get_table_info(table_path(table)))
 
@@ -261,7 +261,7 @@ def create_partition(
     ignore_if_exists: bool = False,
     options: Options = None,
 ) -> None:
-    """Create a partition: `{"day": datetime.date(2026, 8, 1)}`. A value has the type of its column, or is a text."""
+    """Create a partition: `{"day": datetime.date(2026, 8, 1)}`. A value has the type of its column, or is a string."""
     with admin_of(spark, options) as admin:
         info = admin.run(admin.calls.get_table_info(table_path(table)))
         admin.run(admin.calls.create_partition(table_path(table), partition_texts(info, spec), ignore_if_exists))
@@ -281,14 +281,14 @@ def drop_partition(
         texts = partition_texts(info, spec)
         missing = [key for key in info.partition_keys if key not in texts]
         if missing:
-            raise FlussError(f"to drop a partition of {table}, say its {', '.join(missing)} too")
+            raise FlussError(f"dropping a partition of {table} needs all partition values: add {', '.join(missing)}")
         admin.run(admin.calls.drop_partition(table_path(table), texts, ignore_if_not_exists))
 
 
 def list_partitions(
     spark: SparkSession, table: str, spec: Mapping[str, Any] | None = None, *, options: Options = None
 ) -> list[dict[str, str]]:
-    """The partitions of a table, as texts by column; with values for some columns, only the matching ones."""
+    """The partitions of a table, as strings by column; with values for some columns, only the matching partitions."""
     with admin_of(spark, options) as admin:
         info = admin.run(admin.calls.get_table_info(table_path(table)))
         found = admin.run(admin.calls.list_partition_infos(table_path(table), partition_texts(info, spec or {})))
@@ -296,7 +296,7 @@ def list_partitions(
 
 
 def partition_texts(info: TableInfo, spec: Mapping[str, Any]) -> dict[str, str]:
-    """The texts of partition values, as the server names partitions."""
+    """The strings of partition values, as the server names partitions."""
     import pyarrow as pa
 
     with import_lock:
@@ -309,14 +309,14 @@ def partition_texts(info: TableInfo, spec: Mapping[str, Any]) -> dict[str, str]:
     for key, value in spec.items():
         if key not in keys:
             raise FlussError(
-                f"{key!r} is no partition column of {info.table_path}, those are {', '.join(keys) or 'none'}"
+                f"unknown partition column {key!r} of {info.table_path}; it has {', '.join(keys) or 'none'}"
             )
         if isinstance(value, str):
             texts[key] = value
             continue
         try:
             column = pa.array([value], to_arrow_type(types[key]))
-            if column[0].as_py() != value:  # Arrow makes 1 of 1.5
+            if column[0].as_py() != value:  # Arrow converts 1.5 to 1
                 raise ValueError(f"it would become {column[0].as_py()!r}")
             texts[key] = partition_names([column], [types[key]])[0].as_py()
         except (pa.ArrowException, ValueError, TypeError) as error:

@@ -1,7 +1,7 @@
 """`fluss.spark.lookup_join`: rows of a DataFrame, batch or stream, joined with a primary-key table by lookups.
 
-Spark's own join reads the whole table for every query and every batch of a stream. Here every task asks the servers for
-the keys of its rows, thousands at a time, and sees the rows that are there at that moment.
+Spark's own join reads the whole table for every query and every batch of a stream. Here every task looks up the keys of
+its rows at the servers, thousands at a time, and sees the rows that exist at that moment.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def lookup_join(
     columns: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
-    """Add columns of a primary-key table to every row, found by its key when the row is processed::
+    """Add columns of a primary-key table to every row, looked up by key when the row is processed::
 
         fluss.spark.lookup_join(orders, "shop.customers", {"id": "customer_id"}, columns=["name", "city"])
 
-    `on` says which column of the frame has which part of the primary key, `{key column: column}`; without it they have
-    the same names. All columns but the key are added, or those of `columns`. Rows without a match, or with a null in
-    their key, get nulls; with `how="inner"` they are left out. `options` as for `format("fluss")`.
+    `on` maps the parts of the primary key to columns of the frame, `{key column: column}`; without it they have the
+    same names. All columns but the key are added, or those of `columns`. Rows without a match, or with a null in their
+    key, get nulls; with `how="inner"` they are left out. `options` as for `format("fluss")`.
     """
     if how not in ("left", "inner"):
         raise FlussError(f"lookup_join: how must be left or inner, got {how!r}")
@@ -75,17 +75,17 @@ def _planned(
     info = opened.info
     key = info.get_primary_keys()
     if not key:
-        raise FlussError(f"lookup_join is for primary-key tables, {info.table_path} has no key")
+        raise FlussError(f"lookup_join needs a primary-key table, but {info.table_path} has no primary key")
     found = to_spark_schema(info, None, settings.nanos_as)
     if isinstance(columns, str):
-        raise FlussError(f"lookup_join: columns is a list of names, got the text {columns!r}; write [{columns!r}]")
+        raise FlussError(f"lookup_join: columns must be a list, got the string {columns!r}: write [{columns!r}]")
     names = [name for name in found.names if name not in key]
     if columns is not None:
         names = chosen_columns(columns, found.names, f"table {info.table_path}")
     for name in names:
         if name.lower() in {each.lower() for each in rows.names}:
             raise FlussError(
-                f"lookup_join: column {name!r} is in the frame and in {info.table_path}: rename that of the frame, or "
+                f"lookup_join: column {name!r} is in the frame and in {info.table_path}: rename it in the frame, or "
                 "choose others with columns=[...]"
             )
     places = _places(key, on, rows.names)
@@ -99,9 +99,9 @@ def _planned(
 
 
 def _places(key: Sequence[str], on: Mapping[str, str] | Sequence[str] | None, names: Sequence[str]) -> list[int]:
-    """Where in the frame each part of the key is."""
+    """The position in the frame of each part of the key."""
     if isinstance(on, str):
-        raise FlussError(f"lookup_join: on is a list of names or a map, got the text {on!r}; write [{on!r}]")
+        raise FlussError(f"lookup_join: on must be a list or a map, got the string {on!r}: write [{on!r}]")
     given = dict.fromkeys(key) if on is None else dict(on) if isinstance(on, Mapping) else dict.fromkeys(on)
     if set(given) != set(key):
         raise FlussError(
@@ -113,8 +113,8 @@ def _places(key: Sequence[str], on: Mapping[str, str] | Sequence[str] | None, na
         place = find_column(column, names, "lookup_join")
         if place is None:
             raise FlussError(
-                f"lookup_join: the frame has no column {column!r} for {name!r} of the primary key, only "
-                f"{', '.join(names)}: say on={{{name!r}: ...}}"
+                f"lookup_join: unknown column {column!r} for {name!r} of the primary key; the columns of the frame are "
+                f"{', '.join(names)}: give on={{{name!r}: ...}}"
             )
         places.append(place)
     return places
@@ -122,7 +122,7 @@ def _places(key: Sequence[str], on: Mapping[str, str] | Sequence[str] | None, na
 
 @dataclass(frozen=True)
 class _LookupJoin:
-    """What tasks do with their batches; a plain value that Spark pickles."""
+    """The function that tasks apply to their batches; a plain value that Spark pickles."""
 
     options: FlussOptions
     schema: StructType
@@ -147,7 +147,7 @@ class _LookupJoin:
                 yield self._joined(batch, has_key, found.combine_chunks(), target)
 
     def _joined(self, batch: Any, has_key: Any, found: Any, target: Any) -> Any:
-        """`found` has a row for every key that was asked for, of nulls where there is none."""
+        """Join a batch with the rows in `found`, one for every requested key and all null if there is none."""
         (rows,) = found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
         is_found = np.asarray(rows.column(self.keys.column_names[0]).is_valid())
         place = np.cumsum(has_key) - 1

@@ -1,4 +1,4 @@
-"""What other engines offer as SQL procedures, as Python functions; the session comes first, as in
+"""SQL procedures of other engines, as Python functions; the session comes first, as in
 `fluss.spark.sql.ddl`.
 """
 
@@ -22,7 +22,7 @@ Options = Mapping[str, Any] | None
 def get_cluster_configs(
     spark: SparkSession, keys: Iterable[str] | None = None, *, options: Options = None
 ) -> list[ConfigEntry]:
-    """Options of the cluster: name, value (None if it is secret) and where the value comes from; all without `keys`."""
+    """Options of the cluster: name, value (None if secret) and source of the value; all options without `keys`."""
     wanted = None if keys is None else set(keys)
     with admin_of(spark, options) as admin:
         entries = admin.run(admin.calls.describe_cluster_configs())
@@ -39,7 +39,7 @@ def set_cluster_configs(spark: SparkSession, values: Mapping[str, Any], *, optio
 
 
 def reset_cluster_configs(spark: SparkSession, keys: Iterable[str], *, options: Options = None) -> None:
-    """Let options of the running cluster have the values of its configuration file again."""
+    """Reset options of the running cluster to the values of its configuration file."""
     with import_lock:
         from fluss.client.engine.admin import REMOVE_VALUE, config_changes
 
@@ -48,6 +48,6 @@ def reset_cluster_configs(spark: SparkSession, keys: Iterable[str], *, options: 
 
 
 def server_nodes(spark: SparkSession, *, options: Options = None) -> list[ServerNode]:
-    """The servers of the cluster that are alive, the coordinator first."""
+    """The live servers of the cluster, the coordinator first."""
     with admin_of(spark, options) as admin:
         return admin.run(admin.calls.get_server_nodes())

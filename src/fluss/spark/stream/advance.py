@@ -1,9 +1,8 @@
-"""From where a query is to where its next micro-batch ends. Pure functions: the driver asks the servers, these decide.
+"""Computes where the next micro-batch of a query ends. Pure functions: the driver asks the servers, these decide.
 
-A batch is the difference of two `StreamOffsets`. Buckets that the end has and the start has not are new and begin at
-offset 0; buckets that the end lacks were dropped and are not read. The state of a primary-key table (start `full`) is
-read first, in batches of its own, and before that the files of a lake. The end of the first batch carries its beginning
-along.
+A batch is the difference of two `StreamOffsets`. Buckets that only the end has are new and start at offset 0; buckets
+that the end lacks were dropped and are not read. The state of a primary-key table (start `full`) is read first, in
+separate batches, and before that the files of a lake. The end of the first batch also contains its beginning.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from fluss.spark.stream.offsets import BucketKey, LakeProgress, StreamOffsets, s
 
 FIRST_OFFSET = 0
 DEFAULT_ROW_BYTES = 100.0
-"""Assumed of buckets that have not told the size of their rows."""
+"""Assumed for buckets whose row size is unknown."""
 
 
 @dataclass(frozen=True)
 class TableView:
-    """The log of every bucket at one moment. `earliest` may lack buckets that were not asked for it."""
+    """The log of every bucket at one moment. `earliest` may lack buckets for which it was not requested."""
 
     latest: Mapping[BucketKey, int]
     earliest: Mapping[BucketKey, int] = field(default_factory=dict)
 
     def first_readable(self, key: BucketKey, position: int) -> int:
-        """The position, or where the log begins if that is behind it."""
+        """The position, or the beginning of the log if that is greater."""
         return max(position, self.earliest.get(key, position))
 
 
 def find_losses(start: StreamOffsets, view: TableView, last_seen: Mapping[BucketKey, int]) -> list[Loss]:
-    """What cannot be read any more. `last_seen` is where logs ended, also of partitions that do not exist any more."""
+    """The rows that can no longer be read. `last_seen` has the last known ends of logs, even of dropped partitions."""
     losses = []
     for key in sorted_keys(start.positions.keys() | view.latest.keys()):
         position = start.positions.get(key, FIRST_OFFSET)
@@ -52,7 +51,7 @@ def find_losses(start: StreamOffsets, view: TableView, last_seen: Mapping[Bucket
 
 
 def waiting_rows(start: StreamOffsets, view: TableView) -> dict[BucketKey, int]:
-    """How many rows each bucket has for the query."""
+    """The number of rows that each bucket has for the query."""
     rows = {}
     for key, latest in view.latest.items():
         position = view.first_readable(key, start.positions.get(key, FIRST_OFFSET))
@@ -70,7 +69,7 @@ def advance(
 ) -> StreamOffsets:
     """The end of the next batch; `start` itself when there is nothing to read.
 
-    `lake_files` are rows and bytes of the files of the snapshot that the query begins with, while it reads them.
+    `lake_files` has rows and bytes of each file of the snapshot that the query begins with, while it reads them.
     """
     if start.lake is not None:
         return first_end(start, _lake_end(start, start.lake, view, limits, lake_files))
@@ -79,7 +78,7 @@ def advance(
 
 
 def first_end(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """The end with its beginning, if that is where the query begins; without one, if not."""
+    """The end with the beginning of its batch if the query begins there, else without."""
     return replace(end, is_initial=False, begin=start if start.is_initial else None)
 
 
@@ -110,7 +109,7 @@ def _end(
 def _lake_end(
     start: StreamOffsets, lake: LakeProgress, view: TableView, limits: Limits, files: Sequence[tuple[int, int]]
 ) -> StreamOffsets:
-    """As many files as fit, at least one."""
+    """The end of a batch of lake files: as many as fit, at least one."""
     read, rows, size = lake.read, 0, 0
     for file_rows, file_bytes in files[lake.read :]:
         rows, size = rows + file_rows, size + file_bytes
@@ -137,7 +136,7 @@ def _behind(positions: Mapping[BucketKey, int], view: TableView) -> frozenset[Bu
 
 
 def next_state(start: StreamOffsets, limits: Limits, pending: frozenset[BucketKey]) -> frozenset[BucketKey]:
-    """The buckets whose state the next batch reads: all, or with a limit as many as surely fit, at least one.
+    """The buckets whose state the next batch reads: all, or with a limit as many as certainly fit, at least one.
 
     A bucket has at most as many rows as its log had changes.
     """
@@ -155,11 +154,11 @@ def next_state(start: StreamOffsets, limits: Limits, pending: frozenset[BucketKe
 
 
 def receded_to(start: StreamOffsets, losses: list[Loss]) -> StreamOffsets:
-    """Where to go on when logs end before the place that was reached: at their ends."""
+    """The offsets to continue from if logs end before the reached position: the ends of those logs."""
     back = {loss.key: loss.available for loss in losses if loss.kind == "receded" and loss.available is not None}
     return replace(start, positions={**start.positions, **back}) if back else start
 
 
 def lag(end: StreamOffsets, view: TableView) -> dict[BucketKey, int]:
-    """Rows of every bucket that are behind the end of a batch."""
+    """The rows of every bucket after the end of a batch."""
     return {key: max(0, latest - end.positions.get(key, FIRST_OFFSET)) for key, latest in view.latest.items()}

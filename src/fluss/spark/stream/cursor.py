@@ -1,8 +1,8 @@
-"""The cursor of a streaming query (option `cursor`): how far it has come, kept by the server under a name.
+"""The cursor of a streaming query (option `cursor`): its progress, kept by the server under a name.
 
-The checkpoint stays what the query itself goes by. The cursor is for others: a query with a new checkpoint begins
-there, and everybody can look how far the query is. It shows what is read and written, since Spark asks for the next
-batch only then; it moves at most once a second, and only once the state and the files that a query began with are read.
+The query itself still relies on the checkpoint. The cursor is for others: a query with a new checkpoint begins there,
+and anyone can see how far the query is. It covers what is read and written, since Spark asks for the next batch only
+after that; it moves at most once a second, and only after the state and the files that a query began with are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueryCursor:
-    """Used by the driver's one thread; blocks."""
+    """The cursor of one query. The one thread of the driver uses it; calls block."""
 
     def __init__(self, name: str, table: str, watch: TableWatch) -> None:
         self._name = name
@@ -37,9 +37,9 @@ class QueryCursor:
         self._moved_at = float("-inf")
 
     def start(self) -> StreamOffsets | None:
-        """Where a query without checkpoint begins; None if there is no such cursor yet.
+        """The offsets at which a query without a checkpoint begins; None if there is no such cursor yet.
 
-        Buckets that it does not know have come since, and are read from their beginning.
+        Buckets that the cursor does not contain are newer, and are read from their beginning.
         """
         found = self._watch.opened.run(self._opened().load(), ANSWER_SECONDS)
         if found is None:
@@ -53,9 +53,9 @@ class QueryCursor:
         return StreamOffsets(table_id, positions, is_initial=True)
 
     def reached(self, offsets: StreamOffsets, *, at_once: bool) -> None:
-        """Everything before these offsets is done. With `at_once` it is not waited for the next time of asking."""
+        """Record that everything before these offsets is done; `at_once` does not wait for the interval."""
         is_underway = offsets.is_initial or offsets.unread_state or offsets.lake is not None
-        if is_underway or offsets.table_id != self._watch.table_id:  # a table that was made anew is an error elsewhere
+        if is_underway or offsets.table_id != self._watch.table_id:  # a recreated table is an error elsewhere
             return
         place = replace(offsets, behind=frozenset(), begin=None, since_ms=None)
         if place != self._moved_to:
@@ -64,11 +64,11 @@ class QueryCursor:
             self._move()
 
     def close(self) -> None:
-        """Move it to the last place, if the server can be asked."""
+        """Move the cursor to the last position, if the server answers."""
         try:
             self._move()
         except FlussError as error:
-            logger.warning("cursor %s of %s stays behind: %s", self._name, self._table, error)
+            logger.warning("cursor %s of %s was not moved to the last position: %s", self._name, self._table, error)
 
     def _move(self) -> None:
         place = self._waiting
@@ -80,7 +80,7 @@ class QueryCursor:
         except FlussError as error:
             if not is_outage(error):
                 raise
-            return  # the next place will do
+            return  # the next move will cover it
         finally:
             self._moved_at = time.monotonic()
         self._moved_to, self._waiting = place, None

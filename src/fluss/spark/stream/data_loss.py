@@ -1,7 +1,7 @@
-"""Rows that a query should have read and that nobody has any more: what happened, in words, and what to do about it.
+"""Rows that a query should have read and that no longer exist: a description of each loss, and how to react to it.
 
-With `failOnDataLoss=true` (the default) a loss ends the query with the offsets in the text. With `false` it is logged
-once per place, and the query goes on with what is there.
+With `failOnDataLoss=true` (the default) a loss ends the query with an error that has the offsets. With `false` each
+loss is logged once, and the query continues with the rows that exist.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Loss:
-    """Rows of one bucket, or of all buckets of a partition, that are gone.
+    """Lost rows of one bucket, or of all buckets of a partition.
 
-    expired: the log begins at `available`, behind `wanted`. receded: it ends at `available`, before `wanted`, which was
-    read already. dropped: the partition does not exist any more; `available` is where its log ended when last seen,
-    None if this process never saw it.
+    expired: the log begins at `available`, after `wanted`. receded: it ends at `available`, before `wanted`, which was
+    already read. dropped: the partition no longer exists; `available` is the last known end of its log, None if this
+    process never saw it.
     """
 
     kind: Literal["expired", "receded", "dropped"]
@@ -35,7 +35,7 @@ class Loss:
     available: int | None
 
     def text(self, bucket: str) -> str:
-        """For people; `bucket` says which."""
+        """Describe the loss for users; `bucket` is the name of the bucket."""
         if self.kind == "expired":
             assert self.available is not None
             return (
@@ -44,12 +44,12 @@ class Loss:
             )
         if self.kind == "receded":
             return f"{bucket}: the next offset to read is {self.wanted}, but the log ends at {self.available}"
-        seen = "rows behind it may be lost" if self.available is None else f"its log went up to {self.available}"
+        seen = "rows after it may be lost" if self.available is None else f"its log went up to {self.available}"
         return f"{bucket}: the partition was dropped when the next offset to read was {self.wanted}; {seen}"
 
 
 class LossPolicy:
-    """What a query does about losses. Remembers what it has logged."""
+    """How a query reacts to losses. Remembers which it has logged."""
 
     def __init__(self, table: str, *, fail: bool) -> None:
         self._table = table
@@ -57,7 +57,7 @@ class LossPolicy:
         self._logged: set[Loss] = set()
 
     def judge(self, losses: Iterable[Loss], names: dict[BucketKey, str]) -> None:
-        """Raise, or log what is new."""
+        """Raise, or log new losses."""
         found = list(losses)
         if not found:
             return
@@ -67,7 +67,7 @@ class LossPolicy:
             more = f"; and {len(texts) - MAX_LOSSES_IN_TEXT} more" if len(texts) > MAX_LOSSES_IN_TEXT else ""
             raise FlussError(
                 f"data of table {self._table} was lost before the query could read it: {shown}{more}. "
-                "Set failOnDataLoss=false to go on with what is there, or start with a new checkpoint",
+                "Set failOnDataLoss=false to continue with the remaining rows, or start with a new checkpoint",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
         if len(self._logged) > MAX_REMEMBERED_LOSSES:

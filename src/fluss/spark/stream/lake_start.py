@@ -1,11 +1,11 @@
-"""A query that starts with `full` on a table with a lake: the files of one snapshot, then the log behind it.
+"""A query that starts with `full` on a table with a lake: it reads the files of one snapshot, then the log after it.
 
-The snapshot is the one that is registered when the query begins. Where its rows end and those of the log begin is the
-same place by definition, so there is no gap and no overlap, whatever is tiered afterwards. A bucket of a primary-key
-table that the snapshot does not know, or whose changelog no longer reaches back to it, is read as live state instead.
+The snapshot is the registered one when the query begins. Its rows end exactly where those of the log begin, so there is
+no gap and no overlap, whatever is tiered afterwards. A bucket of a primary-key table that the snapshot does not
+contain, or whose changelog no longer reaches back to it, is read as live state instead.
 
-The files of a snapshot never change, so that their order is the same after a restart. A snapshot that expires before
-all of it was read ends the query, with an error that says so.
+The files of a snapshot never change, so their order is the same after a restart. If a snapshot expires before all of it
+was read, the query ends with an error that explains this.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fluss.values.basic import LakeSnapshot, TableBucket
 
 
 def lake_start(options: FlussOptions, watch: TableWatch) -> StreamOffsets | None:
-    """The offsets of a query that begins in the lake; None if it begins elsewhere."""
+    """The offsets of a query that begins in the lake, or None if it begins elsewhere."""
     start = options.read.start
     opened = watch.opened
     has_lake = bool(property_value(opened.info.get_properties(), DATALAKE_ENABLED))
     if not has_lake or options.read.union is False or (start is not None and start.kind != "full"):
         return None
-    watch.look(now=True)  # before the snapshot: a partition that is gone by now was tiered to its end
+    watch.look(now=True)  # before the snapshot: a partition that is already dropped was tiered to its end
     table = opened.access
     snapshot = registered_snapshot(table)
     if snapshot is None:
@@ -40,7 +40,7 @@ def lake_start(options: FlussOptions, watch: TableWatch) -> StreamOffsets | None
     try:
         snapshot, files = snapshot_files(load_lake_table(table, snapshot), table, snapshot)
     except FlussError:
-        # It cannot be reached from here, or its packages are not installed: perhaps it is not needed.
+        # The lake cannot be reached from here, or its packages are not installed; it may not be needed.
         buckets = {TableBucket.with_partition(watch.table_id, *key): offset for key, offset in earliest.items()}
         if is_needed(table, snapshot, watch.partitions, buckets):
             raise
@@ -86,21 +86,21 @@ def _offsets_behind(
 
 
 class SnapshotFiles:
-    """The files of the snapshot that a query reads, in the order of the reading; asked for once."""
+    """The files of the snapshot that a query reads, in reading order; requested once."""
 
     def __init__(self, watch: TableWatch) -> None:
         self._watch = watch
         self._known: tuple[LakeProgress, list[LakeFile], LakeTarget] | None = None
 
     def of(self, lake: LakeProgress) -> tuple[list[LakeFile], LakeTarget]:
-        """All files that the query reads, also those that were read already, and what reads them."""
+        """All files that the query reads, including those already read, and the lake target that reads them."""
         if self._known is None or self._known[0].snapshot_id != lake.snapshot_id:
             files, target = self._load(lake.snapshot_id)
             chosen = _files_of(files, lake.without)
             if len(chosen) != lake.files:
                 raise FlussError(
                     f"snapshot {lake.snapshot_id} of the lake table {self._watch.opened.info.table_path} has "
-                    f"{len(chosen)} files to read, but {lake.files} by the checkpoint: it is of another table, or was "
+                    f"{len(chosen)} files to read, but the checkpoint has {lake.files}: it is of another table, or was "
                     "written by another release. Start with a new checkpoint",
                     ErrorCode.INVALID_CONFIG_EXCEPTION,
                 )
@@ -121,8 +121,8 @@ class SnapshotFiles:
                 raise
             raise FlussError(
                 f"the query on {opened.info.table_path} began with snapshot {snapshot_id} of the lake, which expired "
-                "before all of it was read. Start with a new checkpoint; iceberg.history.expire.max-snapshot-age-ms of "
-                "the table says how long snapshots are kept",
+                "before all of it was read. Start with a new checkpoint; how long snapshots are kept is the "
+                "property iceberg.history.expire.max-snapshot-age-ms of the table",
                 ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
             ) from error
 

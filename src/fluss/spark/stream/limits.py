@@ -1,8 +1,8 @@
-"""How much of the waiting rows one micro-batch takes: at most so many rows and bytes, fairly shared by the buckets.
+"""The number of waiting rows that a micro-batch takes: limited in rows and bytes, shared fairly by the buckets.
 
-Fair means: every bucket gets the same share, and what a bucket does not need goes to the others. A limit is never
-exceeded by rounding, with one exception: a batch that could take nothing at all, because one row is larger than the
-limit, takes one row, so that a query always moves on.
+Fair means that every bucket gets the same share, and that the unused part of a share goes to the others. Rounding never
+exceeds a limit, with one exception: a batch that could take nothing, because one row is larger than the limit, takes
+one row, so that a query always advances.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from fluss.spark.stream.offsets import BucketKey, sorted_keys
 
 @dataclass(frozen=True)
 class Limits:
-    """Per micro-batch; None means without limit."""
+    """The limits of a micro-batch; None means no limit."""
 
     max_rows: int | None = None
     max_bytes: int | None = None
 
     @property
     def is_set(self) -> bool:
-        """Whether there is any."""
+        """True if there is a limit."""
         return self.max_rows is not None or self.max_bytes is not None
 
 
 def take(
     backlog_rows: Mapping[BucketKey, int], limits: Limits, bytes_per_row: Mapping[BucketKey, float], turn: int = 0
 ) -> dict[BucketKey, int]:
-    """How many rows to take of each bucket.
+    """The number of rows to take from each bucket.
 
-    `turn` counts the batches: when there are fewer rows to give than buckets, the next batch begins with other buckets.
+    `turn` counts the batches: if a limit allows fewer rows than buckets, the next batch begins with other buckets.
 
     >>> take({(None, 0): 100, (None, 1): 4}, Limits(max_rows=10), {})
     {(None, 0): 6, (None, 1): 4}
@@ -54,24 +54,24 @@ def _share(
     if sum(wanted[key] * cost_of_row[key] for key in waiting) <= budget:
         return dict(wanted)
     left = float(budget)
-    # Those with the smallest need first: what they leave over is shared by the rest.
+    # Buckets with the smallest need first: the rest share what these do not use.
     for index, key in enumerate(sorted(waiting, key=lambda key: wanted[key] * cost_of_row[key])):
         share = min(wanted[key] * cost_of_row[key], left / (len(waiting) - index))
-        left -= share  # not what is taken of it: rounding must not favour the buckets that come last
+        left -= share  # the whole share, not the rows taken: rounding must not favour the last buckets
         shares[key] = min(wanted[key], int(share / cost_of_row[key]))
     rest = budget - sum(rows * cost_of_row[key] for key, rows in shares.items())
-    _give_rest(shares, wanted, cost_of_row, rest, _turned(waiting, turn))
+    _distribute_rest(shares, wanted, cost_of_row, rest, _turned(waiting, turn))
     return shares
 
 
-def _give_rest(
+def _distribute_rest(
     shares: dict[BucketKey, int],
     wanted: Mapping[BucketKey, int],
     cost_of_row: Mapping[BucketKey, float],
     left: float,
     order: Sequence[BucketKey],
 ) -> None:
-    """What rounding left over: at most one row each."""
+    """Distribute what rounding left over: at most one row per bucket."""
     for key in order:
         if shares[key] < wanted[key] and cost_of_row[key] <= left:
             shares[key] += 1

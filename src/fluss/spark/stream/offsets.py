@@ -1,32 +1,32 @@
 """Offsets of a streaming query as Spark keeps them in its checkpoint: JSON, stable, versioned, small.
 
-Spark compares two offsets as texts: equal ones must be written equally, or a query runs empty batches without end. So
-everything here is sorted, and nothing but places is in it::
+Spark compares two offsets as strings: equal offsets must be written identically, or a query runs empty batches forever.
+So everything here is sorted, and contains only positions::
 
     {"buckets": [120, 98], "table_id": 7, "version": 1}
     {"partitions": {"31": [120, 98], "32": [0, 5]}, "table_id": 8, "version": 1}
 
-A number is the offset of the first row that was not read yet; its place in the list is the bucket, and the key above it
-the id of the partition. While a query that started with `full` has not read the state of all buckets, these are listed,
-in the same two forms, as `unread_state`: their number is then the offset that their state is taken at, and
-`state_time` when that was decided, in milliseconds since 1970::
+A number is the offset of the first unread row; its index in the list is the bucket, and the key above it the id of the
+partition. While a query that started with `full` has not read the state of all buckets, the remaining ones are listed,
+in the same two forms, as `unread_state`: their number is then the offset at which their state is taken, and
+`state_time` the time of that decision, in milliseconds since 1970::
 
     {"buckets": [120, 98], "state_time": 1785585600000, "table_id": 7, "unread_state": [1], "version": 1}
 
-A query on a table with a lake that started with `full` reads the files of one snapshot first, in a fixed order. Until
-all are read, `lake` says which snapshot and how many of its files were read; the numbers of the buckets are then where
-the log goes on behind the snapshot. Files of the buckets `without` (name of the partition, bucket) are left out: their
-rows are read as state. Such offsets have version 2, which releases without a lake refuse::
+A query that started with `full` on a table with a lake reads the files of one snapshot first, in a fixed order. Until
+all are read, `lake` has the snapshot and the number of its files that were read; the numbers of the buckets are then
+the offsets at which the log continues after the snapshot. Files of the buckets `without` (name of the partition,
+bucket) are left out: their rows are read as state. Such offsets have version 2, which releases without a lake refuse::
 
     {"buckets": [120, 98], "lake": {"files": 9, "read": 4, "snapshot": 81}, "table_id": 7, "version": 2}
 
-`behind`, again in these forms, are buckets that had more rows than the batch took. It tells after a restart whether a
+`behind`, again in these forms, lists buckets that had more rows than the batch took. After a restart it shows whether a
 partition that was dropped meanwhile had been read to its end. `since`, of a query that started at a time, is that time
-in milliseconds: servers name an offset at or before it, and rows from before it are left out.
+in milliseconds: servers return an offset at or before it, and rows from before it are left out.
 
-Spark writes only the ends of batches to its checkpoint. When the first batch has to run again after a crash, it asks
-for the initial offset once more, and by then `latest` is another place. So initial offsets are marked (`initial`), and
-the end of the batch that follows one carries it along (`begin`): that is where this batch begins, whatever Spark says.
+Spark writes only the ends of batches to its checkpoint. If the first batch has to run again after a crash, Spark asks
+for the initial offset again, and by then `latest` has moved. So initial offsets are marked (`initial`), and the end of
+the batch that follows contains them (`begin`): the batch begins there, whatever start Spark passes.
 
 All values are immutable.
 """
@@ -44,14 +44,14 @@ VERSION = 1
 LAKE_VERSION = 2
 
 Place: TypeAlias = "tuple[str | None, int]"
-"""Name of the partition, None in a table without partitions, and bucket: what a file of the lake says of itself."""
+"""Name of the partition, None in a table without partitions, and bucket: as a file of the lake describes itself."""
 BucketKey: TypeAlias = "tuple[int | None, int]"
 """Partition id, None in a table without partitions, and bucket."""
 
 
 @dataclass(frozen=True)
 class LakeProgress:
-    """How many of the files of a snapshot were read; gone from the offsets when all were."""
+    """How many files of a snapshot were read; not in the offsets once all were."""
 
     snapshot_id: int
     read: int
@@ -59,7 +59,7 @@ class LakeProgress:
     without: frozenset[Place] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """The form for Spark."""
+        """The JSON form for Spark."""
         document: dict[str, Any] = {"files": self.files, "read": self.read, "snapshot": self.snapshot_id}
         if self.without:
             places = sorted(self.without, key=lambda place: (place[0] or "", place[1]))
@@ -68,39 +68,39 @@ class LakeProgress:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> LakeProgress:
-        """Raises KeyError, TypeError or ValueError for what is none."""
+        """Parse the JSON form; KeyError, TypeError or ValueError if it is invalid."""
         without = frozenset((name, int(bucket)) for name, bucket in document.get("without", []))
         read, files = _offset(document["read"]), _offset(document["files"])
         if read >= files:
-            raise ValueError(f"{read} of {files} files")
+            raise ValueError(f"{read} of {files} files were read")
         return LakeProgress(int(document["snapshot"]), read, files, without)
 
 
 @dataclass(frozen=True)
 class StreamOffsets:
-    """How far a query has come in every bucket."""
+    """The progress of a query in every bucket."""
 
     table_id: int
     positions: Mapping[BucketKey, int]
     unread_state: frozenset[BucketKey] = frozenset()
     state_time_ms: int | None = None
-    """There as long as there is unread state."""
+    """Set as long as there is unread state."""
     behind: frozenset[BucketKey] = frozenset()
     since_ms: int | None = None
     is_initial: bool = False
     begin: StreamOffsets | None = None
-    """The initial offsets, in those of the end of the first batch."""
+    """The initial offsets, contained in the end of the first batch."""
     lake: LakeProgress | None = None
-    """There as long as there are files to read."""
+    """Set as long as there are files to read."""
 
     def to_json(self) -> dict[str, Any]:
-        """The form for Spark; equal values give equal texts."""
+        """The JSON form for Spark; equal values give equal strings."""
         document: dict[str, Any] = {"table_id": self.table_id, "version": self._version}
         by_partition = _by_partition(self.positions.items())
         if list(by_partition) == [None]:
             document["buckets"] = by_partition[None]
         else:
-            document["partitions"] = _with_text_keys(by_partition)
+            document["partitions"] = _with_string_keys(by_partition)
         if self.unread_state:
             document["state_time"] = self.state_time_ms
             document["unread_state"] = _set_to_json(self.unread_state)
@@ -123,13 +123,13 @@ class StreamOffsets:
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> StreamOffsets:
-        """The value of a checkpoint; refuses what no release up to this one has written."""
+        """Parse the value of a checkpoint; raise for content that no release up to this one has written."""
         version = document.get("version")
         refuse_newer("the stream's checkpoint", version, LAKE_VERSION, ErrorCode.CLIENT_ERROR)
         if version not in (VERSION, LAKE_VERSION):
             raise FlussError(
                 f"the checkpoint has offsets of version {version!r}, which no release has written: "
-                "bring back the right checkpoint, or start with a new one"
+                "restore the right checkpoint, or start with a new one"
             )
         try:
             positions = _positions(document)
@@ -143,17 +143,17 @@ class StreamOffsets:
         except (KeyError, TypeError, ValueError) as error:
             raise FlussError(f"the checkpoint has offsets that cannot be read ({error!r}): {dict(document)}") from None
         if not pending | behind <= positions.keys():
-            raise FlussError(f"the checkpoint speaks of buckets that it has no offsets of: {dict(document)}")
+            raise FlussError(f"the checkpoint names buckets without offsets: {dict(document)}")
         is_initial = bool(document.get("initial", False))
         return StreamOffsets(table_id, positions, pending, state_time_ms, behind, since_ms, is_initial, begin, lake)
 
 
 def _set_to_json(keys: Iterable[BucketKey]) -> Any:
     by_partition = _by_partition((key, key[1]) for key in keys)
-    return by_partition[None] if list(by_partition) == [None] else _with_text_keys(by_partition)
+    return by_partition[None] if list(by_partition) == [None] else _with_string_keys(by_partition)
 
 
-def _with_text_keys(by_partition: dict[int | None, list[int]]) -> dict[str, list[int]]:
+def _with_string_keys(by_partition: dict[int | None, list[int]]) -> dict[str, list[int]]:
     return {str(partition_id): numbers for partition_id, numbers in by_partition.items()}
 
 

@@ -1,17 +1,18 @@
-"""The driver's side of a streaming query: from Spark's questions about offsets to answers.
+"""The driver's side of a streaming query: answers Spark's questions about offsets.
 
 A `StreamPlanner` lives in the reader process of one query, one thread calls it, and everything that it must remember
-over a restart is in the offsets that it returns. What it keeps besides are caches and clocks:
+across a restart is in the offsets that it returns. Its other fields are caches and clocks:
 
     _initial     where the query began, if it did so in this process
     _target      where an AvailableNow run ends; set once, before the first batch
-    _last_seen   where logs ended when last seen, also of partitions that were dropped since
+    _last_seen   the last known ends of logs, including those of partitions dropped since
     _view, _end  the last answers of the servers and the last end, for the progress report
     _away_since  since when servers have not answered, None while they do
-    _idle_since  since when there has been nothing new, None while there is
+    _idle_since  since when there have been no new rows, None while there are some
 
-Servers that are away: a query that has already run gets its start back, "nothing new", and asks again with the next
-trigger, so that it can be stopped meanwhile. A query that begins, and an AvailableNow run, which would end, wait.
+While servers do not answer, a query that has already run gets its start back, "nothing new", and asks again with the
+next trigger, so that it can be stopped meanwhile. A query that begins waits, and so does an AvailableNow run, which
+would end.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ from fluss.spark.stream.table_watch import TableWatch, other_table_error
 from fluss.spark.stream.tasks import MAX_LOG_TASK_ROWS, StreamTask, plan_lake_tasks, plan_tasks
 
 EXPIRY_CHECK_SECONDS = 10.0
-"""How often the driver asks where logs begin; tasks notice in between."""
+"""How often the driver asks where logs begin; in between, tasks notice changes."""
 RECEDED_GRACE_SECONDS = 60.0
-"""A log that ends before the reached place may still be recovering: it counts as lost only after this long."""
+"""A log that ends before the reached position may still be recovering: rows count as lost only after this time."""
 ROW_BYTES_SECONDS = 30.0
 """How long a measured size of rows is used."""
 IDLE_PAUSE_SHARE = 0.1
 MAX_IDLE_PAUSE_SECONDS = 0.1
-"""While nothing comes, servers are asked again after this share of the idle time, at most after so long."""
+"""Without new rows, the pause between requests is this share of the idle time, up to `MAX_IDLE_PAUSE_SECONDS`."""
 
 logger = logging.getLogger(__name__)
 
 
 class StreamPlanner:
-    """See the module's text."""
+    """Plans the micro-batches of one query; see the module docstring."""
 
     def __init__(self, options: FlussOptions, schema: StructType) -> None:
         self._options = options
@@ -88,7 +89,7 @@ class StreamPlanner:
     # ---- what Spark asks ----
 
     def initial(self) -> dict[str, Any]:
-        """The offsets of a query without checkpoint; the same ones however often Spark asks."""
+        """The offsets of a query without a checkpoint; the same however often Spark asks."""
 
         def find() -> StreamOffsets:
             has_primary_key = self._opened().info.has_primary_key()
@@ -105,7 +106,7 @@ class StreamPlanner:
         return self._initial.to_json()
 
     def fix_target(self) -> None:
-        """From now on nothing behind the present ends is read: an AvailableNow run."""
+        """Limit the query to the present ends of the logs: an AvailableNow run."""
 
         def find() -> dict[BucketKey, int]:
             self._watch.look(now=True)
@@ -114,7 +115,7 @@ class StreamPlanner:
         self._target = patiently(find, self._patience_seconds)
 
     def next_end(self, start_json: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-        """The end of the next batch after `start_json`, which itself means that there is none."""
+        """The end of the batch after `start_json`; `start_json` itself if there are no new rows."""
         start = StreamOffsets.from_json(start_json)
         if self._cursor is not None:
             self._cursor.reached(start, at_once=self._target is not None)
@@ -122,7 +123,7 @@ class StreamPlanner:
         if must_wait:
             end = patiently(lambda: self._next_end(start, limits), self._patience_seconds)
         else:
-            self._rest()
+            self._pause_while_idle()
             end = self._next_end_unless_away(start, limits)
         self._asked_at = time.monotonic()
         self._idle_since = (self._idle_since or self._asked_at) if end == start else None
@@ -130,14 +131,14 @@ class StreamPlanner:
         return end.to_json()
 
     def tasks(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[StreamTask]:
-        """The tasks of a batch; the same for the same offsets, also in another process after a restart."""
+        """The tasks of a batch; the same for the same offsets, even in another process after a restart."""
         start, end = StreamOffsets.from_json(start_json), StreamOffsets.from_json(end_json)
         if start == end:
-            return []  # also when it is the end of the first batch, whose beginning is not meant then
+            return []  # even if it is the end of the first batch: its `begin` does not apply then
         start = end.begin or start
         info = patiently(self._opened, self._patience_seconds).info
         self._check_table(start)
-        if start.lake is not None:  # a batch of its own
+        if start.lake is not None:  # a separate batch
             files, target = self._lake.of(start.lake)
             stop = start.lake.files if end.lake is None else end.lake.read
             return plan_lake_tasks(start.table_id, files[start.lake.read : stop], target)
@@ -146,14 +147,14 @@ class StreamPlanner:
         return plan_tasks(start, end, max_rows, self._watch.partitions)
 
     def report(self) -> dict[str, Any] | None:
-        """Where the logs end, and how many rows that is behind the end of the last batch, bucket by bucket."""
+        """For each bucket, the end of its log and the number of rows after the end of the last batch."""
         if self._view is None or self._end is None:
             return None
         latest = StreamOffsets(self._end.table_id, self._view.latest)
         behind = lag(self._end, self._view)
         return {
             **latest.to_json(),
-            "lag": _bare(StreamOffsets(self._end.table_id, behind)),
+            "lag": _numbers_only(StreamOffsets(self._end.table_id, behind)),
             "lag_rows": sum(behind.values()),
         }
 
@@ -166,8 +167,8 @@ class StreamPlanner:
 
     # ---- one batch ----
 
-    def _rest(self) -> None:
-        """Spark's default trigger asks a hundred times a second, whether something comes or not."""
+    def _pause_while_idle(self) -> None:
+        """Pause while idle: Spark's default trigger asks a hundred times a second, whether or not rows arrive."""
         if self._idle_since is not None:
             now = time.monotonic()
             pause = min(IDLE_PAUSE_SHARE * (now - self._idle_since), MAX_IDLE_PAUSE_SECONDS)
@@ -186,7 +187,7 @@ class StreamPlanner:
             if now - self._away_since > self._patience_seconds:
                 raise FlussError(
                     f"the servers of {self._options.table} have not answered for {now - self._away_since:.0f} s "
-                    f"(5 x scan.poll.timeout); last: {error.message}",
+                    f"(5 x scan.poll.timeout); last error: {error.message}",
                     error.error_code,
                 ) from error
             return start
@@ -197,7 +198,7 @@ class StreamPlanner:
 
     def _next_end(self, start: StreamOffsets, limits: Limits) -> StreamOffsets:
         self._check_table(start)
-        view = self._look(start)
+        view = self._view_now(start)
         losses = find_losses(start, view, self._last_seen)
         lost = [loss for loss in losses if loss.kind != "receded" or self._is_final(loss)]
         self._policy.judge(lost, self._watch.names_of(loss.key for loss in lost))
@@ -208,12 +209,12 @@ class StreamPlanner:
         files = [] if start.lake is None else self._lake.sizes(start.lake)
         end = advance(start_here, view, limits, sizes, self._turn, files)
         if end == start and start.is_initial and self._begins_now:
-            return first_end(start, end)  # a batch without rows: from now on the checkpoint has the place
+            return first_end(start, end)  # a batch without rows: from now on the checkpoint has the position
         return end
 
     @property
     def _begins_now(self) -> bool:
-        """Whether the place where the query begins depends on when it is asked for."""
+        """True if the start of the query depends on when it is requested."""
         position = self._options.read.start
         return position is not None and position.kind == "latest"
 
@@ -221,7 +222,7 @@ class StreamPlanner:
         if start.table_id != self._watch.table_id:
             raise other_table_error(str(self._options.table), start.table_id, self._watch.table_id)
 
-    def _look(self, start: StreamOffsets) -> TableView:
+    def _view_now(self, start: StreamOffsets) -> TableView:
         latest = self._watch.latest()
         now = time.monotonic()
         is_new = any(key not in self._last_seen or key not in start.positions for key in latest)
@@ -233,7 +234,7 @@ class StreamPlanner:
         return TableView(latest, {key: offset for key, offset in self._earliest.items() if key in latest})
 
     def _is_final(self, loss: Loss) -> bool:
-        """Whether a log that ends too early has done so for long enough."""
+        """True if a log that ends too early has done so for long enough to count as lost."""
         since = self._receded_since.get(loss.key)
         return since is not None and time.monotonic() - since > RECEDED_GRACE_SECONDS
 
@@ -245,7 +246,7 @@ class StreamPlanner:
         self._view = view
 
     def _sizes(self, start: StreamOffsets, view: TableView, limits: Limits) -> dict[BucketKey, float]:
-        """With a limit of bytes: measured where rows wait, and again after `ROW_BYTES_SECONDS`."""
+        """Row sizes, if bytes are limited: measured in buckets with waiting rows, again after `ROW_BYTES_SECONDS`."""
         if limits.max_bytes is None:
             return {}
         backlog = {key: rows for key, rows in waiting_rows(start, view).items() if rows}
@@ -263,7 +264,7 @@ class StreamPlanner:
 def _until(
     target: Mapping[BucketKey, int], latest: Mapping[BucketKey, int], start: StreamOffsets
 ) -> dict[BucketKey, int]:
-    """Logs that end at the target, or at the reached place where that is further. Newer partitions are left out."""
+    """A view whose logs end at the target or, if greater, at the reached position. Newer partitions are left out."""
     ends = {}
     for key, offset in latest.items():
         position = start.positions.get(key)
@@ -274,7 +275,7 @@ def _until(
     return ends
 
 
-def _bare(offsets: StreamOffsets) -> Any:
-    """Only the numbers, in the layout of the offsets."""
+def _numbers_only(offsets: StreamOffsets) -> Any:
+    """Only the numbers, in the form of the offsets."""
     document = offsets.to_json()
     return document.get("buckets", document.get("partitions"))

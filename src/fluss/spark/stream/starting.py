@@ -1,15 +1,15 @@
-"""Where a new query begins: the option `start`, or `full` when it says nothing.
+"""The start of a new query, from the option `start`, by default `full`.
 
 | start | log table | primary-key table |
 |---|---|---|
-| full (default) | everything that is there | the current state, then all changes after it |
-| earliest | everything that is there | the changelog from its beginning |
+| full (default) | all existing rows | the current state, then all changes after it |
+| earliest | all existing rows | the changelog from its beginning |
 | latest | only new rows | only new changes |
-| timestamp:T | rows from that time on | changes from that time on |
-| offsets | from these offsets on; buckets without one from their beginning | the same |
+| timestamp:T | rows since that time | changes since that time |
+| offsets | from these offsets; buckets without one from their beginning | the same |
 
-Partitions that are created later are always read from their beginning. With `full`, a table that has a snapshot in its
-lake begins with that, and goes on with the log behind it (`lake_start`).
+Partitions that are created later are always read from their beginning. With `full`, a table with a snapshot in its lake
+begins with that, and continues with the log after it (`lake_start`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_START = Position("full")
 
 
 class Table(Protocol):
-    """What is asked of a table; `TableWatch` answers."""
+    """The parts of `TableWatch` that this module needs."""
 
     @property
     def table_id(self) -> int: ...
@@ -45,7 +45,7 @@ class Table(Protocol):
 
 
 def starting_offsets(start: Position | None, table: Table, *, has_primary_key: bool) -> StreamOffsets:
-    """The offsets that a query without checkpoint begins with."""
+    """The offsets with which a query without a checkpoint begins."""
     return replace(_resolved(start, table, has_primary_key), is_initial=True)
 
 
@@ -77,13 +77,13 @@ def _explicit(position: Position, table: Table, earliest: Mapping[BucketKey, int
             form = f"its partitions are {', '.join(known)}" if known else "it has no partitions"
             count = 1 + max((number for _, number in keys), default=-1)
             raise FlussError(
-                f"option start has an offset of {where}, but the table has none: {form}, with {count} buckets each"
+                f"option start has an offset for {where}, which the table lacks: {form}, with {count} buckets each"
             )
     ends = table.latest()
     chosen = dict(earliest)
     for name, bucket, offset in position.offsets:
         key = keys[name, bucket]
-        # Before its first row is a matter of failOnDataLoss; behind its last one nothing will ever fit.
+        # failOnDataLoss handles an offset before the first row; one after the last row can never be right.
         if offset > ends.get(key, offset):
             of_partition = "" if name is None else f" of partition {name!r}"
             raise FlussError(

@@ -1,8 +1,8 @@
 """The reader of `spark.readStream.format("fluss")`.
 
-Spark makes it twice: once in a long-lived process on the driver, whose methods it calls for every micro-batch, and once
-when the query is planned, to send it, pickled, to the tasks, which call `read`. So the object holds plain values; the
-planner of the driver, with its connection, is made by the first call that needs it and never pickled.
+Spark creates it twice: once in a long-lived process on the driver, whose methods it calls for every micro-batch, and
+once while the query is planned, to send it, pickled, to the tasks, which call `read`. So the object holds plain values;
+the driver's planner, with its connection, is created by the first call that needs it and never pickled.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from fluss.spark.stream.task_read import read_task
 from fluss.spark.stream.tasks import StreamTask
 
 RUNNER = "python_streaming_source_runner.py"
-"""The file of Spark's program for readers on the driver, which serves one query and ends with it."""
+"""The file name of Spark's program for readers on the driver, which serves one query and ends with it."""
 
 
 def build_stream_reader(options: FlussOptions, schema: StructType) -> DataSourceStreamReader:
-    """A streaming reader of the table of the options with the columns of `schema`."""
+    """Build a streaming reader of the table in the options, with the columns of `schema`."""
     if options.mode == "lake":
-        raise FlussError("mode lake is for batch reads: a stream begins with the lake by itself. Leave it out")
+        raise FlussError("mode lake is for batch reads: a stream begins with the lake anyway, so leave the mode out")
     return FlussStreamReader(options, schema)
 
 
 class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module's text."""
+    """The reader of streaming queries; see the module docstring."""
 
     def __init__(self, options: FlussOptions, schema: StructType) -> None:
         self._options = options
@@ -55,17 +55,17 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def planner(self) -> StreamPlanner:
-        """The driver's side."""
+        """The planner of the query, on the driver only."""
         if self._planner is None:
             self._planner = StreamPlanner(self._options, self._schema)
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without checkpoint begins."""
+        """The offsets at which a query without a checkpoint begins."""
         return self.planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What Spark passes on to `latestOffset`. There is no limit of both rows and bytes: see `_limits`."""
+        """The limit that Spark passes to `latestOffset`. It cannot limit both rows and bytes: see `_limits`."""
         stream = self._options.stream
         if stream.max_rows_per_trigger is not None:
             return ReadMaxRows(stream.max_rows_per_trigger)
@@ -74,15 +74,15 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read up to what is there now, and end."""
+        """Read the rows that exist now, then end."""
         self.planner.fix_target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where the next micro-batch ends."""
+        """The end of the next micro-batch."""
         return self.planner.next_end(start, self._limits(limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """For the progress report: where the logs end, and how far behind the query is."""
+        """The ends of the logs and how far behind the query is, for the progress report."""
         return self.planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -90,7 +90,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.planner.tasks(start, end)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: servers keep rows by time, not by who has read them. (A cursor moves with `latestOffset`.)"""
+        """Do nothing: servers expire rows by time, not by who has read them. (A cursor moves with `latestOffset`.)"""
 
     def stop(self) -> None:
         """Give the connection back."""
@@ -98,12 +98,12 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.close()
             self._planner = None
         if _java_is_gone():
-            # Nobody is left to be told: Spark's program would try, and end with a traceback on the user's screen.
+            # There is no one left to report to: Spark's program would try, and print a traceback on the user's screen.
             sys.stderr.flush()
             os._exit(0)
 
     def _limits(self, limit: ReadLimit) -> Limits:
-        """Both limits of the options hold when Spark passes on either; with ReadAllAvailable none does."""
+        """Both limits of the options apply if Spark passes either; with ReadAllAvailable neither does."""
         if isinstance(limit, ReadMaxRows):
             return Limits(limit.max_rows, self._options.stream.max_bytes_per_trigger)
         if isinstance(limit, ReadMaxBytes):
@@ -113,7 +113,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- in the tasks ----
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow batches, exactly as Spark wants them."""
+        """Return Arrow batches with exactly Spark's schema."""
         if not isinstance(partition, StreamTask):
             return
         target = spark_arrow_schema(self._schema)
@@ -125,6 +125,6 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _java_is_gone() -> bool:
-    """Whether `stop` is called by Spark's program since the socket to Java has ended, as at the end of each query."""
+    """True if Spark's program called `stop` because the socket to Java was closed, as at the end of each query."""
     caller = Path(sys._getframe(2).f_code.co_filename).name
     return caller == RUNNER and isinstance(sys.exc_info()[1], EOFError)

@@ -1,12 +1,12 @@
-"""The table of a running query, watched by its driver: which partitions there are and where their logs begin and end.
+"""The table of a running query, watched by its driver: its partitions, and the beginnings and ends of their logs.
 
 A `TableWatch` lives in the driver's reader process as long as the query and keeps one connection. Calls block, and one
-thread makes them. Partitions and the identity of the table are asked for every `LOOK_SECONDS`; between that one
-LIST_OFFSETS per tablet (and partition) is all that `latest` costs.
+thread makes them. Partitions and the identity of the table are requested every `LOOK_SECONDS`; in between, `latest`
+costs only one LIST_OFFSETS per tablet (and partition).
 
-Invariant: everything it tells is about the table id that it was opened with. A table that was dropped, or dropped and
-created again, is an error that says so. A server that does not answer within `ANSWER_SECONDS` is an error for which
-`patience.is_outage` is true; the next call may succeed.
+Invariant: all results belong to the table id with which it was opened. If the table was dropped, or dropped and created
+again, calls raise an error that explains this. A server that does not answer within `ANSWER_SECONDS` is an error for
+which `patience.is_outage` is true; the next call may succeed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from fluss.values.basic import TableBucket
 LOOK_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 MAX_VANISHING_ROUNDS = 5
-"""How often in a row partitions may vanish while their offsets are asked for."""
+"""How many times in a row partitions may vanish while their offsets are requested."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class TableWatch:
-    """See the module's text. Opened by the first call."""
+    """Watches the table of one query; see the module docstring. The first call opens it."""
 
     def __init__(self, options: FlussOptions) -> None:
         self._options = options
@@ -60,13 +60,13 @@ class TableWatch:
 
     @property
     def table_id(self) -> int:
-        """Never changes."""
+        """The id of the table, which never changes."""
         return self.opened.info.table_id
 
     # ---- partitions ----
 
     def look(self, *, now: bool = False) -> None:
-        """Ask which partitions there are and whether the table is the same, if it is time or must be `now`."""
+        """Update the partitions and check the identity of the table, if that is due or requested by `now`."""
         if not now and time.monotonic() - self._looked_at < LOOK_SECONDS:
             return
         opened = self.opened
@@ -76,7 +76,7 @@ class TableWatch:
             found: dict[int | None, str | None] = {info.partition_id: info.partition_name for info in infos}
         else:
             found = {None: None}
-        # After the partitions: while the table has its old id, they were its own.
+        # After the partitions: if the table still has its old id, they belonged to it.
         self._check_identity()
         gone = {each: name for each, name in self._partitions.items() if each not in found}
         self._just_gone = gone or self._just_gone
@@ -94,36 +94,36 @@ class TableWatch:
 
     @property
     def partitions(self) -> Mapping[int | None, str | None]:
-        """Partition ids with their names, as of the last look; `{None: None}` for a table without partitions."""
+        """Partition ids with their names, as of the last update; `{None: None}` for a table without partitions."""
         return self._partitions
 
     def keys(self) -> list[BucketKey]:
-        """All buckets, as of the last look."""
+        """All buckets, as of the last update."""
         count = self.opened.info.num_buckets
         return [(partition_id, bucket) for partition_id in self._partitions for bucket in range(count)]
 
     # ---- offsets ----
 
     def latest(self) -> dict[BucketKey, int]:
-        """Where the log of every bucket ends now."""
+        """The present end of the log of every bucket."""
         return self._offsets_of_all(TableAccess.latest)
 
     def earliest(self) -> dict[BucketKey, int]:
-        """The first offset of every bucket that can still be read."""
+        """The first readable offset of every bucket."""
         return self._offsets_of_all(TableAccess.earliest)
 
     def at(self, timestamp_ms: int) -> dict[BucketKey, int]:
-        """The offset of the first row of every bucket at or after a time; the end for times to come."""
+        """The offset of the first row of every bucket at or after a time; the end for times in the future."""
         return self._offsets_of_all(lambda table, buckets: table.offsets_at(buckets, timestamp_ms))
 
     def _look_if_possible(self) -> None:
-        """Without its coordinator a cluster still serves rows: then the partitions of the last look must do."""
+        """Update the partitions, or keep the known ones: without its coordinator a cluster still serves rows."""
         try:
             self.look()
         except FlussError as error:
             if not is_outage(error) or self._looked_at == float("-inf"):
                 raise
-            logger.warning("partitions of %s cannot be asked for now: %s", self.opened.info.table_path, error)
+            logger.warning("the partitions of %s cannot be updated now: %s", self.opened.info.table_path, error)
             self._looked_at = time.monotonic()
 
     def _offsets_of_all(self, ask: AskOffsets) -> dict[BucketKey, int]:
@@ -134,7 +134,7 @@ class TableWatch:
                 return self._offsets(keys, ask)
             except FlussError as error:
                 last = error
-            # Without an answer here either, it is an outage. A table that is gone or other is said clearly.
+            # If this gets no answer either, it is an outage. A dropped or recreated table gets a clear error.
             self.look(now=True)
             if self.keys() == keys:
                 break
@@ -148,7 +148,7 @@ class TableWatch:
         return {(bucket.partition_id, bucket.bucket_id): found[bucket] for bucket in buckets}
 
     def row_bytes(self, positions: Mapping[BucketKey, int]) -> dict[BucketKey, float]:
-        """The average size of a stored row around these offsets; buckets that cannot tell now are left out."""
+        """The average size of a stored row around these offsets; buckets without an answer are left out."""
         buckets = {TableBucket.with_partition(self.table_id, *key): offset for key, offset in positions.items()}
         sizes = self._run(self.opened.access.row_bytes(buckets))
         return {(bucket.partition_id, bucket.bucket_id): size for bucket, size in sizes.items()}
@@ -157,13 +157,13 @@ class TableWatch:
         return self.opened.run(coroutine, ANSWER_SECONDS)
 
     def names_of(self, keys: Iterable[BucketKey]) -> dict[BucketKey, str]:
-        """Buckets for people, also of the partitions that went last."""
+        """Names of buckets for messages, including those of recently dropped partitions."""
         known = {**self._just_gone, **self._partitions}
         return {key: bucket_text(key, known.get(key[0])) for key in keys}
 
 
 def bucket_text(key: BucketKey, partition_name: str | None = None) -> str:
-    """A bucket for people."""
+    """The name of a bucket for messages."""
     partition_id, bucket = key
     if partition_id is None:
         return f"bucket {bucket}"
@@ -172,16 +172,19 @@ def bucket_text(key: BucketKey, partition_name: str | None = None) -> str:
 
 
 def other_table_error(path: str, wanted_id: int, found_id: int) -> FlussError:
-    """The table of the checkpoint is not the one of that name now."""
+    """The error for a table that is no longer the one in the checkpoint."""
     return FlussError(
         f"table {path} now has id {found_id}, but this query reads the one with id {wanted_id}: it was dropped and "
-        "created again, and offsets of the old one mean nothing in the new one. Start with a new checkpoint",
+        "created again, and offsets of the old table are invalid in the new one. Start with a new checkpoint",
         ErrorCode.TABLE_NOT_EXIST,
     )
 
 
 def dropped_table_error(path: str, error: FlussError) -> FlussError:
-    """In clear words if the error says that there is no such table; other errors as they are."""
+    """A clearer error if the table does not exist; other errors are returned unchanged."""
     if error.error_code != ErrorCode.TABLE_NOT_EXIST:
         return error
-    return FlussError(f"table {path} was dropped while a query reads it", ErrorCode.TABLE_NOT_EXIST)
+    return FlussError(
+        f"table {path} was dropped while a query was reading it: stop the query",
+        ErrorCode.TABLE_NOT_EXIST,
+    )

@@ -1,9 +1,8 @@
-"""What a task of a streaming query does: read ranges of the log, the state of a bucket as of an offset, or files of the
-lake.
+"""Tasks of a streaming query: they read ranges of the log, the state of a bucket at an offset, or files of the lake.
 
-The same task reads the same rows in the same order whenever it runs, also in another process after a crash; with
-`failOnDataLoss=false` less, when rows have expired or the partition was dropped in between. Servers that restart only
-take time.
+A task reads the same rows in the same order whenever it runs, even in another process after a crash; with
+`failOnDataLoss=false` it reads fewer if rows have expired or the partition was dropped in between. Restarting servers
+only delay a task.
 
 | option mode | primary-key table | log table |
 |---|---|---|
@@ -43,11 +42,11 @@ from fluss.values.basic import TableBucket
 
 STATE_CHANGE_TYPE = "insert"
 MAX_HELD_BYTES = 32 * 1024 * 1024
-"""Rows of buckets whose turn has not come; with more, buckets are read one after the other."""
+"""Limit of rows held for buckets that are not yet due; beyond it, buckets are read one after another."""
 
 
 def read_task(options: FlussOptions, schema: StructType, task: StreamTask) -> Iterator[Any]:
-    """Record batches with at least the wanted columns; of each bucket in offset order."""
+    """Return record batches with at least the wanted columns, in offset order within each bucket."""
     binlog = binlog_columns(schema) if options.mode == "binlog" else None
     with contextlib.ExitStack() as stack:
         seconds = patience_seconds(options)
@@ -81,7 +80,7 @@ def _state(
 
 
 def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_time_ms: int) -> Any:
-    """The row was there at the last change before `offset`; when it was written is not known any more."""
+    """Add the columns of a row of the state: `offset` is exclusive, and the time of writing is no longer known."""
     count = batch.num_rows
     values: dict[str, Any] = {
         CHANGE_TYPE_COLUMN: pa.scalar(STATE_CHANGE_TYPE),
@@ -99,7 +98,7 @@ def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_t
 
 
 def _lake(opened: OpenTable, columns: Sequence[str], binlog: BinlogColumns | None, files: LakeFiles) -> Iterator[Any]:
-    """Rows of the lake are inserts, at the offset and the time that the lake has of them."""
+    """Read rows of the lake as inserts, with the offset and the time that the lake has for them."""
     table = opened.access
     own = [name for name in columns if name not in METADATA_COLUMNS] or [cheapest_column(table.schema)]
     wanted = own if binlog is None else list(table.schema.column_names)
@@ -123,7 +122,7 @@ def _lake_column(batch: Any, name: str) -> Any:
 
 
 class _LogTask:
-    """One reading of ranges; remembers how far each bucket is, to go on there after a loss that may be."""
+    """Reads ranges of the log once; remembers the position in each bucket, to continue there after an accepted loss."""
 
     def __init__(
         self,
@@ -152,12 +151,12 @@ class _LogTask:
             return
         own = [name for name in columns if name not in METADATA_COLUMNS] or [cheapest_column(schema)]
         positions = tuple(schema.position(name) for name in own)
-        is_whole = positions == tuple(range(len(schema.columns)))  # servers need not touch the batches then
+        is_whole = positions == tuple(range(len(schema.columns)))  # then servers send the batches unchanged
         plan = ScanPlan(projection=None if is_whole else positions)
         self._plan = bad_batch_plan(plan, skips=options.read.skips_bad_batches)
 
     def batches(self) -> Iterator[Any]:
-        """Until everything is read, or known to be gone."""
+        """Return batches until everything is read or known to be lost."""
         while self._missing:
             try:
                 yield from self._read()
@@ -167,17 +166,17 @@ class _LogTask:
                 if not losses:
                     raise
                 self._policy.judge(losses, {loss.key: self._name(loss.key) for loss in losses})
-                self._go_on_after(losses)
+                self._continue_after(losses)
 
     def _read(self) -> Iterator[Any]:
-        """All buckets at once, but handed out one after the other, so that a repeated task has the same order."""
+        """Read all buckets at once, but return them one after another, so that a repeated task has the same order."""
         order = list(self._missing)
         held: dict[TableBucket, list[LogRows]] = {bucket: [] for bucket in order}
         held_bytes = 0
         with self._log(self._missing) as log:
             for rows in log:
                 if rows.bucket == order[0]:
-                    yield from self._handed_out(rows)
+                    yield from self._returned(rows)
                     continue
                 held[rows.bucket].append(rows)
                 held_bytes += rows.rows.nbytes
@@ -188,19 +187,19 @@ class _LogTask:
             return
         for bucket in order:
             for rows in held[bucket]:
-                yield from self._handed_out(rows)
+                yield from self._returned(rows)
 
     def _one_by_one(self, order: Sequence[TableBucket]) -> Iterator[Any]:
-        """From where each bucket is; what was held back is read again."""
+        """Read the buckets one after another from their positions; rows that were held are read again."""
         for bucket in order:
             with self._log({bucket: self._missing[bucket]}) as log:
                 for rows in log:
-                    yield from self._handed_out(rows)
+                    yield from self._returned(rows)
 
     def _log(self, ranges: Mapping[TableBucket, tuple[int, int]]) -> LogRange:
         return self._opened.access.read_log(ranges, self._plan, patience_seconds=self._seconds)
 
-    def _handed_out(self, rows: LogRows) -> Iterator[Any]:
+    def _returned(self, rows: LogRows) -> Iterator[Any]:
         batch = self._batch(rows)
         if batch is not None:
             yield batch
@@ -225,15 +224,15 @@ class _LogTask:
         return self._pairings[bucket]
 
     def _after_images(self, rows: LogRows) -> Any:
-        """Which rows an insert or update left behind; None if all did."""
+        """A mask of the rows that inserts and updates produced, or None if that is all of them."""
         assert rows.change_types is not None
         kinds = np.frombuffer(rows.change_types, np.uint8)
         deletes = np.flatnonzero(kinds == ChangeType.DELETE)
         if len(deletes) and self._options.mode is None:
             raise FlussError(
                 f"table {self._options.table}: a row was deleted at offset {rows.offset_of(int(deletes[0]))} of "
-                f"{self._name((rows.bucket.partition_id, rows.bucket.bucket_id))}, and a stream of plain rows cannot "
-                "say so. Choose .option('mode', 'changelog') to get every change with its _change_type, or "
+                f"{self._name((rows.bucket.partition_id, rows.bucket.bucket_id))}, which a stream of plain rows cannot "
+                "show. Use .option('mode', 'changelog') to get every change with its _change_type, or "
                 ".option('mode', 'state') to leave deletes out"
             )
         kept = np.flatnonzero((kinds != ChangeType.DELETE) & (kinds != ChangeType.UPDATE_BEFORE))
@@ -262,7 +261,7 @@ class _LogTask:
             ]
         return []
 
-    def _go_on_after(self, losses: list[Loss]) -> None:
+    def _continue_after(self, losses: list[Loss]) -> None:
         for loss in losses:
             bucket = TableBucket.with_partition(self._opened.info.table_id, *loss.key)
             _, stop = self._missing.pop(bucket)

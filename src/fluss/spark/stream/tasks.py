@@ -1,6 +1,6 @@
 """Cutting a micro-batch into tasks. Pure.
 
-Starting a task costs Spark more than reading a thousand rows, so buckets with few rows share a task; the rows of a
+Starting a task costs Spark more than reading a thousand rows, so buckets with few rows share a task. The rows of a
 bucket stay together and in order, unless the user asks for smaller pieces (`scan.maxRecordsPerPartition`) or the bucket
 of a log table has very many rows.
 """
@@ -18,12 +18,12 @@ from fluss.spark.stream.advance import FIRST_OFFSET
 from fluss.spark.stream.offsets import BucketKey, StreamOffsets, sorted_keys
 
 MAX_SHARED_TASK_ROWS = 20_000
-"""Buckets share a task up to so many rows."""
+"""Buckets share a task up to this many rows."""
 MAX_LOG_TASK_ROWS = 2_000_000
-"""More rows of one bucket of a log table are split, so that one bucket can keep several cores busy."""
+"""A bucket of a log table with more rows than this is split, so that it can keep several cores busy."""
 
 MAX_LAKE_TASK_BYTES = 64 * 1024 * 1024
-"""Files of the lake share a task up to so many bytes."""
+"""Files of the lake share a task up to this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +36,21 @@ class BucketRange:
 
     @property
     def rows(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets."""
         return self.stop - self.start
 
 
 @dataclass(frozen=True)
 class LakeFiles:
-    """Files of a snapshot, in their order, and what reads them."""
+    """Files of a snapshot, in order, and the lake target that reads them."""
 
     files: tuple[LakeFile, ...]
     target: LakeTarget
 
 
 class StreamTask(InputPartition):
-    """What one task reads: ranges of the log, at most one of each bucket, the state of a bucket as of an offset, or
-    files of the lake."""
+    """The work of one task: ranges of the log (at most one per bucket), the state of a bucket at an offset, or files of
+    the lake."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ def plan_tasks(
 ) -> list[StreamTask]:
     """The tasks of the batch between two offsets; `max_rows` per piece of a bucket, None for whole buckets.
 
-    `names` are those of partitions as far as known, for messages.
+    `names` are the names of partitions, as far as known, for messages.
     """
     tasks = [
         StreamTask(start.table_id, state=(key, start.positions[key]), state_time_ms=start.state_time_ms)
@@ -105,7 +105,7 @@ def plan_tasks(
 
 
 def plan_lake_tasks(table_id: int, files: Sequence[LakeFile], target: LakeTarget) -> list[StreamTask]:
-    """The tasks for files of the lake: neighbours share a task up to `MAX_LAKE_TASK_BYTES`."""
+    """The tasks for files of the lake; neighbouring files share a task up to `MAX_LAKE_TASK_BYTES`."""
     groups: list[list[LakeFile]] = []
     size = 0
     for file in files:
@@ -125,7 +125,7 @@ def _log_task(
 
 
 def batch_ranges(start: StreamOffsets, end: StreamOffsets, max_rows: int | None) -> list[BucketRange]:
-    """What a batch reads of the log, the smallest ranges first, so that they find together."""
+    """The log ranges of a batch, smallest first, so that small ranges are grouped into one task."""
     found = []
     for key, stop in end.positions.items():
         first = start.positions.get(key, FIRST_OFFSET)

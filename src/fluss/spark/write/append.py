@@ -1,8 +1,8 @@
-"""Rows to the servers, and certainty about each of them.
+"""Writing rows to the servers, and waiting for the acknowledgement of each.
 
-All rows are acknowledged when `write_all` returns: a write that failed is raised by a later write or by the flush at
-the end. When something fails, what is under way is settled first, so that the next attempt of the task does not meet
-rows of this one.
+All rows are acknowledged when `write_all` returns: a failed write is raised by a later write or by the flush at the
+end. After a failure, writes in flight are completed first, so that the next attempt of the task does not meet rows of
+this one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from fluss.client.engine.writers import AppendWriter, UpsertWriter
 
 FLUSH_SECONDS = 600.0
-"""How long a task waits at its end for a server that is away."""
+"""How long a task waits at its end for a server that does not answer."""
 SETTLE_SECONDS = 30.0
-"""How long a failed attempt waits for what it has under way."""
+"""How long a failed attempt waits for its writes in flight."""
 
 Batches = Iterable[pa.RecordBatch]
 
 
 def append_plain(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
-    """Append rows at once; they stay even if the task fails. Returns how many."""
+    """Append rows at once; they stay even if the task fails. Return how many."""
     converter = RowConverter(plan)
     rows = map(converter.rows, gathered(batches, wanted_bytes(opened)))
     return append(opened, rows, extra_digits=plan.options.write.on_extra_digits)
@@ -43,13 +43,13 @@ def append(
     flush_seconds: float = FLUSH_SECONDS,
     extra_digits: ExtraDigits = "error",
 ) -> int:
-    """Append batches that have the form of the table. Returns the number of rows."""
+    """Append batches that have the schema of the table. Return the number of rows."""
     writer = opened.table.new_append().create_writer(on_extra_digits=extra_digits)
     return write_all(writer, writer.write_arrow_batch, batches, flush_seconds)
 
 
 def wanted_bytes(opened: OpenTable) -> int:
-    """How large batches should be for the client to fill its own with them."""
+    """The size of batches at which the client can fill its own batches."""
     return gather_bytes(opened.info, opened.connection.config.writer_batch_size)
 
 
@@ -59,7 +59,7 @@ def write_all(
     batches: Batches,
     flush_seconds: float = FLUSH_SECONDS,
 ) -> int:
-    """Give all batches to `write`, a method of the writer, and wait for their acknowledgements."""
+    """Pass all batches to `write`, a method of the writer, and wait for their acknowledgements."""
     rows = 0
     try:
         for batch in batches:
@@ -67,7 +67,7 @@ def write_all(
             rows += batch.num_rows
         writer.flush().result(flush_seconds)
     except BaseException:
-        # The first error is the one to report; what fails in this flush failed for the same reason.
+        # The first error is the one to report; failures in this flush have the same cause.
         with contextlib.suppress(FlussError):
             writer.flush().result(SETTLE_SECONDS)
         raise

@@ -1,8 +1,8 @@
 """Batch writes: `df.write.format("fluss").mode("append").save("shop.orders")`.
 
-Spark makes the writer on the driver while it plans, and pickles it: one copy to every task, one to the process that
-commits or aborts. So a name that is made here is the same everywhere in this job, and nowhere else. With the options
-`transaction` and `transactionBatch` the name is the user's, and a job that is repeated is recognised by it.
+Spark creates the writer on the driver while it plans, and pickles it: one copy for every task, one for the process that
+commits or aborts. So a name that is generated here is the same throughout this job, and unique to it. With the options
+`transaction` and `transactionBatch` the name is the user's, and a repeated job is recognised by it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def build_writer(options: FlussOptions, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-    """The writer of one batch job; `FlussError` for what cannot be written."""
+    """Build the writer of one batch job; `FlussError` if the rows cannot be written."""
     plan = plan_write(options, schema, overwrite=overwrite, is_stream=False)
     return FlussBatchWriter(plan, f"spark-batch-{uuid.uuid4()}")
 
 
 class FlussBatchWriter(DataSourceArrowWriter):
-    """Holds only what pickles; see the module."""
+    """The writer of one batch job. It holds only values that can be pickled; see the module docstring."""
 
     def __init__(self, plan: WritePlan, job: str) -> None:
         self._plan = plan
@@ -46,17 +46,17 @@ class FlussBatchWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
         name, number = self._plan.options.write.transaction, self._plan.options.write.transaction_batch
-        if number is None or self._plan.way not in ("staged", "spooled"):  # others do not look at names
+        if number is None or self._plan.way not in ("staged", "spooled"):  # other ways ignore names
             return TaskIdentity(self._job, BATCH_JOB_NUMBER, context.partitionId(), may_be_replay=False)
         if name is None:
             name = query_transaction(context)
         return TaskIdentity(name, number, context.partitionId(), may_be_replay=True)
 
     def commit(self, messages: Messages) -> None:
-        """All tasks are done."""
+        """Commit after all tasks are done."""
         commit(self._plan, messages)
 
     def abort(self, messages: Messages) -> None:
-        """Some task failed, or the commit did."""
+        """Abort after a task or the commit failed."""
         is_named = self._plan.options.write.transaction_batch is not None
         abort(self._plan, messages, None if is_named else self._job)

@@ -1,12 +1,13 @@
 """The right of one attempt to append the rows of a partition, for as long as its process lives.
 
-A claim is two notes at the coordinator (`markers`). Both end by themselves after `CLAIM_MS`, so that of a process that
-died nothing is left. While the attempt appends, however long that takes, a thread renews them in turns: a note cannot
-be made longer, only taken away and left anew, and meanwhile the other one stands. An attempt that comes into that gap
-gets the first note but not the second, and gives the first one back.
+A claim is two notes at the coordinator (`markers`). Both expire after `CLAIM_MS`, so nothing is left of a process that
+died. While the attempt appends, however long that takes, a thread renews them alternately: a note cannot be extended,
+only removed and left again, and meanwhile the other one holds. Another attempt that comes in this gap gets the first
+note but not the second, and gives the first one back.
 
 States: free -> taken (`take`) -> renewed (in the `with` block) -> given back, or lost: another attempt has it, because
-this process stood still or the coordinator was away for longer than `CLAIM_MS`. An attempt that lost its claim stops.
+this process was suspended or the coordinator did not answer for longer than `CLAIM_MS`. An attempt that lost its claim
+stops.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ logger = logging.getLogger(__name__)
 
 
 class Claim:
-    """`take` it, then use it in a `with` block. One thread."""
+    """A claim of one attempt: `take` it, then use it in a `with` block. Not thread-safe."""
 
     def __init__(self, markers: Markers, partition_id: int) -> None:
         self._markers = markers
         self._notes = markers.claim_ids(partition_id)
-        self._ends = [0.0, 0.0]  # until when each note surely stands
+        self._ends = [0.0, 0.0]  # until when each note certainly exists
         self._token = secrets.randbits(MAX_TOKEN_BITS)
         self._is_over = threading.Event()
         self._is_lost = False
         self._renewing = threading.Thread(target=self._renew, name="fluss-claim", daemon=True)
 
     def take(self) -> bool:
-        """Try once; False while another attempt has it."""
+        """Try once to get the claim; False while another attempt has it."""
         if not self._leave(0):
             return False
         if not self._leave(1):
@@ -54,15 +55,15 @@ class Claim:
         return True
 
     def checked(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches, as long as the claim stands."""
+        """Pass batches on as long as the claim holds; raise when it is lost."""
         for batch in batches:
             if self._is_lost:
-                text = "another attempt of this task appends its rows now: this one was silent for too long"
+                text = "another attempt of this task has taken over, because this one did not renew its claim in time"
                 raise FlussError(text, ErrorCode.REQUEST_TIME_OUT)
             yield batch
 
     def give_back(self) -> None:
-        """Let another attempt have it."""
+        """Release the claim for other attempts."""
         for place in (1, 0):
             self._remove(place)
 
@@ -91,7 +92,7 @@ class Claim:
         return True
 
     def _remove(self, place: int) -> None:
-        with contextlib.suppress(FlussError):  # it is forgotten by itself soon
+        with contextlib.suppress(FlussError):  # it expires soon anyway
             self._markers.remove(self._notes[place])
 
     def _renew(self) -> None:
@@ -99,21 +100,21 @@ class Claim:
         while not self._is_lost and not self._is_over.wait(CLAIM_MS / 1000 / RENEWALS):
             try:
                 self._is_lost = not self._renewed(place)
-            except FlussError as error:  # the coordinator is away, for others as well
+            except FlussError as error:  # the coordinator does not answer, to other attempts either
                 logger.warning("the claim %s could not be renewed yet: %s", self._notes[place], error)
             place = 1 - place
 
     def _renewed(self, place: int) -> bool:
-        """False if another attempt has the claim."""
+        """Renew one note; False if another attempt has the claim."""
         other = 1 - place
-        if time.monotonic() < self._ends[place]:  # else it has ended by itself, and may be another attempt's by now
+        if time.monotonic() < self._ends[place]:  # else it has expired, and may already belong to another attempt
             self._markers.remove(self._notes[place])
-        while not self._leave(place):  # somebody looks whether the claim is free, or has it
+        while not self._leave(place):  # another attempt is trying to take the claim, or has it
             if time.monotonic() > self._ends[other]:
                 return False
             if self._is_over.wait(PAUSE_SECONDS):
                 return True
         if time.monotonic() < self._ends[other] or self._leave(other):
             return True
-        self._remove(place)  # too late: both had ended, and another attempt has the other one
+        self._remove(place)  # too late: both had expired, and another attempt has the other one
         return False

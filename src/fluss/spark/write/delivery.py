@@ -1,16 +1,16 @@
-"""Which way rows take to a table, by what the user wants and what the server can.
+"""The way in which rows are written to a table, from the user's options and the abilities of the server.
 
 | way | table | when | what holds |
 |---|---|---|---|
-| `upsert` | primary key | unless said otherwise | written as they come; all of them again changes nothing |
-| `last_rows` | primary key | `delivery=exactly-once` | of every key the last row, when a task has all rows |
+| `upsert` | primary key | by default | written as they arrive; writing them again changes nothing |
+| `last_rows` | primary key | `delivery=exactly-once` | the last row of every key, when a task has all rows |
 | `staged` | log | our server | visible at the commit, bucket by bucket; repeated batches are recognised |
 | `spooled` | log | other servers | appended when a task has all its rows; finished batches are remembered |
-| `plain` | log | `delivery=at-least-once` | appended at once; what is repeated is there twice |
+| `plain` | log | `delivery=at-least-once` | appended at once; repeated rows are duplicated |
 
-The merge engine `aggregation` combines every row that comes with the one that is there. No server remembers which rows
-it has combined, so what is repeated counts again: exactly once cannot be had. With `first_row` the first row of a key
-stays, whatever attempt it comes from: `upsert` is exactly once.
+The merge engine `aggregation` combines every new row with the stored one. No server remembers which rows it has
+combined, so repeated rows count again: exactly-once is impossible. With `first_row` the first row of a key stays,
+whatever attempt it comes from, so `upsert` is exactly-once.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ REPEATABLE_FUNCTIONS = frozenset(
     {"max", "min", "bool_and", "bool_or", "rbm32", "rbm64"}
     | {"first_value", "first_value_ignore_nulls", "last_value", "last_value_ignore_nulls"}
 )
-"""Aggregation functions that give the same when all rows come once more."""
+"""Aggregation functions whose result does not change if all rows are repeated."""
 
 logger = logging.getLogger(__name__)
 
 
 def choose_way(opened: OpenTable, write: WriteOptions) -> Way:
-    """The best that the server can, or what the user asks for; `FlussError` if it cannot be had."""
+    """The best way that the server supports, or the one the user asks for; `FlussError` if that is impossible."""
     if opened.info.has_primary_key():
         if write.transaction_is_said:
             raise FlussError(
                 f"options transaction and transactionBatch are for log tables, {opened.info.table_path} has a primary "
-                "key: its rows are upserted at once, also when a job is repeated. Leave the options out"
+                "key: its rows are upserted at once, even if a job is repeated. Leave the options out"
             )
         return _way_of_keys(opened, write.delivery)
     if write.delivery == "at-least-once":
         if write.transaction_is_said:
             raise FlussError(
-                f"options transaction and transactionBatch write to {opened.info.table_path} exactly once, and "
-                "delivery=at-least-once may write again what is repeated: leave one or the other out"
+                f"options transaction and transactionBatch write to {opened.info.table_path} exactly once, but "
+                "delivery=at-least-once may write repeated rows again: leave one or the other out"
             )
         return "plain"
     if supports_staging(opened.connection):
@@ -57,8 +57,8 @@ def choose_way(opened: OpenTable, write: WriteOptions) -> Way:
     if write.delivery == "exactly-once":
         raise FlussError(
             f"option delivery=exactly-once: the server of table {opened.info.table_path} has no staged appends, so an "
-            "append that does not come to its end may leave rows twice. Leave the option out for the best that this "
-            "server can, or write to a primary-key table"
+            "interrupted append may leave duplicate rows. Leave the option out for the best that this "
+            "server supports, or write to a primary-key table"
         )
     return "spooled"
 
@@ -69,18 +69,18 @@ def _way_of_keys(opened: OpenTable, delivery: Delivery | None) -> Way:
         if delivery == "exactly-once":
             raise FlussError(
                 f"option delivery=exactly-once: table {opened.info.table_path} has the merge engine aggregation, which "
-                "combines a row with the one that is there, so rows of a task, job or micro-batch that is repeated "
+                "combines each new row with the stored one, so rows of a repeated task, job or micro-batch "
                 "count again. Leave the option out, or aggregate in Spark and write to a table without merge engine"
             )
         if delivery is None:
-            _warn_of_repetition(str(opened.info.table_path), _adding_columns(opened))
+            _warn_of_repetition(str(opened.info.table_path), _aggregated_columns(opened))
     elif engine != "first_row" and delivery == "exactly-once":
         return "last_rows"
     return "upsert"
 
 
-def _adding_columns(opened: OpenTable) -> tuple[str, ...]:
-    """Columns in which a repeated row counts again."""
+def _aggregated_columns(opened: OpenTable) -> tuple[str, ...]:
+    """Descriptions of the columns in which a repeated row counts again."""
     functions = {column.name: column.agg_function for column in opened.access.schema.columns}
     return tuple(
         f"{name} ({function['type']})"
@@ -91,11 +91,11 @@ def _adding_columns(opened: OpenTable) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _warn_of_repetition(table: str, columns: tuple[str, ...]) -> None:
-    """Once per process."""
+    """Warn once per process and table."""
     if columns:
         logger.warning(
-            "table %s adds up what comes in %s: rows of tasks and micro-batches that Spark repeats count again. To "
-            "accept that without this warning, say delivery=at-least-once",
+            "table %s aggregates new values in %s: rows of tasks and micro-batches that Spark repeats count again. To "
+            "accept that without this warning, set delivery=at-least-once",
             table,
             ", ".join(columns),
         )

@@ -1,8 +1,8 @@
-"""`fluss.spark.foreach_batch`: the sink for queries in update mode, which Spark refuses to Python sinks.
+"""`fluss.spark.foreach_batch`: the sink for queries in update mode, which Spark does not allow for Python sinks.
 
-Errors of Java are passed on without their stacks. Spark looks into the text of what a `foreachBatch` function raised,
-to see whether the query was only being stopped, with a pattern that needs stack frames for every character: on the
-usual text it ends in a StackOverflowError, which then hides what had happened.
+Errors of Java are passed on without their stacks. Spark searches the message of an exception from a `foreachBatch`
+function for signs that the query was only being stopped, with a pattern that needs stack frames for every character: on
+the usual message that ends in a StackOverflowError, which hides the original error.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ROW_KIND_COLUMN = "_fluss_row_kind"
 RANK_COLUMN = "_fluss_rank"
 SIGNS_OF_STOPPING = ("InterruptedException", "ClosedByInterruptException", "InterruptedIOException", "JOB_CANCELLED")
 STOPPED_TEXT = "py4j.protocol.Py4JJavaError: An error occurred while calling save: java.lang.InterruptedException"
-"""What Spark takes for the end of a query that is being stopped, in as few characters as that can be said."""
+"""The shortest message that Spark recognises as the end of a query that is being stopped."""
 MAX_REASON_CHARACTERS = 4000
 ADDRESS_TO_COME = "session:1"
-"""Stands for the address of the session while options are checked that do not depend on it."""
+"""A placeholder for the session's address while options are checked that do not depend on it."""
 
 BatchFunction = Callable[["DataFrame", int], None]
 
@@ -38,7 +38,7 @@ def foreach_batch(
     latest_by: str | Column | None = None,
     options: Mapping[str, str] | None = None,
 ) -> BatchFunction:
-    """A function for `foreachBatch` that writes every batch to these tables::
+    """Return a function for `foreachBatch` that writes every batch to these tables::
 
         totals = events.groupBy("user").agg(sf.sum("amount").alias("total"))
         sink = fluss.spark.foreach_batch("shop.totals", bootstrap_servers="localhost:9123")
@@ -47,9 +47,9 @@ def foreach_batch(
     Rows of primary-key tables are upserted, so a repeated batch changes nothing. Rows of log tables are appended once
     per query, table and batch, as by the streaming sink. With several tables the rows are computed once and kept.
 
-    `delete_where`: a condition; rows for which it is true delete their key. `latest_by`: of several rows of a batch
-    with the same primary key only the one with the greatest value counts, for changes that come in any order.
-    `options` as for `format("fluss")`; those of the query's session (`spark.sql.fluss.*`) are their defaults.
+    `delete_where`: a condition; rows for which it is true delete their key. `latest_by`: a column for changes that
+    arrive in any order; of several rows of a batch with the same primary key, only the one with the greatest value
+    counts. `options` as for `format("fluss")`; those of the query's session (`spark.sql.fluss.*`) are their defaults.
     """
     settings = {**(options or {})}
     if bootstrap_servers is not None:
@@ -78,7 +78,7 @@ def foreach_batch(
 
 
 def _check(tables: Sequence[str], settings: Mapping[str, str]) -> None:
-    """Errors now, not with the first batch. The address may come with that only, from the session of the query."""
+    """Raise errors now, not with the first batch. Only the address may come later, from the session of the query."""
     known = {key.lower() for key in (*settings, *inherited_options())}
     has_address = any(name.lower() in known for name in ADDRESS_OPTIONS)
     address = {} if has_address else {ADDRESS_OPTIONS[0]: ADDRESS_TO_COME}
@@ -86,20 +86,20 @@ def _check(tables: Sequence[str], settings: Mapping[str, str]) -> None:
     for table in tables:
         if not isinstance(table, str):
             raise FlussError(
-                f"foreach_batch takes tables as texts, one after the other, got {table!r}: "
+                f"foreach_batch takes names of tables as separate arguments, got {table!r}: "
                 'write foreach_batch("database.table", "database.other")'
             )
         path = parse_options({**settings, **address, "table": table}, "batch writes").table
         if path in seen:
             raise FlussError(
-                f"foreach_batch has table {path} twice: the second write of a batch to a table is taken for a "
+                f"foreach_batch has table {path} twice, but the second write of a batch to a table counts as a "
                 "repetition of the first. Name it once"
             )
         seen.add(path)
 
 
 def _target(spark: SparkSession, settings: Mapping[str, str], table: str, batch_id: int) -> dict[str, str]:
-    """The options of one write. Its number is not the user's: tables that have no use for one get it all the same."""
+    """The options of one write. The batch number is not from the user, so tables that do not use it get it too."""
     number = {"transactionbatch": str(batch_id)}
     said = {key: value for key, value in merged_options(spark, settings).items() if key not in number}
     return over_defaults(number, {**said, "table": table})
@@ -127,7 +127,9 @@ def _primary_key(settings: Mapping[str, str]) -> list[str]:
     with open_table(parse_options(settings)) as opened:
         key = opened.info.get_primary_keys()
     if not key:
-        raise FlussError(f"foreach_batch with latest_by is for primary-key tables, {settings['table']} has no key")
+        raise FlussError(
+            f"foreach_batch with latest_by needs a primary-key table, but {settings['table']} has no primary key"
+        )
     return key
 
 

@@ -1,12 +1,12 @@
-"""Rows of primary-key tables for `delivery=exactly-once`: of every key only the last row of a task is written.
+"""Rows of primary-key tables for `delivery=exactly-once`: only the last row of every key of a task is written.
 
-Attempts of a task may overlap: speculation, or an executor that Spark has given up and that still runs. If each wrote
-its rows as they come, one that is killed half-way could put an older row of a key over the last one. So a task takes
-its whole input first (`spool`, `whole_input`), and what it writes then is the same in every attempt, in whatever order
-the rows of several attempts arrive.
+Attempts of a task may overlap: because of speculation, or because an executor that Spark has given up still runs. If
+each attempt wrote its rows as they arrive, one that is killed half-way could overwrite the last row of a key with an
+older one. So a task takes its whole input first (`spool`, `whole_input`), and then writes the same rows in every
+attempt, in whatever order the rows of several attempts arrive.
 
-Memory: what is larger than `SHARE_BYTES` is divided by a hash of the key into shares, each in a file of its own, and
-the shares are merged one after the other. Of a key with very many rows only the last ones are held, too.
+Memory: input larger than `SHARE_BYTES` is divided by a hash of the key into shares, each in its own file, and the
+shares are merged one after another. Only the last rows of a key are held, even if it has very many.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DELETED = "__deleted"
 
 
 def upsert_last_rows(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
-    """Write the last row of every key once all rows of the task are there. Returns how many rows came."""
+    """Write the last row of every key once all rows of the task have arrived. Return how many rows arrived."""
     converter = RowConverter(plan)
     rows = LastRows(plan, opened)
     writer = upsert_writer(plan, opened)
@@ -53,7 +53,7 @@ def upsert_last_rows(plan: WritePlan, opened: OpenTable, batches: Batches) -> in
 
 
 class LastRows:
-    """Finds the last row of every key of one table, in batches that say of each row whether it deletes."""
+    """Finds the last row of every key of one table, in batches that mark the rows that delete."""
 
     def __init__(self, plan: WritePlan, opened: OpenTable) -> None:
         schema = opened.access.schema
@@ -67,12 +67,12 @@ class LastRows:
         self.schema = plan.target.append(pa.field(_DELETED, pa.bool_(), nullable=False))
 
     def spooled(self, changes: Changes) -> pa.RecordBatch:
-        """The rows with the mark of those that delete; without these where the table does not look at them."""
+        """The rows with a mark on those that delete; without those rows if the table ignores deletes."""
         batch = pa.RecordBatch.from_arrays([*changes.rows.columns, changes.deletes], schema=self.schema)
         return batch.filter(pc.invert(changes.deletes)) if self._ignores_deletes else batch
 
     def of(self, spool: Spool) -> Iterator[pa.RecordBatch]:
-        """The last row of every key, without an order."""
+        """The last row of every key, in no particular order."""
         count = min(MAX_SHARES, -(-spool.size_bytes // SHARE_BYTES))
         if count <= 1:
             yield from self._merged(spool.batches())
@@ -91,7 +91,7 @@ class LastRows:
             shares[number].add(batch.filter(pa.array(numbers == number)))
 
     def _merged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One batch at most. What has come is merged whenever it is as large as a share."""
+        """Return at most one batch. Rows are merged whenever they are as large as a share."""
         waiting: list[pa.RecordBatch] = []
         waiting_bytes = 0
         for batch in batches:
@@ -104,7 +104,7 @@ class LastRows:
 
     def _last(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         batch = pa.concat_batches(batches)
-        if self._version_position is not None:  # the engine keeps the highest version, of equal ones the later row
+        if self._version_position is not None:  # the engine keeps the highest version, and the later row of equal ones
             versions = batch.column(self._version_position)
             batch = batch.take(pc.array_sort_indices(versions, null_placement="at_start"))
         return batch.take(pa.array(last_of_each(self._keys(batch))))

@@ -1,16 +1,16 @@
-"""Small notes at the coordinator, for servers without staged appends: who appends what now, and what is done.
+"""Small notes at the coordinator, for servers without staged appends: which attempt appends now, and what is done.
 
-A note is an entry of producer offsets: an id, a number, and a time at which it is forgotten. Leaving a note that is
-there already fails, which makes it a lock as well. Ids are made of letters, digits, `-` and `_`.
+A note is an entry of producer offsets: an id, a number, and a time at which it expires. Leaving a note that already
+exists fails, so a note is also a lock. Ids consist of letters, digits, `-` and `_`.
 
-| note | left by | says | forgotten |
+| note | left by | meaning | removed |
 |---|---|---|---|
-| claim (two) | a task, while it appends | this attempt appends now | when it is done, or dies (`claim`) |
+| claim (two) | a task, while it appends | this attempt appends now | when it is done or dies (`claim`) |
 | rows | a task, after it appended | these rows of this batch are in the table | at the commit, or `BATCH_MS` |
 | batch | the driver's commit | this batch of this query is in the table | with the batch after next, or `BATCH_MS` |
 
-A note about rows is found only by the same rows in the same order (their number and checksum are part of its id). So
-a wrong guess cannot lose rows: other rows are appended.
+A note about rows is found only by the same rows in the same order (their number and checksum are part of its id). So a
+task with other rows never finds it, and its rows are appended: none can be lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.spark.sessions.connecting import OpenTable
 
 BATCH_MS = 30 * 24 * 3_600_000
-"""How long after a crash a query may stand still before it is started again."""
+"""How long a query may be stopped after a crash before it is started again."""
 CALL_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
 CREATED = 0
@@ -43,20 +43,20 @@ class Markers:
         return f"{self.transaction}-t{self.opened.info.table_id}-b{batch_id}-{kind}{rest}"
 
     def claim_ids(self, partition_id: int) -> tuple[str, str]:
-        """Of the two notes that claim to append the rows of a partition."""
+        """The ids of the two notes that claim the right to append the rows of a partition."""
         first = self._id("claim", self.batch_id, f"-p{partition_id}")
         return first, f"{first}-renewed"
 
     def rows_id(self, partition_id: int, rows: int, checksum: int) -> str:
-        """Of the note that these rows are in the table."""
+        """The id of the note that these rows are in the table."""
         return self._id("rows", self.batch_id, f"-p{partition_id}-n{rows}-c{checksum:08x}")
 
     def is_committed(self) -> bool:
-        """Whether the batch is in the table as a whole."""
+        """True if the whole batch is in the table."""
         return self.is_there(self._id("done", self.batch_id))
 
     def set_committed(self) -> None:
-        """The batch is in the table. Notes about the batch before the last one are of no use any more."""
+        """Record that the batch is in the table, and remove the notes about the batch before the last one."""
         self.leave(self._id("done", self.batch_id), BATCH_MS)
         if self.batch_id >= 2:
             self.remove(self._id("done", self.batch_id - 2))
@@ -64,25 +64,25 @@ class Markers:
     # ---- notes by id ----
 
     def leave(self, note_id: str, ttl_ms: int, number: int = 0) -> bool:
-        """Leave a note; False if there is one with this id and another number, which is kept."""
+        """Leave a note; False if a note with this id and another number exists, which is kept."""
         request = pb.RegisterProducerOffsetsRequest(producer_id=note_id, ttl_ms=ttl_ms)
         offsets = request.table_offsets.add(table_id=self.opened.info.table_id)
         offsets.bucket_offsets.add(bucket_id=0, log_end_offset=number)
         if self._call(ApiKey.REGISTER_PRODUCER_OFFSETS, request).result == CREATED:
             return True
-        # It may be our own, left by a request whose answer was lost.
+        # It may be our own note, from a request whose answer was lost.
         return self._find(note_id) == number
 
     def is_there(self, note_id: str) -> bool:
-        """Whether there is such a note."""
+        """True if the note exists."""
         return self._find(note_id) is not None
 
     def remove(self, note_id: str) -> None:
-        """Take a note away, if it is there."""
+        """Remove a note, if it exists."""
         self._call(ApiKey.DELETE_PRODUCER_OFFSETS, pb.DeleteProducerOffsetsRequest(producer_id=note_id))
 
     def _find(self, note_id: str) -> int | None:
-        """The number of a note. Apache Fluss also returns forgotten ones for a while."""
+        """The number of a note. Apache Fluss also returns expired ones for a while."""
         answer = self._call(ApiKey.GET_PRODUCER_OFFSETS, pb.GetProducerOffsetsRequest(producer_id=note_id))
         if not answer.producer_id or answer.expiration_time <= time.time() * 1000:
             return None
@@ -92,7 +92,7 @@ class Markers:
         return 0
 
     def _call(self, key: ApiKey, request: Any) -> Any:
-        """Each of the calls may be repeated, so it is, while a coordinator restarts."""
+        """Make a call, which may be repeated, and repeat it while the coordinator restarts."""
         deadline = time.monotonic() + CALL_SECONDS
         while True:
             try:

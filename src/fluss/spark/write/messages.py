@@ -1,4 +1,4 @@
-"""What tasks and the driver tell each other."""
+"""The messages between tasks and the driver."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fluss.errors import FlussError
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 QUERY_PREFIX = "spark-"
 BATCH_JOB_NUMBER = 0
-"""The batch id of a job without a name of its own, which has only one."""
+"""The batch id of a job without a name from the user, which has only one batch."""
 
 
 @dataclass(frozen=True)
 class TaskIdentity:
-    """Which rows a task writes: a replay of the same rows has the same transaction, batch and partition."""
+    """The identity of the rows that a task writes: a replay of them has the same transaction, batch and partition."""
 
     transaction: str
     batch_id: int
     partition_id: int
     may_be_replay: bool
-    """Whether the same rows may have been written before, as in streams."""
+    """True if the same rows may have been written before, as in streams."""
 
     @property
     def is_of_query(self) -> bool:
-        """Whether Spark numbers the batches, by a checkpoint."""
+        """True if Spark numbers the batches, by a checkpoint."""
         return self.transaction.startswith(QUERY_PREFIX)
 
 
@@ -45,11 +45,11 @@ class TaskDone(WriterCommitMessage):
 
 
 def query_transaction(context: TaskContext) -> str:
-    """The name of all batches of the streaming query that a task belongs to; another checkpoint is another query."""
+    """The name of all batches of the streaming query of a task; another checkpoint is another query."""
     query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
     if query_id is None:
         raise FlussError(
-            "this task belongs to no streaming query: with option transactionBatch give also transaction, a name for "
+            "this task belongs to no streaming query: option transactionBatch needs option transaction too, a name of "
             "the series of batches"
         )
     return f"{QUERY_PREFIX}{query_id}"

@@ -1,11 +1,11 @@
-"""What a write does, decided and checked before any row is there.
+"""The plan of a write, made and checked before there are any rows.
 
-Spark asks for a writer while it plans the query, so whatever can be known then is refused then: what the format does
-not support, columns that are missing or unknown, types that do not fit, a guarantee that the server cannot give. The
-`WritePlan` that comes out is all that tasks get; it pickles.
+Spark asks for a writer while it plans the query, so everything that can be known then is refused then: features that
+the format does not support, missing or unknown columns, types that do not fit, a guarantee that the server cannot give.
+The resulting `WritePlan` is all that tasks get; it can be pickled.
 
-Columns are matched by name, as Spark does it: first exactly, then without regard to upper and lower case. Whether a
-nullable column of the DataFrame really has nulls is only known from the rows, so tasks look at that.
+Columns are matched by name, as Spark does it: first exactly, then ignoring case. Whether a nullable column of the
+DataFrame really has nulls is only known from the rows, so tasks check that.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from fluss.spark.write.delivery import Way, choose_way
 CREATE_PARTITIONS_OPTION = "client.writer.dynamic-create-partition.enabled"
 
 Kind = Literal["append", "upsert", "changes", "deletes"]
-"""Rows of a log table; whole or partial rows of a primary-key table; the same with a row kind; keys to delete."""
+"""Rows of a log table; whole or partial rows of a primary-key table; such rows with a row kind; keys to delete."""
 
 
 @dataclass(frozen=True)
 class WritePlan:
-    """One write. `positions` are the places of `columns`, those to write, in the DataFrame.
+    """One write. `positions` are the positions in the DataFrame of `columns`, the columns to write.
 
     Their types, `row_format` (None for logs of Arrow batches), `keys` and `required` decide which values fit.
     """
@@ -62,12 +62,12 @@ class WritePlan:
 
     @cached_property
     def target(self) -> pa.Schema:
-        """The Arrow schema of what is written."""
+        """The Arrow schema of the written rows."""
         return to_arrow_schema(self.columns)
 
 
 def plan_write(options: FlussOptions, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan:
-    """The plan for rows of this Spark schema; `FlussError` says what does not fit and what to do."""
+    """Plan the write of rows of this Spark schema; `FlussError` explains what does not fit and what to do."""
     _check_supported(options, overwrite=overwrite, is_stream=is_stream)
     options = replace(options, client=_creating_partitions(options.client))
 
@@ -75,7 +75,7 @@ def plan_write(options: FlussOptions, schema: StructType, *, overwrite: bool, is
         with open_table(options) as opened:
             return _Planner(options, opened, schema).plan()
 
-    # Every micro-batch is planned anew: a server that restarts at that moment must not end the query.
+    # Every micro-batch is planned again: a server that restarts at that moment must not end the query.
     is_batch_of_query = is_stream or options.write.transaction_batch is not None
     return patiently(planned, start_patience_seconds(options)) if is_batch_of_query else planned()
 
@@ -83,7 +83,7 @@ def plan_write(options: FlussOptions, schema: StructType, *, overwrite: bool, is
 def _check_supported(options: FlussOptions, *, overwrite: bool, is_stream: bool) -> None:
     table = options.table
     if options.mode == "lake":
-        raise FlussError(f"the lake table of {table} is written by tiering alone: write to the table itself")
+        raise FlussError(f"only tiering writes the lake table of {table}: write to the table itself")
     if options.mode in ("changelog", "binlog"):
         raise FlussError(
             f"the {options.mode} of table {table} cannot be written: write to the table, with the option rowKindColumn "
@@ -97,14 +97,14 @@ def _check_supported(options: FlussOptions, *, overwrite: bool, is_stream: bool)
         )
     if overwrite:
         raise FlussError(
-            f"mode overwrite is not supported for table {table}: use mode('append'); to begin anew, drop and create "
+            f"mode overwrite is not supported for table {table}: use mode('append'); to start over, drop and create "
             "the table or its partition first; to remove rows of a primary-key table, write their keys with the option "
             "rowKindColumn"
         )
 
 
 def _creating_partitions(client: ClientOptions) -> ClientOptions:
-    """Partitions are created on the way, unless the user says something about it."""
+    """Add the default that missing partitions are created, unless the user has set it."""
     wanted = _plain(CREATE_PARTITIONS_OPTION)
     if any(_plain(key) == wanted for key, _ in client.settings):
         return client
@@ -129,7 +129,7 @@ class _Planner:
         self._row_kind_position = self._find_row_kind()
 
     def plan(self) -> WritePlan:
-        found = self._found()
+        found = self._found_columns()
         kind, written = self._kind_and_columns(found)
         columns = self._columns(kind, written)
         positions = tuple(found[name] for name in written)
@@ -153,7 +153,7 @@ class _Planner:
         columns = []
         for name in written:
             data_type = schema.columns[schema.position(name)].data_type
-            # Rows that delete have only their key.
+            # Rows that delete only have their key.
             may_be_null = kind == "changes" and name not in self._keys
             columns.append(Column(name, data_type.copy(True) if may_be_null else data_type))
         return Schema(tuple(columns))
@@ -166,21 +166,19 @@ class _Planner:
             return None
         if not self._keys:
             self._refuse(
-                f"option rowKindColumn={name!r} is for primary-key tables: rows of a log table can only be appended. "
+                f"option rowKindColumn={name!r} is for primary-key tables: rows of log tables can only be appended. "
                 "Filter the rows and leave the option out"
             )
         position = self._position(name, self._schema.names, "option rowKindColumn")
         if position is None:
-            self._refuse(f"the column of option rowKindColumn={name!r} is missing: there is {self._given()}")
+            self._refuse(f"the column of option rowKindColumn={name!r} is missing; the columns are {self._given()}")
         if not isinstance(self._schema.fields[position].dataType, (StringType, NullType)):
             found = self._schema.fields[position].dataType.simpleString()
-            self._refuse(
-                f"column {name!r} of option rowKindColumn must be a string such as '+I' or '-D', it is {found}"
-            )
+            self._refuse(f"column {name!r} of option rowKindColumn must be a string such as '+I' or '-D', got {found}")
         return position
 
-    def _found(self) -> dict[str, int]:
-        """The position in the DataFrame of every column of the table that is there."""
+    def _found_columns(self) -> dict[str, int]:
+        """The positions of those columns of the table that are in the DataFrame."""
         found: dict[str, int] = {}
         extra = []
         for position, name in enumerate(self._schema.names):
@@ -189,17 +187,17 @@ class _Planner:
                 if position != self._row_kind_position:
                     extra.append(name)
             elif self._known[known] in found:
-                self._refuse(f"column {self._known[known]!r} is there twice: {self._given()}")
+                self._refuse(f"column {self._known[known]!r} is duplicated: {self._given()}")
             else:
                 found[self._known[known]] = position
         if extra:
             self._refuse(
-                f"it has no column {', '.join(map(repr, extra))}; its columns are {', '.join(self._known)}. Drop what "
-                "does not belong there, or add the columns to the table"
+                f"unknown columns {', '.join(map(repr, extra))}; its columns are {', '.join(self._known)}. Drop the "
+                "unknown columns, or add them to the table"
             )
         for name in self._automatic:
             if name in found:
-                self._refuse(f"the server gives the values of the auto-increment column {name!r}: drop the column")
+                self._refuse(f"the server sets the values of the auto-increment column {name!r}: drop the column")
         return found
 
     def _kind_and_columns(self, found: dict[str, int]) -> tuple[Kind, list[str]]:
@@ -234,9 +232,9 @@ class _Planner:
     def _check_partial(self, wanted: set[str]) -> None:
         without_key = [name for name in self._keys if name not in wanted]
         if without_key:
-            self._refuse(f"option columns must have the primary key in it, it lacks {', '.join(without_key)}")
+            self._refuse(f"option columns must include the primary key, but lacks {', '.join(without_key)}")
         if wanted.intersection(self._automatic):
-            self._refuse(f"option columns has the auto-increment column {self._automatic[0]!r}: the server fills it")
+            self._refuse(f"option columns must not include auto-increment columns, got {self._automatic[0]!r}")
         for column in self._info.get_schema().columns:
             if column.name not in wanted and column.name not in self._automatic and not column.data_type.nullable:
                 self._refuse(
@@ -251,14 +249,14 @@ class _Planner:
         for column, position in zip(columns.columns, positions, strict=True):
             given = self._schema.fields[position]
             if isinstance(given.dataType, NullType) and not column.data_type.nullable:
-                self._refuse(f"column {column.name!r} is NOT NULL, but it is null in all rows")
+                self._refuse(f"column {column.name!r} is NOT NULL, but null in all rows")
             fields.append(StructField(column.name, given.dataType, given.nullable))
         try:
             check_types(spark_arrow_schema(StructType(fields)), columns, self._options.nanos_as)
         except FlussError as error:
             self._refuse(error.message)
         except PySparkException as error:
-            self._refuse(f"a column has a type that cannot leave Spark: {error}")
+            self._refuse(f"a column has a type that Spark cannot convert to Arrow: {error}")
 
     def _position(self, name: str, names: Sequence[str], what: str) -> int | None:
         try:

@@ -1,7 +1,7 @@
-"""The Arrow batches of a Spark task, brought into the form of the table. No row is touched one by one.
+"""The Arrow batches of a Spark task, converted to the schema of the table. Rows are never handled one by one.
 
-Spark hands over batches of some thousand rows. They are gathered to larger ones, so that each bucket's part of one
-fills a batch of its own when the client divides it.
+Spark passes batches of some thousand rows. They are combined into larger ones, so that each bucket's share fills a
+batch of its own when the client divides them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROW_KINDS = {
     "update_after": _UPSERT,
     "-d": _DELETE,
     "delete": _DELETE,
-    # The row after it has the same key and says what is there now.
+    # The row after it has the same key and the current values.
     "-u": _LEFT_OUT,
     "update_before": _LEFT_OUT,
 }
@@ -43,7 +43,7 @@ class Changes(NamedTuple):
 
 
 def gathered(batches: Iterable[pa.RecordBatch], wanted_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of about `wanted_bytes`, except the last one."""
+    """Regroup rows into batches of about `wanted_bytes`, except the last one."""
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in batches:
@@ -63,7 +63,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def gather_bytes(info: TableInfo, batch_bytes: int) -> int:
-    """How much to gather so that every bucket gets about `batch_bytes` of it."""
+    """How much to gather so that every bucket gets about `batch_bytes`."""
     is_divided = info.has_primary_key() or bool(info.get_bucket_keys())
     buckets = info.num_buckets if is_divided else 1
     partitions = USUAL_PARTITIONS_AT_ONCE if info.is_partitioned() else 1
@@ -71,7 +71,7 @@ def gather_bytes(info: TableInfo, batch_bytes: int) -> int:
 
 
 class RowConverter:
-    """From Spark's batches to those of one plan."""
+    """Converts Spark's batches to those of one plan."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
@@ -86,7 +86,7 @@ class RowConverter:
         return self._input.rows([batch.column(position) for position in self._plan.positions])
 
     def changes(self, batch: pa.RecordBatch) -> Changes:
-        """The same with the row kinds; rows before an update are left out."""
+        """The columns to write, with the deletes from the row kinds; old rows of updates are left out."""
         assert self._plan.row_kind_position is not None
         kinds = row_kinds(batch.column(self._plan.row_kind_position), self._plan.table)
         kept = kinds != _LEFT_OUT
@@ -95,18 +95,18 @@ class RowConverter:
         return Changes(self.rows(batch), pa.array(kinds == _DELETE))
 
     def keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The keys of rows that delete; any other row lacks columns."""
+        """The keys of rows that delete; raise for other rows, which lack columns."""
         changes = self.changes(batch)
         if changes.deletes.false_count:
             raise FlussError(
-                f"{changes.deletes.false_count} rows for table {self._plan.table} have another row kind than delete, "
+                f"{changes.deletes.false_count} rows for table {self._plan.table} have a row kind other than delete, "
                 f"but there are only the columns of the primary key: add the others, or filter the rows"
             )
         return changes.rows
 
 
 def row_kinds(column: Any, table: str) -> Any:
-    """What each row does, as an array of small numbers; `FlussError` for a kind that nobody knows."""
+    """The kind of each row, as an array of small numbers; `FlussError` for an unknown kind."""
     if column.null_count:
         raise FlussError(f"{column.null_count} rows for table {table} have no row kind: {_allowed()}")
     if not len(column):

@@ -1,10 +1,10 @@
-"""The rows of one task, kept aside until all of them are there.
+"""The rows of one task, kept until all of them have arrived.
 
-Small ones stay in memory; from `MAX_MEMORY_BYTES` on they go to a file in Spark's local directory (the first of
-`SPARK_LOCAL_DIRS`, else the system's), which has no name any more once it is open: it goes with the process, however
+Small amounts stay in memory; from `MAX_MEMORY_BYTES` on they go to a file in Spark's local directory (the first of
+`SPARK_LOCAL_DIRS`, else the system's), which is unlinked as soon as it is open: it is removed with the process, however
 that ends. States: filling (`add`) -> reading (`batches`, any number of times) -> closed. One thread.
 
-`checksum` stands for all rows in their order, so that a replay of the same rows can be recognised.
+`checksum` covers all rows in their order, so that a replay of the same rows can be recognised.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Spool:
             self._write_out()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows, in the batches and the order in which they came."""
+        """All rows, in the batches and the order in which they arrived."""
         if self._file is not None:
             self._file.seek(0)
             for size in self._sizes:
@@ -63,7 +63,7 @@ class Spool:
             yield pa.ipc.read_record_batch(data, self._schema)
 
     def close(self) -> None:
-        """Forget the rows."""
+        """Drop the rows."""
         self._kept.clear()
         if self._file is not None:
             self._file.close()
@@ -81,13 +81,13 @@ class Spool:
 
     def _check_size(self) -> None:
         if self.size_bytes > MAX_SPOOL_BYTES:
-            raise self._refusal(f"a task may keep at most {MAX_SPOOL_BYTES} bytes")
+            raise self._refusal(f"the limit is {MAX_SPOOL_BYTES} bytes per task")
         if self._file is not None and shutil.disk_usage(self._directory).free < MIN_FREE_DISK_BYTES:
-            raise self._refusal(f"less than {MIN_FREE_DISK_BYTES} bytes are free there")
+            raise self._refusal(f"fewer than {MIN_FREE_DISK_BYTES} bytes are free there")
 
     def _refusal(self, reason: str) -> FlussError:
         return FlussError(
-            f"the {self.size_bytes} bytes of rows of a task cannot be kept in {self._directory} until they are "
+            f"the rows of a task ({self.size_bytes} bytes) cannot be kept in {self._directory} until they are "
             f"complete: {reason}. Use smaller tasks (repartition), another directory (spark.local.dir), or the "
             "option delivery=at-least-once, which keeps nothing"
         )

@@ -1,15 +1,15 @@
-"""Appends to servers without staged appends, as Apache Fluss: as near to once as its protocol allows.
+"""Appends to servers without staged appends, such as Apache Fluss: as close to exactly-once as its protocol allows.
 
-A task keeps its rows until all are there (`spool`, `whole_input`), so that whatever fails before leaves nothing in the
+A task keeps its rows until all have arrived (`spool`, `whole_input`), so that earlier failures leave nothing in the
 table. Then it claims its partition (`claim`), appends, waits for the acknowledgement of every row, and leaves a note
-that these rows are in the table (`markers`). An attempt that finds the claim of another one waits for its note or its
+that these rows are in the table (`markers`). An attempt that meets the claim of another one waits for its note or its
 end: a task that runs twice at once (speculation) appends once. An attempt that finds the note has nothing to do: a task
 whose driver died after it appended, and which is repeated with the same rows, does not append again.
 
-What is left: an append that does not come to its end, because its process dies, or because a server refuses rows for
-good. What the client can cure (lost connections, restarts, new leaders) does not end an append: the same writer goes
-on, and the server recognises what it has. After the others, the repeated task appends all rows, and those that had
-arrived are there twice. Nothing is ever lost.
+One case remains: an append that is interrupted, because its process dies, or because a server refuses rows for good.
+Failures that the client can handle (lost connections, restarts, new leaders) do not interrupt an append: the same
+writer continues, and the server recognises the rows it has. After an interruption, the repeated task appends all rows,
+and those that had arrived are duplicated. Rows are never lost.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fluss.spark.write.rows import RowConverter, gathered
 from fluss.spark.write.spool import Spool
 
 ACKNOWLEDGEMENT_SECONDS = 3600.0
-"""How long a server may be away at the end of an append: giving up means that rows on their way may be there twice."""
+"""How long an append waits at its end for a server: giving up means that rows in flight may be duplicated."""
 
 
 def append_spooled(plan: WritePlan, opened: OpenTable, identity: TaskIdentity, batches: Batches) -> TaskDone:
-    """Append the rows of a task once all of them are there, unless they are in the table already."""
+    """Append the rows of a task once all have arrived, unless they are already in the table."""
     markers = Markers(opened, identity.transaction, identity.batch_id)
     if identity.may_be_replay and markers.is_committed():
         return TaskDone(identity, 0, was_committed=True)
@@ -50,19 +50,19 @@ def append_spooled(plan: WritePlan, opened: OpenTable, identity: TaskIdentity, b
 
 
 def _may_append(markers: Markers, note: str, claim: Claim) -> bool:
-    """Wait for the right to append, as long as another attempt lives that has it; False if that one did it."""
+    """Wait for the right to append while a live attempt has it; False if that attempt appended the rows."""
     while not markers.is_there(note):
         if claim.take():
             if not markers.is_there(note):
                 return True
-            claim.give_back()  # the other one finished between the two looks
+            claim.give_back()  # the other attempt finished between the two checks
         else:
             time.sleep(PAUSE_SECONDS)
     return False
 
 
 def commit_spooled(opened: OpenTable, done: list[TaskDone]) -> None:
-    """The batch is in the table: say so for replays, and take away what tasks left for theirs."""
+    """Note for replays that the batch is in the table, and remove the notes of its tasks."""
     identity = done[0].identity
     markers = Markers(opened, identity.transaction, identity.batch_id)
     if identity.may_be_replay:

@@ -1,8 +1,8 @@
 """Appends that become visible when the driver commits, and exactly once (`fluss.api.staged`).
 
-Rows of a task attempt wait at the servers under its own name. Only the attempts that Spark reports to the driver are
-part of the commit, so what failed or slow attempts have staged is never seen. A batch that is repeated after a crash
-is recognised by its number: tasks then do not even begin, and a commit of it drops what was staged for it.
+Rows of a task attempt wait at the servers under the attempt's name. The commit includes only the attempts that Spark
+reports to the driver, so rows staged by failed or slow attempts are never seen. A batch that is repeated after a crash
+is recognised by its number: its tasks do not even start, and its commit drops what was staged for it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 def append_staged(plan: WritePlan, opened: OpenTable, identity: TaskIdentity, batches: Batches) -> TaskDone:
-    """Stage the rows of a task attempt, unless its batch is committed already."""
+    """Stage the rows of a task attempt, unless its batch is already committed."""
     if identity.may_be_replay:
         last = last_committed(opened.table, identity.transaction)
         if last is not None and last > identity.batch_id and identity.is_of_query:
-            # Spark repeats its newest batch, never an older one: these rows may be others than those of that number.
+            # Spark repeats its newest batch, never an older one: these may not be the rows committed with that number.
             raise FlussError(
-                f"table {opened.info.table_path} has the batches of this query up to number {last}, and this is number "
-                f"{identity.batch_id}: its checkpoint was set back. Go on with a new checkpointLocation, from the "
+                f"table {opened.info.table_path} has the batches of this query up to number {last}, but this is number "
+                f"{identity.batch_id}: its checkpoint was reset. Continue with a new checkpointLocation, from the "
                 "offsets or the time where the table's rows end"
             )
         if last is not None and last >= identity.batch_id:
@@ -42,7 +42,7 @@ def append_staged(plan: WritePlan, opened: OpenTable, identity: TaskIdentity, ba
 
 
 def commit_attempts(opened: OpenTable, done: list[TaskDone]) -> None:
-    """Make the rows of these tasks visible; returns when they can be read."""
+    """Make the rows of these tasks visible; return when they can be read."""
     attempts = [task.attempt for task in sorted(done, key=_partition) if task.attempt is not None and task.rows]
     if not attempts:
         return
@@ -50,16 +50,18 @@ def commit_attempts(opened: OpenTable, done: list[TaskDone]) -> None:
     if commit_staged(opened.table, identity.transaction, identity.batch_id, attempts):
         return
     if not identity.may_be_replay:
-        # Rows of a job that nobody can have written before must not be dropped without a word.
-        raise FlussError(f"the rows were not written to {opened.info.table_path}: this job was committed before")
-    logger.info("batch %d of %s was committed before: its repetition is dropped", identity.batch_id, opened.info)
+        # Rows of a job that cannot have been written before must not be dropped silently.
+        raise FlussError(
+            f"the rows were not written to {opened.info.table_path}: a job with this name was committed before"
+        )
+    logger.info("batch %d of %s was committed before: the repeated rows are dropped", identity.batch_id, opened.info)
 
 
 def abort_attempts(opened: OpenTable, done: list[TaskDone]) -> None:
-    """Drop what these tasks have staged; rows that are committed stay.
+    """Drop what these tasks have staged; committed rows stay.
 
-    Only theirs: another driver may be repeating the same batch of the query at this moment. What attempts without a
-    message have left goes with the next batch, or after a while.
+    Only theirs, because another driver may be repeating the same batch of the query at this moment. What attempts
+    without a message have staged is removed with the next batch, or after a while.
     """
     attempts = [task.attempt for task in done if task.attempt is not None]
     if attempts:

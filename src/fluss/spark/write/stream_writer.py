@@ -1,9 +1,9 @@
 """Streaming writes: `df.writeStream.format("fluss").option("checkpointLocation", ...).start("shop.orders")`.
 
-Spark makes a new writer for every commit, in another process than those of the tasks: nothing is kept on it. Which
-query and which batch rows belong to is known in the tasks, from Spark's local properties; the driver learns it from
-their messages. After a crash Spark repeats the last batch with the same numbers, unless the checkpoint is another
-one: then it is another query.
+Spark creates a new writer for every commit, in another process than those of the tasks, so it keeps no state. Tasks
+know from Spark's local properties which query and which batch their rows belong to; the driver learns it from their
+messages. After a crash Spark repeats the last batch with the same numbers. With another checkpoint, a query is another
+query.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BATCH_ID_PROPERTY = "streaming.sql.batchId"
 
 
 def build_stream_writer(options: FlussOptions, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-    """The writer of one micro-batch; `FlussError` for what cannot be written."""
+    """Build the writer of one micro-batch; `FlussError` if the rows cannot be written."""
     return FlussStreamWriter(plan_write(options, schema, overwrite=overwrite, is_stream=True))
 
 
 class FlussStreamWriter(DataSourceStreamArrowWriter):
-    """Holds only what pickles; see the module."""
+    """The writer of one micro-batch. It holds only values that can be pickled; see the module docstring."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
@@ -44,19 +44,19 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
         return run_task(self._plan, stream_identity(), iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All tasks of the batch are done."""
+        """Commit after all tasks of the batch are done."""
         commit(self._plan, messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Some task failed, or the commit did."""
+        """Abort after a task or the commit failed."""
         abort(self._plan, messages)
 
 
 def stream_identity() -> TaskIdentity:
-    """Of the task that runs here."""
+    """The identity of the running task."""
     context = TaskContext.get()
     assert context is not None, "Spark calls this in a task"
     batch = context.getLocalProperty(BATCH_ID_PROPERTY)
     if batch is None:
-        raise FlussError("Spark does not say which batch this task belongs to: this needs Spark 4.2 or newer")
+        raise FlussError("Spark does not report the batch of this task: Spark 4.2 or newer is needed")
     return TaskIdentity(query_transaction(context), int(batch), context.partitionId(), may_be_replay=True)

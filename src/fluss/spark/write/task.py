@@ -1,13 +1,13 @@
-"""One task attempt, and what the driver does when all tasks are done or some failed.
+"""One task attempt, and the driver's commit or abort.
 
 | step | upsert, plain | last_rows | spooled | staged |
 |---|---|---|---|---|
 | task | writes and waits | keeps its rows, then upserts them | keeps its rows, then appends them | stages its rows |
-| commit | nothing | nothing | leaves a note that the batch is there | makes all rows visible at once |
-| abort | nothing | nothing | nothing | has staged rows dropped, unless they are committed |
+| commit | nothing | nothing | leaves a note that the batch is written | makes all rows visible at once |
+| abort | nothing | nothing | nothing | drops staged rows, unless they are committed |
 
-Spark calls `abort` also after a `commit` that raised, when rows may well be in the table: so it takes nothing away
-that could be.
+Spark also calls `abort` after a `commit` that raised, when rows may well be in the table, so `abort` removes nothing
+that could be visible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 Messages = Sequence[WriterCommitMessage | None]
 
-# Ways without a commit.
+# Ways that need no commit.
 _WRITES_AT_ONCE = {"upsert": upsert, "last_rows": upsert_last_rows, "plain": append_plain}
 
 
@@ -53,7 +53,7 @@ def run_task(plan: WritePlan, identity: TaskIdentity, batches: Batches) -> TaskD
 
 
 def commit(plan: WritePlan, messages: Messages) -> None:
-    """All tasks are done. Returns when every row can be read."""
+    """Commit after all tasks are done. Return when every row can be read."""
     done = _done_tasks(messages)
     if not done or plan.way not in ("staged", "spooled"):
         return
@@ -65,9 +65,9 @@ def commit(plan: WritePlan, messages: Messages) -> None:
 
 
 def abort(plan: WritePlan, messages: Messages, job: str | None = None) -> None:
-    """Some task failed, or `commit` did. Whatever fails in here is not worth hiding the first error for.
+    """Abort after a task or `commit` failed. Errors in here must not hide the first error, so they are only logged.
 
-    `job` is the transaction of a batch job that nobody else can be writing to: all that was staged for it goes.
+    `job` is the transaction of a batch job that no other job can be writing to: everything staged for it is dropped.
     """
     done = _done_tasks(messages)
     if plan.way != "staged" or (job is None and not done):
@@ -84,20 +84,20 @@ def abort(plan: WritePlan, messages: Messages, job: str | None = None) -> None:
 
 @contextlib.contextmanager
 def _opened(plan: WritePlan) -> Iterator[OpenTable]:
-    """The table; a server that has gone away since the write was planned is waited for, as long as streams wait."""
+    """Open the table; if the server does not answer, wait for as long as streams do."""
     with contextlib.ExitStack() as stack:
         yield patiently(lambda: stack.enter_context(open_table(plan.options)), patience_seconds(plan.options))
 
 
 def _done_tasks(messages: Messages) -> list[TaskDone]:
-    """The messages of tasks; None stands for one that failed."""
+    """The messages of successful tasks; None stands for a failed task."""
     return [message for message in messages if isinstance(message, TaskDone)]
 
 
 def _check_same_table(plan: WritePlan, opened: OpenTable) -> None:
-    """A table that was made anew may have other columns; and the rows were meant for the old one."""
+    """Raise if the table was recreated: it may have other columns, and the rows were meant for the old table."""
     if opened.info.table_id != plan.table_id:
         raise FlussError(
-            f"table {plan.table} was dropped and created again since the write was planned: write again",
+            f"table {plan.table} was dropped and created again after the write was planned: write again",
             ErrorCode.TABLE_NOT_EXIST,
         )

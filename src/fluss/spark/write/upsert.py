@@ -1,6 +1,6 @@
 """Rows of primary-key tables: upserts, deletes, partial updates.
 
-Doing all of them again, in their order, changes nothing, but for tables that add up what comes (`delivery`).
+Repeating all of them, in order, changes nothing, except in tables that aggregate new rows (`delivery`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def upsert(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
-    """Write the rows of a task as they come, in their order. Returns how many came."""
+    """Write the rows of a task as they arrive, in order. Return how many arrived."""
     writer = upsert_writer(plan, opened)
     converter = RowConverter(plan)
 
@@ -37,7 +37,7 @@ def upsert_writer(plan: WritePlan, opened: OpenTable) -> UpsertWriter:
 
 
 def _all_but_automatic(opened: OpenTable) -> list[str] | None:
-    """The columns of a table to whose rows the server adds a value; None for all columns of any other."""
+    """All columns but the auto-increment ones, or None (all columns) if the table has none."""
     automatic = opened.info.get_schema().get_auto_increment_columns()
     return [name for name in opened.info.get_column_names() if name not in automatic] if automatic else None
 
@@ -52,7 +52,7 @@ def changes_of(plan: WritePlan, converter: RowConverter, batch: pa.RecordBatch) 
 
 
 def write_changes(plan: WritePlan, writer: UpsertWriter, changes: Changes) -> None:
-    """Hand rows over to the writer."""
+    """Pass rows to the writer."""
     if plan.kind == "deletes":
         writer.delete_arrow(changes.rows)
     elif plan.kind == "changes":

@@ -1,12 +1,12 @@
-"""Whether a task has been given all its rows.
+"""Checks that a task has received all its rows.
 
-When an earlier step of a task fails, Spark closes the socket to the Python process of the sink, and Arrow takes that
-for the end of the rows: the writer sees some of them and then a normal end. Spark fails the task all the same, but a
-writer that appends at the end of its input would have appended half of it by then. So the end is looked at: behind the
-rows Spark sends a last word, which is missing when the socket was closed.
+When an earlier step of a task fails, Spark closes the socket to the Python process of the sink, which Arrow treats as
+the end of the rows: the writer sees some of them and then a normal end. Spark still fails the task, but a writer that
+appends at the end of its input would have appended half of it by then. So the end is checked: after the rows Spark
+sends a final marker, which is missing if the socket was closed.
 
-Where to look is known to PySpark only. The stream is found on the stack, as `infile` of PySpark's own functions; in a
-release where it is not there, a short input cannot be told from a whole one. A test says whether it is there.
+Only PySpark has the stream. It is found on the stack, as `infile` of PySpark's own functions; in a release without it,
+a truncated input cannot be detected. A test checks that it exists.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ PYSPARK_MODULES = ("pyspark.worker", "pyspark.daemon", "__main__")
 
 
 def whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches; raises at the end if there should have been more."""
+    """Pass batches on; raise at the end if the input was truncated."""
     yield from batches
     stream = spark_stream()
     if stream is not None and not _has_more(stream):
-        raise FlussError("the rows of this task end in the middle: an earlier step of it failed, see its error")
+        raise FlussError(
+            "the rows of this task are incomplete, because an earlier step of it failed: see the error of that step"
+        )
 
 
 def spark_stream() -> Any:
-    """The stream from Spark to the task that runs here; None outside of a task."""
+    """The stream from Spark to the running task, or None outside of a task."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_globals.get("__name__") in PYSPARK_MODULES:
@@ -44,7 +46,7 @@ def spark_stream() -> Any:
 
 
 def _has_more(stream: Any) -> bool:
-    """Whether something follows the rows; waits for it, or for the end of the stream."""
+    """True if data follows the rows; waits for it, or for the end of the stream."""
     try:
         return bool(stream.peek(1))
     except OSError:

@@ -1,4 +1,4 @@
-"""What a lake table looks like: types, columns, partitions, properties."""
+"""The layout of a lake table: types, columns, partitions, properties."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_every_type_has_the_iceberg_type_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_types_come_back_as_types_that_hold_the_same_values(case: Any) -> None:
+def test_types_are_converted_back_to_types_with_the_same_values(case: Any) -> None:
     back = from_iceberg_type(iceberg_type(case.data_type), case.data_type.nullable)
     assert same_type(iceberg_type(back), iceberg_type(case.data_type))
     assert back.nullable == case.data_type.nullable
@@ -88,7 +88,7 @@ def test_partitions_are_the_keys_and_then_the_bucket() -> None:
     assert shown_partitions(spec_of({"f": t.DoubleType()}, bucket_keys=["f"])) == ["__bucket: identity(__bucket)"]
 
 
-def test_a_table_whose_buckets_were_chosen_by_another_hash_does_not_claim_icebergs() -> None:
+def test_a_table_with_another_bucket_hash_does_not_declare_that_of_iceberg() -> None:
     spec = spec_of(PEOPLE, bucket_keys=["age"])
     spec.descriptor.properties.pop("table.datalake.format")  # type: ignore[attr-defined]
     assert shown_partitions(spec) == ["__bucket: identity(__bucket)"]
@@ -112,7 +112,7 @@ HASHED: list[tuple[DataType, Any, Any]] = [
 
 @pytest.mark.parametrize(("data_type", "value", "lake_value"), HASHED, ids=lambda each: str(each))
 def test_icebergs_bucket_is_the_bucket_of_fluss(data_type: DataType, value: Any, lake_value: Any) -> None:
-    """So that engines that prune by `bucket(n, key)` find the rows where the log put them."""
+    """Engines that prune by `bucket(n, key)` must find the rows where the log put them."""
     assert "bucket" in shown_partitions(spec_of({"k": data_type}, bucket_keys=["k"]))[0]
     transform: Callable[[Any], Any] = BucketTransform(1000).transform(iceberg_type(data_type))
     key = encode_key([value], [data_type.not_null()], KeyEncoding.ICEBERG)
@@ -165,13 +165,13 @@ def test_catalogs_by_configuration(tmp_path: Any) -> None:
     rest = {"type": "rest", "uri": "http://127.0.0.1:1/", "warehouse": "s3://lake/", "s3.endpoint": "http://x"}
     assert catalog_properties(rest, tmp_path) == rest
     assert catalog_properties({"warehouse": "s3://lake/w"}, tmp_path)["warehouse"] == "s3://lake/w"
-    with pytest.raises(FlussError, match="'hadoop' is not one that works without a JVM"):
+    with pytest.raises(FlussError, match="'hadoop' needs a JVM"):
         catalog_properties({"type": "hadoop", "warehouse": "/w"}, tmp_path)
     with pytest.raises(FlussError, match="no catalog is configured"):
         catalog_properties({}, None)
 
 
 def test_other_formats_are_refused_with_what_to_do(tmp_path: Any) -> None:
-    with pytest.raises(FlussError, match=r"set 'datalake\.format' to it") as caught:
+    with pytest.raises(FlussError, match=r"set 'datalake\.format' to 'iceberg'") as caught:
         open_lake("paimon", {}, tmp_path)
     assert caught.value.error_code == ErrorCode.INVALID_CONFIG_EXCEPTION

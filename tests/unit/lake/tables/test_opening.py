@@ -36,7 +36,7 @@ def test_the_lake_of_the_server_opens_where_it_is(tmp_path: Path) -> None:
     server.close()
 
 
-def test_a_catalog_file_of_another_machine_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_catalog_file_of_another_machine_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(FlussError, match="not on this machine") as caught:
         lake_of(shown(tmp_path))
     assert caught.value.error_code == 40
@@ -51,7 +51,7 @@ def test_overrides_win(tmp_path: Path) -> None:
     lake.close()
 
 
-def test_a_table_without_a_lake_is_an_error_that_says_so() -> None:
+def test_a_table_without_a_lake_is_a_clear_error() -> None:
     with pytest.raises(FlussError, match=r"table\.datalake\.enabled=true") as caught:
         lake_of({"table.replication.factor": "1"})
     assert caught.value.error_code == 40

@@ -50,7 +50,7 @@ def test_pieces_of_a_bucket_become_one_message_in_any_order() -> None:
     ],
     ids=["failed", "gone", "not begun"],
 )
-def test_what_is_behind_a_gap_cannot_be_committed(second: SplitResult) -> None:
+def test_pieces_after_a_gap_cannot_be_committed(second: SplitResult) -> None:
     joined = join_messages([result(0, 10), second, result(20, 30)])
     (message,) = joined.messages
     assert (message.split.end_offset, message.added[0]) == (10, "file 0")
@@ -58,7 +58,7 @@ def test_what_is_behind_a_gap_cannot_be_committed(second: SplitResult) -> None:
     assert second.is_whole is False
 
 
-def test_a_bucket_whose_first_piece_is_missing_has_nothing() -> None:
+def test_a_bucket_without_its_first_piece_has_no_message() -> None:
     failed = SplitResult(LakeSplit(BUCKET, None, 0, 10), error=FlussError("no"))
     joined = join_messages([failed, result(10, 20)])
     assert joined.messages == []
@@ -80,7 +80,7 @@ def files(count: int, size_mib: int, rows: int, deleted: int = 0) -> list[LakeFi
         (files(1, 32, 1000, 240), 11, False),  # much hidden
     ],
 )
-def test_when_rows_are_hidden_rather_than_written_anew(bucket: list[LakeFile], changed: int, expected: bool) -> None:
+def test_when_rows_are_hidden_rather_than_rewritten(bucket: list[LakeFile], changed: int, expected: bool) -> None:
     assert uses_position_deletes(bucket, changed, TieringOptions()) is expected
 
 
@@ -117,7 +117,7 @@ def test_the_last_image_of_every_key(monkeypatch: pytest.MonkeyPatch, limit: int
     ]
 
 
-def test_full_is_what_cannot_be_merged() -> None:
+def test_a_fold_is_full_when_merging_would_not_help() -> None:
     columns = (Column("id", BigIntType().not_null()), Column("text", StringType()))
     descriptor = TableDescriptor(Schema(columns, ("id",)).numbered(), bucket_keys=("id",), bucket_count=1)
     fold = ChangeFold(MergeKeys(ClientTable(TablePath("db", "t"), 1, 1, descriptor, 0, 0)))

@@ -1,4 +1,4 @@
-"""The table of docs/values.md, tried cell by cell with what comes from Spark."""
+"""The table of docs/values.md, tried cell by cell with values from Spark."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.support.values.documented_values import cells, differences, tried
 
 
 def by_spark(data_type: t.DataType, value: Any) -> Any:
-    """What a task does with the Arrow data of Spark."""
+    """Convert Spark's Arrow data as a task does."""
     way = SparkInput("db.t", Schema((Column("c", data_type),)), "microseconds", FitRules())
     return way.rows([pa.array([value])]).column(0)[0].as_py()
 
 
-def test_spark_does_what_the_table_says() -> None:
+def test_spark_behaves_as_in_the_table() -> None:
     other = differences("Spark")
     found = {(source, column): word for source, column, word in cells()}
     assert other.keys() <= found.keys()

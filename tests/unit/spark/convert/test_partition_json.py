@@ -16,7 +16,7 @@ from fluss.spark.options.parsing import NanosAs
 
 
 def table_by(data_type: types.DataType) -> Any:
-    """What is looked at of a table that is partitioned by one column."""
+    """The needed parts of a table that is partitioned by one column."""
     schema = SimpleNamespace(columns=[Column("p", data_type, None)])
     return SimpleNamespace(schema=schema, partition_keys=["p"], table_path="d.t")
 
@@ -39,7 +39,7 @@ def table_by(data_type: types.DataType) -> Any:
         (types.TimestampLtzType(9), "bigint", 1_500_000_001, "1970-01-01-00-00-01_500000001", 1_500_000_001),
     ],
 )
-def test_values_come_back(
+def test_values_survive_a_round_trip(
     data_type: types.DataType, nanos_as: NanosAs, from_java: Any, text: str, to_java: Any
 ) -> None:
     info = table_by(data_type)
@@ -48,15 +48,17 @@ def test_values_come_back(
     assert json.loads(json.dumps(values, allow_nan=False)) == [to_java]
 
 
-def test_digits_that_spark_cannot_see_are_cut_on_the_way_to_it() -> None:
+def test_digits_that_spark_cannot_hold_are_cut_on_the_way_to_it() -> None:
     info = table_by(types.TimestampType(9))
     assert values_to_json(info, {"p": "1970-01-01-00-00-01_500000001"}, "microseconds") == [1_500_000]
 
 
-def test_values_that_no_partition_has_are_errors() -> None:
+def test_values_that_a_partition_cannot_have_are_errors() -> None:
     with pytest.raises(FlussError, match=r"'p' of d\.t: a partition value must not be null"):
         texts_from_json(table_by(types.IntType()), {"p": None}, "microseconds")
-    with pytest.raises(FlussError, match="told apart by milliseconds"):
+    with pytest.raises(FlussError, match="have times in milliseconds"):
         texts_from_json(table_by(types.TimeType(6)), {"p": 1_000}, "microseconds")
-    with pytest.raises(FlussError, match=r"a partition of d\.t cannot be shown: 'many' is not the text of a value"):
+    with pytest.raises(
+        FlussError, match=r"a partition of d\.t cannot be converted for Spark: 'many' is not the text of a value"
+    ):
         values_to_json(table_by(types.IntType()), {"p": "many"}, "microseconds")

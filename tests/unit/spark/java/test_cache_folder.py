@@ -1,4 +1,4 @@
-"""Folders with programs and classes that are run later: private, and refused when they were not."""
+"""Folders with programs and classes that are run later must be private, and are refused otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_new_ones_are_private_whatever_the_mask(cache: Path) -> None:
+def test_new_folders_are_private_whatever_the_umask(cache: Path) -> None:
     before = os.umask(0)
     try:
         folder = java_runtime.cache_folder("java", "1")
@@ -29,15 +29,15 @@ def test_new_ones_are_private_whatever_the_mask(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_one_that_others_can_write_to_is_refused(cache: Path, level: int) -> None:
+def test_a_folder_that_others_can_write_to_is_refused(cache: Path, level: int) -> None:
     folder = java_runtime.cache_folder("java", "1")
     [folder, folder.parent][level].chmod(0o777)
-    with pytest.raises(FlussError, match=r"has mode 777: others can put programs into it.*XDG_CACHE_HOME"):
+    with pytest.raises(FlussError, match=r"has mode 777: other users can put programs into it.*XDG_CACHE_HOME"):
         java_runtime.cache_folder("java", "1")
 
 
 @pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="needs root, to give a folder away")
-def test_one_of_somebody_else_is_refused(cache: Path) -> None:
+def test_a_folder_of_another_user_is_refused(cache: Path) -> None:
     folder = java_runtime.cache_folder("java", "1")
     os.chown(folder.parent, 4711, 4711)
     with pytest.raises(FlussError, match="belongs to user id 4711"):

@@ -13,7 +13,7 @@ from fluss.spark.java.java_runtime import plain_python
 
 
 def linked_environment(folder: Path) -> str:
-    """This Python, by a path in the folder."""
+    """A path of this Python in the folder."""
     folder.mkdir()
     (folder / "environment").symlink_to(sys.prefix)
     return str(folder / "environment" / Path(sys.executable).relative_to(sys.prefix))
@@ -24,12 +24,12 @@ def prefix_of(python: str) -> Path:
     return Path(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()).resolve()
 
 
-def test_a_plain_path_stays() -> None:
+def test_a_plain_path_is_kept() -> None:
     assert plain_python("/usr/bin/python3") == "/usr/bin/python3"
 
 
 @pytest.mark.parametrize("name", ["a folder", "it's", "Übung", "a (copy) & $HOME"])
-def test_a_path_that_a_shell_would_take_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_path_that_a_shell_would_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     python = linked_environment(tmp_path / name)
     plain = plain_python(python)

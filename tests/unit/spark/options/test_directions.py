@@ -1,4 +1,4 @@
-"""Options that would change nothing in a read or write are refused there, unless they are said for many at once."""
+"""Options that have no effect on a read or write are refused there, unless they are defaults for many."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ SCHEMA = StructType([StructField("id", LongType())])
                               "transaction", "transactionBatch"}),
     ],
 )  # fmt: skip
-def test_what_each_direction_refuses(direction: Direction, refused: set[str]) -> None:
+def test_the_options_that_each_direction_refuses(direction: Direction, refused: set[str]) -> None:
     for name in OPTIONS:
         if name not in refused:
             check_direction({name.lower()}, direction)
             continue
-        with pytest.raises(FlussError, match=f"option {name} is for .*; it changes nothing in {direction}"):
+        with pytest.raises(FlussError, match=f"option {name} is for .* and has no effect on {direction}"):
             check_direction({name.lower()}, direction)
 
 
@@ -63,7 +63,7 @@ def test_the_source_knows_its_direction() -> None:
         source(transaction="nightly", transactionbatch="1").streamWriter(SCHEMA, overwrite=False)
 
 
-def test_what_is_said_for_many_at_once_may_be_for_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_for_many_may_apply_to_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = {"limit": "5", "failondataloss": "false"}
     assert parse_options(over_defaults(defaults, NEEDED), "batch writes").limit == 5
     with pytest.raises(FlussError, match="option limit is for batch reads"):

@@ -1,4 +1,4 @@
-"""Options of `format("fluss")`: what is understood, and what is said about the rest."""
+"""Options of `format("fluss")`: valid ones are parsed, others are refused with a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parsed(**options: str) -> FlussOptions:
     return parse_options({**NEEDED, **{name.replace("__", "."): value for name, value in options.items()}})
 
 
-def test_the_smallest_set() -> None:
+def test_the_required_options() -> None:
     options = parsed()
     assert str(options.table) == "shop.orders"
     assert options.client.config().bootstrap_servers == "localhost:9123"
@@ -70,20 +70,20 @@ def test_a_password_is_not_shown() -> None:
     [
         ({"maxRowPerTrigger": "5"}, r"no option 'maxrowpertrigger': did you mean maxRowsPerTrigger"),
         ({"zzz": "5"}, r"no option 'zzz': there are as_of, bootstrap.servers, "),
-        ({"limit": "-1"}, r"option limit must be a whole number from 0 on, got '-1'"),
+        ({"limit": "-1"}, r"option limit must be a whole number of at least 0, got '-1'"),
         ({"limit": "many"}, r"option limit must be a whole number"),
         ({"mode": "fast"}, r"option mode must be one of state, changelog, binlog, lake, got 'fast'"),
         ({"failOnDataLoss": "no"}, r"option failOnDataLoss must be true or false, got 'no'"),
         ({"columns": "a,,b"}, r"option columns must be column names"),
-        ({"columns": "a,a"}, r"option columns has a column twice"),
+        ({"columns": "a,a"}, r"option columns must not have duplicates"),
         ({"start": "yesterday"}, r"option start must be earliest, latest, full, timestamp:"),
         ({"start": "timestamp:soon"}, r"option start must be milliseconds since 1970 or a time"),
-        ({"start": "{"}, r"option start is not JSON"),
-        ({"start": '{"0": -5}'}, r"numbers from 0 on, got -5"),
+        ({"start": "{"}, r"option start is not valid JSON"),
+        ({"start": '{"0": -5}'}, r"numbers of at least 0, got -5"),
         ({"end": "full"}, r"option end must be earliest, latest"),
-        ({"start": "latest", "starting": "earliest"}, r"start='latest' and starting='earliest' mean the same"),
+        ({"start": "latest", "starting": "earliest"}, r"start='latest' and starting='earliest' have the same meaning"),
         ({"scan.startup.mode": "timestamp"}, r"scan.startup.timestamp go together"),
-        ({"scan.startup.mode": "full", "start": "full"}, r"start and scan.startup.mode mean the same"),
+        ({"scan.startup.mode": "full", "start": "full"}, r"start and scan.startup.mode both set the start"),
         ({"scan.incremental.end.timestamp": "5"}, r"needs scan.incremental.start.timestamp"),
         ({"scan.incremental.start.timestamp": " "}, r"must be milliseconds"),
         ({"scan.incremental.start.timestamp": "5", "scan.incremental.end.timestamp": "5"}, r"must be before the end"),
@@ -93,23 +93,23 @@ def test_a_password_is_not_shown() -> None:
         ({"client.writer.akks": "all"}, r"akks"),
         (
             {"client.writer.batch-timeout": "1s", "client.writer.batch-timeout-ms": "5"},
-            r"client.writer.batch-timeout and client.writer.batch-timeout-ms mean the same thing but differ",
+            r"client.writer.batch-timeout and client.writer.batch-timeout-ms have the same meaning but differ",
         ),
         ({"client.writer.acks": "5"}, r"writer.acks must be all, 1 or 0"),
         ({"bootstrap.servers": "nowhere"}, r"bootstrap.servers must be host:port"),
         ({"delivery": "never"}, r"option delivery must be one of exactly-once, at-least-once, got 'never'"),
         ({"transaction": "nightly"}, r"option transaction needs transactionBatch"),
         ({"transaction": "a b", "transactionBatch": "1"}, r"option transaction must be 1 to 100 letters"),
-        ({"transactionBatch": "-1"}, r"option transactionBatch must be a whole number from 0 on"),
+        ({"transactionBatch": "-1"}, r"option transactionBatch must be a whole number of at least 0"),
     ],
 )  # fmt: skip
-def test_refusals_say_the_option_the_value_and_what_is_allowed(options: dict[str, str], words: str) -> None:
+def test_refusals_have_the_option_the_value_and_what_is_allowed(options: dict[str, str], words: str) -> None:
     with pytest.raises(FlussError, match=words):
         parse_options({**NEEDED, **options})
 
 
 @pytest.mark.parametrize(("missing", "words"), [("table", "needs a table"), ("bootstrap.servers", "needs the address")])
-def test_what_is_needed_is_asked_for(missing: str, words: str) -> None:
+def test_missing_options_are_named(missing: str, words: str) -> None:
     with pytest.raises(FlussError, match=words):
         parse_options({key: value for key, value in NEEDED.items() if key != missing})
 

@@ -25,7 +25,7 @@ def numbers(start: int, count: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(range(start, start + count))], names=["id"])
 
 
-def test_small_batches_are_put_together_and_large_ones_cut() -> None:
+def test_small_batches_are_combined_and_large_ones_cut() -> None:
     sizes = [1, 0, 10, MIN_BATCH_ROWS, 5, 3 * MAX_BATCH_ROWS + 7, 2]
     starts = np.cumsum([0, *sizes]).tolist()
     given = [numbers(start, size) for start, size in zip(starts, sizes, strict=False)]

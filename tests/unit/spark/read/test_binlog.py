@@ -1,4 +1,4 @@
-"""Old and new rows of updates find together, however the rows of a bucket are cut."""
+"""Old and new rows of updates are paired, however the rows of a bucket are cut."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def random_log(seed: int, steps: int = 40) -> Log:
 
 
 def expected(log: Log) -> list[dict[str, Any]]:
-    """Change by change."""
+    """The expected rows, change by change."""
     found = []
     for index, (kind, key, text) in enumerate(log):
         row, offset = {"id": key, "text": text}, BASE_OFFSET + index
@@ -65,7 +65,7 @@ def rows_of(log: Log, start: int, stop: int) -> LogRows:
 
 
 class Reader:
-    """A log that can be looked back into; notes where that was done."""
+    """A log that allows looking back, and remembers at which offsets that was done."""
 
     def __init__(self, log: Log, columns: BinlogColumns = ALL) -> None:
         self.log = log
@@ -82,7 +82,7 @@ class Reader:
         return Pairing(self.columns, self.look_back, "db.t")
 
     def read(self, start: int, stop: int, cuts: tuple[int, ...] = ()) -> list[dict[str, Any]]:
-        """A range, by a pairing of its own, in batches that end at `cuts`."""
+        """Read a range with a new pairing, in batches that end at `cuts`."""
         pairing = self.pairing()
         bounds = [start, *(cut for cut in cuts if start < cut < stop), stop]
         batches = [rows_of(self.log, low, high) for low, high in pairwise(bounds)]
@@ -109,7 +109,7 @@ def test_single_offsets() -> None:
     assert found == expected(log)
 
 
-def test_rows_that_come_again_or_are_left_out_do_not_confuse() -> None:
+def test_repeated_and_missing_rows_are_handled() -> None:
     log: Log = [(INSERT, 1, "a"), (OLD, 1, "a"), (NEW, 1, "b"), (OLD, 1, "b"), (NEW, 1, "c")]
     reader = Reader(log)
     pairing = reader.pairing()
@@ -148,7 +148,7 @@ def test_the_columns_of_a_schema() -> None:
     assert binlog_columns(StructType([])).wanted == ("_log_offset",), "rows without columns cannot be counted"
 
 
-def test_a_state_is_inserts() -> None:
+def test_a_state_consists_of_inserts() -> None:
     log = random_log(1)[:3]
     batch = rows_of(log, 0, 3).rows
     found = state_images(batch, ALL).to_pylist()

@@ -53,7 +53,7 @@ def test_the_size_of_a_split_keeps_the_cores_busy() -> None:
     assert split_bytes(2**40, 2) == TARGET_SPLIT_BYTES
 
 
-def test_tasks_that_run_together_ask_different_buckets() -> None:
+def test_concurrent_tasks_read_different_buckets() -> None:
     groups = [[BucketRange(None, bucket, start, start + 1) for start in range(bucket + 1)] for bucket in range(3)]
     order = [(each.bucket_id, each.start) for each in interleaved(groups)]
     assert order == [(0, 0), (1, 0), (2, 0), (1, 1), (2, 1), (2, 2)]

@@ -1,4 +1,4 @@
-"""Which filters are taken and which are left to Spark, and what is made of equalities."""
+"""Which filters are taken and which are left to Spark, and the keys from equalities."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_partitions_are_chosen_by_the_type_of_their_column() -> None:
     days = [partition(number, day=f"2026-01-0{number}") for number in range(1, 6)]
     assert chosen(days, GreaterThan(("day",), datetime.date(2026, 1, 3))) == [4, 5]
     numbers = [partition(number, id=str(number)) for number in (2, 10, 33)]
-    assert chosen(numbers, LessThan(("id",), 11)) == [2, 10], "as numbers, not as texts"
+    assert chosen(numbers, LessThan(("id",), 11)) == [2, 10], "as numbers, not as strings"
     assert chosen(numbers) == [2, 10, 33]
     assert chosen(numbers, IsNull(("id",))) == []
     two = [partition(1, name="a", id="1"), partition(2, name="b", id="1"), partition(3, name="a", id="2")]

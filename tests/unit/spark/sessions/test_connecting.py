@@ -20,7 +20,7 @@ from tools.waiting import patience, wait_until
 
 @pytest.fixture
 def options() -> Iterator[ClientOptions]:
-    """Of a server; with no connection open before or after."""
+    """Client options of a server; no connection is open before or after."""
     connecting.close_all()
     yield ClientOptions(running_target("embedded").bootstrap_servers)
     connecting.close_all()
@@ -60,7 +60,7 @@ def test_many_threads_share_it(options: ClientOptions) -> None:
 
 def test_idle_ones_are_closed_and_leased_ones_are_not(options: ClientOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "IDLE_CLOSE_SECONDS", 0.05)
-    monkeypatch.setattr(connecting, "_sweeper", None)  # of an earlier test, with its patience
+    monkeypatch.setattr(connecting, "_sweeper", None)  # the one of an earlier test, with its interval
     with lease(options) as kept:
         with lease(variant(options, 1)) as idle:
             pass
@@ -70,7 +70,7 @@ def test_idle_ones_are_closed_and_leased_ones_are_not(options: ClientOptions, mo
     assert connecting._entries == {}
 
 
-def test_only_so_many_stay_open(options: ClientOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_open_connections_is_limited(options: ClientOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "MAX_IDLE_CONNECTIONS", 2)
     opened = []
     for number in range(4):
@@ -80,7 +80,7 @@ def test_only_so_many_stay_open(options: ClientOptions, monkeypatch: pytest.Monk
 
 
 def _in_child(bootstrap_servers: str, results: Any) -> None:
-    """In a forked process: a connection of its own, and no use of the parent's."""
+    """In a forked process: open a new connection, and do not use the parent's."""
     with lease(ClientOptions(bootstrap_servers)) as connection:
         session = connection._session
         databases = session.run(AdminCalls(session.cluster).list_databases(), 30)
@@ -110,7 +110,7 @@ def test_a_connection_that_was_closed_is_replaced(options: ClientOptions) -> Non
         assert not other.is_closed
 
 
-def test_errors_say_what_and_where(options: ClientOptions) -> None:
+def test_errors_have_address_and_reason(options: ClientOptions) -> None:
     with (
         pytest.raises(FlussError, match=r"no connection to 127\.0\.0\.1:1 from this Spark process") as refused,
         lease(ClientOptions("127.0.0.1:1")),

@@ -28,22 +28,22 @@ def view(*latest: int, earliest: tuple[int, ...] = ()) -> TableView:
     )
 
 
-def test_everything_that_is_there() -> None:
+def test_all_existing_rows() -> None:
     assert advance(at(0, 5), view(10, 5), NO_LIMITS, {}) == at(10, 5)
 
 
 def test_nothing_new_is_the_start_itself() -> None:
     start = at(10, 5, behind=frozenset({(None, 1)}), since_ms=3)
     assert advance(start, view(10, 5), NO_LIMITS, {}) is start
-    assert advance(start, view(8, 5), NO_LIMITS, {}) is start  # a log that recovers is waited for
+    assert advance(start, view(8, 5), NO_LIMITS, {}) is start  # waits for a log that is recovering
 
 
-def test_what_a_limit_leaves_is_noted() -> None:
+def test_rows_left_by_a_limit_are_noted() -> None:
     end = advance(at(0, 0), view(100, 3), Limits(max_rows=10), {})
     assert end == at(7, 3, behind=frozenset({(None, 0)}))
 
 
-def test_the_first_end_carries_its_beginning_and_later_ones_do_not() -> None:
+def test_the_first_end_has_its_beginning_and_later_ones_do_not() -> None:
     begin = at(0, is_initial=True)
     first = advance(begin, view(5), NO_LIMITS, {})
     assert first == at(5, begin=begin)
@@ -51,7 +51,7 @@ def test_the_first_end_carries_its_beginning_and_later_ones_do_not() -> None:
     assert advance(first, view(5), NO_LIMITS, {}) is first
 
 
-def test_new_partitions_begin_at_zero_and_old_ones_leave() -> None:
+def test_new_partitions_begin_at_zero_and_dropped_ones_are_removed() -> None:
     start = StreamOffsets(7, {(1, 0): 5, (2, 0): 9})
     table = TableView({(2, 0): 9, (3, 0): 4})
     assert advance(start, table, NO_LIMITS, {}) == StreamOffsets(7, {(2, 0): 9, (3, 0): 4})
@@ -63,7 +63,7 @@ def test_expired_rows_are_not_counted_against_the_limit() -> None:
     assert advance(at(0), view(1000, earliest=(900,)), Limits(max_rows=10), {}).positions == {(None, 0): 910}
 
 
-def test_state_comes_first_and_moves_nothing() -> None:
+def test_state_comes_first_and_moves_no_offset() -> None:
     keys = frozenset({(None, 0), (None, 1)})
     start = at(10, 20, unread_state=keys, state_time_ms=5)
     assert advance(start, view(15, 20), NO_LIMITS, {}) == at(10, 20, behind=frozenset({(None, 0)}))
@@ -80,7 +80,7 @@ def test_state_comes_first_and_moves_nothing() -> None:
     st.integers(1, 30),
 )
 def test_batches_meet_and_reach_the_end(buckets: list[tuple[int, int, int]], max_rows: int) -> None:
-    """Whatever the positions: batches never go back, never pass the end, and get there."""
+    """Whatever the positions: batches never go back or pass the end, and finally reach it."""
     start = at(*(position for position, _, _ in buckets))
     earliest = tuple(min(begin, latest) for _, begin, latest in buckets)
     table = view(*(latest for _, _, latest in buckets), earliest=earliest)
@@ -109,7 +109,7 @@ PARTITION: BucketKey = (4, 0)
         (at(5), view(9, earliest=(5,)), {}, []),
         (at(5), view(9, earliest=(6,)), {}, [Loss("expired", (None, 0), 5, 6)]),
         (at(5), view(3), {}, [Loss("receded", (None, 0), 5, 3)]),
-        (at(5), view(9), {}, []),  # nobody asked where it begins
+        (at(5), view(9), {}, []),  # its beginning was not requested
         (StreamOffsets(7, {PARTITION: 5}), TableView({}), {PARTITION: 5}, []),
         (StreamOffsets(7, {PARTITION: 5}), TableView({}), {PARTITION: 6}, [Loss("dropped", PARTITION, 5, 6)]),
         (StreamOffsets(7, {PARTITION: 5}), TableView({}), {}, []),  # after a restart; it was not behind
@@ -135,11 +135,11 @@ def test_what_is_lost(
     assert find_losses(start, table, last_seen) == losses
 
 
-def test_going_on_where_a_log_ends_now() -> None:
+def test_continuing_where_a_log_ends_now() -> None:
     start = at(5, 9)
     assert receded_to(start, [Loss("receded", (None, 0), 5, 3)]) == at(3, 9)
     assert receded_to(start, []) is start
 
 
-def test_lag_is_what_is_behind_the_end() -> None:
+def test_lag_is_the_rows_after_the_end() -> None:
     assert lag(at(5, 9), view(12, 8)) == {(None, 0): 7, (None, 1): 0}

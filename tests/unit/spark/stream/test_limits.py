@@ -1,4 +1,4 @@
-"""Sharing of a micro-batch by its buckets: fair, within the limit, never stuck."""
+"""Sharing a micro-batch among its buckets: fair, within the limit, never stuck."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ backlogs = st.dictionaries(st.integers(0, 20).map(key), st.integers(0, 10_000), 
         ([0, 0], 10, [0, 0]),
     ],
 )
-def test_equal_shares_and_what_one_leaves_goes_to_the_others(waiting: list[int], limit: int, taken: list[int]) -> None:
+def test_equal_shares_and_unused_parts_go_to_the_others(waiting: list[int], limit: int, taken: list[int]) -> None:
     rows = take({key(index): count for index, count in enumerate(waiting)}, Limits(max_rows=limit), {}, turn=2)
     assert sum(rows.values()) == sum(taken)
     assert sorted(rows.values()) == sorted(taken)
@@ -43,13 +43,13 @@ def test_bytes_are_shared_not_rows() -> None:
     assert rows == {key(0): 10, key(1): 1000}  # 10 kB each; bucket 1 has no more than that
 
 
-def test_both_limits_hold() -> None:
+def test_both_limits_apply() -> None:
     sizes = {key(0): 100.0, key(1): 100.0}
     assert sum(take({key(0): 50, key(1): 50}, Limits(max_rows=10, max_bytes=500), sizes).values()) == 5
     assert sum(take({key(0): 50, key(1): 50}, Limits(max_rows=4, max_bytes=50_000), sizes).values()) == 4
 
 
-def test_a_row_larger_than_the_limit_goes_through_alone() -> None:
+def test_a_row_larger_than_the_limit_is_read_alone() -> None:
     assert take({key(0): 5, key(1): 0}, Limits(max_bytes=10), {key(0): 1e6, key(1): 1e6}) == {key(0): 1, key(1): 0}
 
 
@@ -69,7 +69,7 @@ def test_rows_are_never_more_than_the_limit_nor_fewer_than_possible(
     assert rows.keys() == waiting.keys()
     assert all(0 <= rows[each] <= waiting[each] for each in waiting)
     assert sum(rows.values()) == min(limit, sum(waiting.values()))
-    # Fair: whoever got less than another one, by more than rounding, got everything it has.
+    # Fair: a bucket that got less than another one, by more than rounding, got all its rows.
     most = max(rows.values())
     assert all(rows[each] >= most - 1 or rows[each] == waiting[each] for each in waiting)
 

@@ -1,4 +1,4 @@
-"""The JSON form of stream offsets: stable, versioned, small, refused when it is none of ours."""
+"""The JSON form of stream offsets: stable, versioned, small, and refused if it is not ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluss.spark.stream.offsets import BucketKey, StreamOffsets
 
 
 def text(offsets: StreamOffsets) -> str:
-    """As Spark's runner writes it."""
+    """The JSON that Spark's runner writes."""
     return json.dumps(offsets.to_json())
 
 
@@ -34,7 +34,7 @@ def test_a_partitioned_table_without_partitions_has_none() -> None:
     assert StreamOffsets.from_json(offsets.to_json()) == offsets
 
 
-def test_unread_state_and_what_is_behind_are_named_only_while_they_exist() -> None:
+def test_unread_state_and_lagging_buckets_are_listed_only_while_they_exist() -> None:
     keys = frozenset({(None, 1)})
     offsets = StreamOffsets(7, {(None, 0): 120, (None, 1): 98}, keys, 1785585600000, keys, 5)
     assert text(offsets) == (
@@ -60,7 +60,7 @@ def stream_offsets(draw: st.DrawFn) -> StreamOffsets:
     return StreamOffsets(draw(st.integers(0, 10**6)), positions, pending, state_time_ms, draw(chosen), since_ms)
 
 
-def test_the_first_end_carries_its_beginning() -> None:
+def test_the_first_end_has_its_beginning() -> None:
     begin = StreamOffsets(7, {(None, 0): 3}, is_initial=True)
     end = StreamOffsets(7, {(None, 0): 9}, begin=begin)
     assert text(end) == (
@@ -71,7 +71,7 @@ def test_the_first_end_carries_its_beginning() -> None:
 
 
 @given(stream_offsets(), st.randoms())
-def test_offsets_survive_the_checkpoint_and_equal_ones_have_equal_texts(offsets: StreamOffsets, random: Any) -> None:
+def test_offsets_survive_the_checkpoint_and_equal_ones_have_equal_strings(offsets: StreamOffsets, random: Any) -> None:
     written = text(offsets)
     assert StreamOffsets.from_json(json.loads(written)) == offsets
     shuffled = list(offsets.positions.items())
@@ -101,9 +101,9 @@ def test_offsets_survive_the_checkpoint_and_equal_ones_have_equal_texts(offsets:
         ({"buckets": ["x"], "table_id": 7, "version": 1}, "cannot be read"),
         ({"partitions": {"US": [1]}, "table_id": 7, "version": 1}, "cannot be read"),
         ({"buckets": [1], "table_id": 7, "unread_state": [0], "version": 1}, "cannot be read"),
-        ({"buckets": [1], "table_id": 7, "behind": [5], "version": 1}, "no offsets of"),
+        ({"buckets": [1], "table_id": 7, "behind": [5], "version": 1}, "buckets without offsets"),
     ],
 )
-def test_offsets_of_nobody_are_refused(document: dict[str, Any], words: str) -> None:
+def test_invalid_offsets_are_refused(document: dict[str, Any], words: str) -> None:
     with pytest.raises(FlussError, match=words):
         StreamOffsets.from_json(document)

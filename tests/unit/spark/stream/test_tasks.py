@@ -1,4 +1,4 @@
-"""Cutting micro-batches into tasks: nothing twice, nothing left out, few tasks for few rows."""
+"""Cutting micro-batches into tasks: no row twice or left out, few tasks for few rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_few_rows_share_a_task_and_many_do_not() -> None:
     assert all(task.table_id == 7 and task.state is None for task in tasks)
 
 
-def test_partitions_that_came_begin_at_zero_and_those_that_went_are_left_out() -> None:
+def test_new_partitions_begin_at_zero_and_dropped_ones_are_left_out() -> None:
     start = StreamOffsets(7, {(1, 0): 3, (2, 0): 3})
     end = StreamOffsets(7, {(2, 0): 3, (3, 0): 4})
     (task,) = plan_tasks(start, end, None, {3: "wed"})

@@ -1,6 +1,6 @@
 """The claim of an attempt: renewed without a gap for others, and noticed when it is lost.
 
-The clock belongs to the tests: a thread that renews is never late because the machine has other things to do.
+The tests control the clock: a thread that renews is never late because the machine is busy.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Clock:
             self.changed.notify_all()
 
     def is_waited_for(self) -> bool:
-        """Whether a thread sleeps that only time can wake."""
+        """True if a thread waits that only time can wake."""
         with self.changed:
             return any(end > self.now for end in self.sleepers.values())
 
     def renewals(self, count: int) -> None:
-        """Let time pass, step by step, as a thread of a claim needs it for so many renewals."""
+        """Let time pass, step by step, until a thread of a claim has made this many renewals."""
         for _ in range(count):
             wait_until(self.is_waited_for, "the thread of the claim waits for its next turn")
             self.advance(RENEWAL_SECONDS)
@@ -74,7 +74,7 @@ class ClockEvent(threading.Event):
 
 
 class Notes:
-    """Notes in memory that end when they should. `after_remove` is called after each removal, but not by its own."""
+    """Notes in memory that expire on time. `after_remove` is called after each removal, but not recursively."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -126,7 +126,7 @@ def claim(notes: Notes) -> Claim:
     return made
 
 
-def test_nobody_gets_in_while_it_is_renewed(notes: Notes, clock: Clock) -> None:
+def test_no_other_attempt_gets_the_claim_while_it_is_renewed(notes: Notes, clock: Clock) -> None:
     """Another attempt tries in every gap, and whenever it can."""
     own = claim(notes)
     got_in: list[bool] = []
@@ -152,7 +152,7 @@ def test_nobody_gets_in_while_it_is_renewed(notes: Notes, clock: Clock) -> None:
     assert claim(notes).take()
 
 
-def test_a_claim_that_is_not_renewed_ends(notes: Notes, clock: Clock) -> None:
+def test_a_claim_that_is_not_renewed_expires(notes: Notes, clock: Clock) -> None:
     assert claim(notes).take()
     rival = claim(notes)
     clock.advance(0.99 * CLAIM_SECONDS)
@@ -162,7 +162,7 @@ def test_a_claim_that_is_not_renewed_ends(notes: Notes, clock: Clock) -> None:
 
 
 def test_a_lost_claim_stops_the_append(notes: Notes, clock: Clock) -> None:
-    """The coordinator does not answer until the notes have ended and another attempt has taken them."""
+    """The coordinator does not answer until the notes have expired and another attempt has taken them."""
     own, rival = claim(notes), claim(notes)
     assert own.take()
     is_taken = threading.Event()
@@ -180,13 +180,13 @@ def test_a_lost_claim_stops_the_append(notes: Notes, clock: Clock) -> None:
         assert is_taken.wait(patience(DEADLINE_SECONDS))
         with rival:
             wait_until(lambda: own._is_lost, "the loss is noticed")
-            with pytest.raises(FlussError, match="another attempt of this task appends its rows now"):
+            with pytest.raises(FlussError, match="another attempt of this task has taken over"):
                 list(own.checked(cast(Any, [1])))
             _is_renewed(rival, notes)
     assert notes.there() == set()
 
 
-def test_a_process_that_stood_still_leaves_the_claim_to_the_other_one(notes: Notes, clock: Clock) -> None:
+def test_a_suspended_process_loses_the_claim_to_another_attempt(notes: Notes, clock: Clock) -> None:
     own, rival = claim(notes), claim(notes)
     assert own.take()
     clock.advance(1.01 * CLAIM_SECONDS)

@@ -43,7 +43,7 @@ def table(bucket_keys: tuple[str, ...] = (), *, partitioned: bool = False, keyed
     return TableInfo(ClientTable(TablePath("shop", "orders"), 1, 1, descriptor, 0, 0))
 
 
-def test_more_is_gathered_where_rows_are_divided() -> None:
+def test_more_is_gathered_for_more_buckets() -> None:
     assert gather_bytes(table(), MEGABYTE) == MEGABYTE
     assert gather_bytes(table(("id",)), MEGABYTE) == 4 * MEGABYTE
     assert gather_bytes(table(keyed=True), MEGABYTE) == 4 * MEGABYTE
@@ -86,5 +86,5 @@ def test_keys_without_other_columns_can_only_be_deleted() -> None:
     batch = pa.record_batch({"id": [1, 2], "name": ["a", "b"], "op": ["-D", "delete"]})
     converter = RowConverter(plan("deletes", (0, 1), 2))
     assert converter.keys(batch).num_rows == 2
-    with pytest.raises(FlussError, match=r"1 rows .* have another row kind than delete"):
+    with pytest.raises(FlussError, match=r"1 rows .* have a row kind other than delete"):
         converter.keys(batch.set_column(2, "op", pa.array(["-D", "+I"])))

@@ -1,4 +1,4 @@
-"""Rows kept aside: in memory, in a file, and when neither has room."""
+"""Spooled rows: in memory, in a file, and if neither has room."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(first: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("memory_bytes", [10**9, 3_000, 0])
-def test_rows_come_back_as_they_were(memory_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_rows_are_returned_unchanged(memory_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "MAX_MEMORY_BYTES", memory_bytes)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/nowhere")
     with Spool(SCHEMA) as spool:
@@ -52,8 +52,8 @@ def test_no_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "MIN_FREE_DISK_BYTES", 2**62)
     with Spool(SCHEMA) as spool:
         spool.add(rows(0))
-        with pytest.raises(FlussError, match=r"less than \d+ bytes are free there"):
+        with pytest.raises(FlussError, match=r"fewer than \d+ bytes are free there"):
             spool.add(rows(100))
     monkeypatch.setattr(module, "MAX_SPOOL_BYTES", 10)
-    with pytest.raises(FlussError, match="at most 10 bytes"):
+    with pytest.raises(FlussError, match="the limit is 10 bytes"):
         Spool(SCHEMA).add(rows(0))

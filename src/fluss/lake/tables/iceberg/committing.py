@@ -1,14 +1,14 @@
-"""A loaded Iceberg table: what is committed, commits, plans.
+"""A loaded Iceberg table: what it contains, commits, plans.
 
-State: `_table` is the table as it was loaded, and after a commit as that commit left it. Invariants:
+State: `_table` is the table as it was loaded, or as the last commit left it. Invariants:
 
 - a commit adds exactly one snapshot, whose parent is the newest snapshot of this state, or nothing at all: the catalog
-  swaps the metadata only if nobody else has (compare and set), and no second attempt is made;
-- every snapshot of ours carries the offsets of *all* buckets, so the newest one alone says what is in the lake, and a
-  property of the table says the same after it has expired (`last_round.py`);
-- a split is accepted only if it starts where the lake ends, whoever planned it.
+  swaps the metadata only if no other commit has (compare and set), and no second attempt is made;
+- every snapshot of ours has the offsets of *all* buckets, so the newest one alone shows what is in the lake, and a
+  property of the table has them too after it has expired (`last_round.py`);
+- a split is accepted only if it starts where the lake ends, whatever planned it.
 
-One thread at a time; different processes may each have a loaded table.
+One thread at a time; several processes may have the table loaded.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from fluss.lake.tables.interface.offsets import dump_offsets
 from fluss.model.paths import TableBucket
 from fluss.model.schema import Schema
 
-# The metadata of a table repeats the properties of every snapshot: a larger document becomes a file beside them.
+# The metadata of a table repeats the properties of every snapshot: a larger document becomes a separate file.
 INLINE_OFFSETS_LIMIT_BYTES = 8 << 10
 
 
 class IcebergTable:
-    """One table in the state in which it was loaded."""
+    """One Iceberg table in the state in which it was loaded."""
 
     def __init__(self, table: Table, registered: RegisteredSnapshot | None = None) -> None:
         self._table = table
@@ -67,11 +67,11 @@ class IcebergTable:
         return self._table.properties
 
     def target(self) -> IcebergTarget:
-        """What tasks need."""
+        """The part of the table that tasks need."""
         return IcebergTarget.of(self._table)
 
     def refreshed(self) -> IcebergTable:
-        """The same table as it is now."""
+        """Load the table again, in its current state."""
         with catalog_errors(f"loading the lake table {self}"):
             return IcebergTable(self._table.catalog.load_table(self._table.name()), self._registered)
 
@@ -86,7 +86,7 @@ class IcebergTable:
         return {} if commit is None else commit.offsets
 
     def snapshot_at(self, timestamp_ms: int) -> int | None:
-        """The snapshot that was the newest one at a time; None before the first one, or when it has expired."""
+        """The newest snapshot at a given time; None before the first one, or if it has expired."""
         snapshot = self._table.snapshot_as_of_timestamp(timestamp_ms)
         return None if snapshot is None else snapshot.snapshot_id
 
@@ -97,7 +97,7 @@ class IcebergTable:
         offsets: Mapping[TableBucket, int] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """One snapshot with all of it; its id. Progress without files goes into `offsets`."""
+        """Commit everything in one snapshot; return its id. Progress without files goes into `offsets`."""
         progress = self._progress(table_id, messages, offsets or {})
         with catalog_errors(f"committing a round to the lake table {self}"):
             summary = dict(properties or {})
@@ -113,7 +113,7 @@ class IcebergTable:
                 [file for message in messages for file in message.removed],
                 [file for message in messages for file in message.position_deletes],
                 summary,
-                # Nothing but files written anew: whoever follows the table from snapshot to snapshot sees no change.
+                # Only rewritten files: a reader that follows the table from snapshot to snapshot sees no change.
                 is_rewrite=bool(messages) and all(each.split.start_offset is None for each in messages),
             )
             producer.commit()
@@ -136,7 +136,7 @@ class IcebergTable:
             if tiered is not None and tiered != split.start_offset:
                 raise _fenced(
                     f"bucket {split.bucket.bucket_id} of lake table {self} is tiered up to offset {tiered}, but the "
-                    f"round starts at {split.start_offset}: another tierer was here; load the table and plan again"
+                    f"round starts at {split.start_offset}: another service tiered it; load the table and plan again"
                 )
             progress[split.bucket] = split.end_offset
         backwards = [bucket for bucket, offset in committed.items() if progress[bucket] < offset]
@@ -163,7 +163,7 @@ class IcebergTable:
         return plan_files(self._table, snapshot_id, schema, predicate, buckets)
 
     def unreferenced_files(self, older_than_ms: int) -> list[str]:
-        """Files under the table's directory that no snapshot knows and that are older than this moment."""
+        """Files in the table's directory that no snapshot knows and that are older than this time."""
         return unreferenced_files(self._table, older_than_ms)
 
     def history(self) -> list[SnapshotEntry]:
@@ -171,7 +171,7 @@ class IcebergTable:
         return history(self._table)
 
     def expire_snapshots(self, snapshot_ids: Collection[int]) -> list[str]:
-        """Take snapshots out of the history, in one commit; the files that nobody can read any more after it."""
+        """Remove snapshots from the history in one commit; return the files that no snapshot needs any more."""
         return expire_snapshots(self._table, snapshot_ids)
 
     def set_properties(self, properties: Mapping[str, str]) -> None:

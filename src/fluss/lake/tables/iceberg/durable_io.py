@@ -1,6 +1,6 @@
-"""File access for warehouses on a local disk: a file that was closed is on disk, and so is its name.
+"""File access for warehouses on a local disk: a closed file is on disk, and so is its name.
 
-pyiceberg loads this class by its name (`py-io-impl`), for data files, manifests and metadata alike.
+pyiceberg loads this class by its name (`py-io-impl`), for data files, manifests and metadata.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOCAL_SCHEME = "file"
 
 
 class DurableFileIO(PyArrowFileIO):
-    """As `PyArrowFileIO`, but local files are synced when they are closed."""
+    """A `PyArrowFileIO` that syncs local files when they are closed."""
 
     def new_output(self, location: str) -> PyArrowFile:
         output = super().new_output(location)
@@ -54,7 +54,7 @@ class _SyncedWriter(io.BufferedWriter):
 
 
 def _make_directories(directory: Path) -> None:
-    """Make what is missing; the name of each new directory is durable before anything is put into it."""
+    """Create missing directories; the name of each is durable before anything is put into it."""
     if directory.is_dir():
         return
     _make_directories(directory.parent)

@@ -1,7 +1,7 @@
-"""Filters of Fluss as expressions of Iceberg, for leaving out files.
+"""Filters of Fluss as expressions of Iceberg, used to leave out files.
 
-An expression may keep files without a matching row, never the other way round: what cannot be said in Iceberg's terms,
-or is compared differently there, becomes "always true". Rows are filtered by whoever reads them.
+An expression may keep files without a matching row, but never drop a file with one: conditions that Iceberg cannot
+express, or compares differently, become "always true". Readers filter the rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LITERAL_ROOTS = frozenset(("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT
 
 
 def to_expression(predicate: Predicate | None, schema: Schema, lake_columns: set[str]) -> BooleanExpression:
-    """The expression for planning; columns that the lake state lacks are not judged."""
+    """The expression for planning; conditions on columns that the lake state lacks are ignored."""
     if predicate is None:
         return AlwaysTrue()
     if isinstance(predicate, Compound):
@@ -66,10 +66,10 @@ def _leaf(leaf: Leaf, column: Column) -> Any:
 
 
 def _literal(value: Any, data_type: DataType) -> Any:
-    """The value for pyiceberg, None if it cannot be compared there as it is here.
+    """The value for pyiceberg, or None if pyiceberg would compare it differently.
 
-    FLOAT and DOUBLE are left out for NaN, which statistics do not count; so are times with digits that the lake lacks.
-    Dates and times are given as the numbers that statistics have: Python's own types end with the year 9999.
+    FLOAT and DOUBLE are left out because of NaN, which statistics ignore; so are times with digits that the lake lacks.
+    Dates and times are given as the numbers in the statistics: Python's own types end with the year 9999.
     """
     root = data_type.root
     if value is None:

@@ -1,4 +1,4 @@
-"""The snapshots of a table, one after the other, and how the old ones leave it."""
+"""The history of a table's snapshots, and the expiry of old ones."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def history(table: Table) -> list[SnapshotEntry]:
 
 
 def expire_snapshots(table: Table, snapshot_ids: Collection[int]) -> list[str]:
-    """Take snapshots out of the history; the files that no snapshot needs after it.
+    """Remove snapshots from the history; return the files that no snapshot needs any more.
 
-    Fails with code 50 if somebody committed since the table was loaded: the decision was about another history. The
-    files are still there afterwards. Whoever dies before removing them leaves files that `unreferenced_files` finds.
+    Fails with code 50 if there was a commit since the table was loaded: the decision was about another history. The
+    files still exist afterwards. If the process dies before removing them, `unreferenced_files` finds them.
     """
     wanted = set(snapshot_ids)
     if not wanted:

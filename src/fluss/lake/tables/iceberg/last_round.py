@@ -1,4 +1,4 @@
-"""Up to where a Fluss table is in its lake table: the newest round, wherever it can still be read.
+"""The progress of a Fluss table in its lake table: the newest round, wherever it can still be read.
 
 | the newest snapshots are | where the offsets are |
 |---|---|
@@ -7,9 +7,9 @@
 | a round whose file cannot be read from here | the coordinator, if it has registered this very snapshot |
 | rewritten by others, and the rounds before have expired | a property of the lake table, and the coordinator |
 
-The property is written in the commit of each round. It stays when snapshots expire, and says so much also of a round
-that died before it was registered. What the coordinator has registered is in the lake: a lake that shows less has lost
-rows, and going on from there would tier rows twice or never.
+The commit of each round writes the property. It stays when snapshots expire, and even covers a round that died before
+it was registered. What the coordinator has registered must be in the lake: a lake with less has lost rows, and
+continuing from there would tier rows twice or never.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket
 
 FIRST_SEQUENCE_NUMBER = 1
-# Of the table's property, which has no version as long as this is 1.
+# The version of the table's property, which does not contain it as long as it is 1.
 ROUND_VERSION = 1
 
 Offsets = Mapping[TableBucket, int]
 
 
 def last_round(table: Table, table_id: int, registered: RegisteredSnapshot | None) -> LakeCommit | None:
-    """The newest snapshot with all that was tiered from this Fluss table, and its offsets. Commits of others are
-    passed over while the round below them is there. Code 53 if the lake has less than is registered."""
+    """The newest snapshot with everything that was tiered from this Fluss table, and its offsets. Commits of others
+    are skipped if the round before them still exists. Code 53 if the lake has less than is registered."""
     if registered is not None and registered.table_id != table_id:
         registered = None
     history = list(ancestors_of(table.current_snapshot(), table.metadata))
@@ -88,7 +88,7 @@ def _in_history(
         try:
             offsets = _offsets_of(table, properties, table_id)
         except FlussError as error:
-            if known is None:  # passing it over would tier its rows again
+            if known is None:  # skipping it would tier its rows again
                 raise FlussError(
                     f"snapshot {snapshot.snapshot_id} of lake table {_shown(table)} was tiered from this table, is not "
                     f"registered, and its offsets cannot be read: {error.message}",
@@ -107,7 +107,7 @@ def _offsets_of(table: Table, properties: Mapping[str, str], table_id: int) -> O
     kept = properties.get(OFFSETS_PROPERTY)
     if kept is None:
         kept = properties.get(OFFSETS_PATH_PROPERTY)
-        # The file of an earlier table of this name has gone with it; its directory ends with the table's id.
+        # The file of an earlier table of this name was removed with it; its directory ends with the table's id.
         if kept is None or f"-{table_id}/" not in kept:
             return None
     return _read_offsets(table, kept, table_id)
@@ -116,14 +116,14 @@ def _offsets_of(table: Table, properties: Mapping[str, str], table_id: int) -> O
 def _expired(
     table: Table, history: Sequence[Snapshot], table_id: int, registered: RegisteredSnapshot | None
 ) -> LakeCommit | None:
-    """Rounds that have expired below snapshots of others; those have the same rows, in other files.
+    """Rounds that have expired before snapshots of others; those have the same rows, in other files.
 
-    Sequence numbers tell: they begin with 1, grow with every snapshot, and stay when others expire.
+    Sequence numbers show it: they start at 1, grow with every snapshot, and stay when others expire.
     """
     oldest = history[-1].sequence_number or 0 if history else 0
     kept = kept_round(table)
     if oldest <= FIRST_SEQUENCE_NUMBER or (kept is not None and kept[0] >= oldest):
-        return None  # nothing has expired, or the table was taken back behind its newest round
+        return None  # nothing has expired, or the table was rolled back to before its newest round
     offsets: dict[TableBucket, int] = {}
     if kept is not None:
         offsets.update(_read_offsets(table, kept[1], table_id) or {})
@@ -137,7 +137,7 @@ def _expired(
 
 
 def _read_offsets(table: Table, kept: str, table_id: int) -> Offsets | None:
-    """The offsets of a document, None if it is about an earlier table of this name."""
+    """The offsets of a document, or None if it belongs to an earlier table of this name."""
     with catalog_errors(f"reading the offsets {kept[:200]}"):
         text: str | bytes = kept
         if not kept.startswith("{"):
@@ -156,15 +156,15 @@ def _check_nothing_is_lost(table: Table, found: LakeCommit | None, registered: R
             has = "no round of this table" if found is None else f"snapshot {found.snapshot_id}"
             raise FlussError(
                 f"the lake table {_shown(table)} has {has}, with {where} up to offset {shown.get(bucket, 0)}, but "
-                f"snapshot {registered.snapshot_id} is registered with it up to {offset}: the lake table was taken "
-                "back or made anew. Bring it back, or disable and enable the lake of the table to begin with what the "
+                f"snapshot {registered.snapshot_id} is registered with it up to {offset}: the lake table was rolled "
+                "back or recreated. Restore it, or disable and enable the lake of the table to start with what the "
                 "lake has now",
                 ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
             )
 
 
 def properties_of(snapshot: Snapshot) -> dict[str, str]:
-    """What the committer wrote into the summary, and the counts of Iceberg."""
+    """The properties that the committer wrote into the summary, and the counts of Iceberg."""
     return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
 
 

@@ -1,4 +1,4 @@
-"""Files that no snapshot knows: what rounds left behind that died before their commit."""
+"""Files that no snapshot knows, left by rounds that died before their commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NANOSECONDS_PER_MILLISECOND = 1_000_000
 def unreferenced_files(table: Table, older_than_ms: int) -> list[str]:
     """Addresses of files under the table's location that are unknown to its metadata and older than `older_than_ms`.
 
-    Files of a round that still runs are unknown too: the age has to be larger than the longest round.
+    Files of a running round are unknown too, so the age has to be larger than the longest round.
     """
     with catalog_errors(f"listing the files of lake table {'.'.join(table.name())}"):
         known = set(_known_files(table))
@@ -57,9 +57,9 @@ def _known_files(table: Table) -> Iterator[str]:
 
 
 def files_of_snapshots(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[str]:
-    """Everything that is needed to read these snapshots.
+    """All files that are needed to read these snapshots.
 
-    A file that a manifest only names as deleted is not: later snapshots carry such manifests along for long.
+    A file that a manifest only lists as deleted is not needed: later snapshots keep such manifests for long.
     """
     seen: set[str] = set()
     for snapshot in snapshots:

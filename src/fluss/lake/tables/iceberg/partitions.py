@@ -1,4 +1,4 @@
-"""Partition values of lake files: from the name of a Fluss partition and a bucket, and back."""
+"""Partition values of lake files, converted from the name of a Fluss partition and a bucket, and back."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class PartitionLayout:
             )
         if (name is not None) != bool(self.keys):
             shown = ", ".join(self.keys) or "nothing"
-            raise FlussError(f"partition {name!r} does not fit a lake table that is partitioned by {shown}")
+            raise FlussError(f"partition {name!r} does not fit the lake table, which is partitioned by {shown}")
         texts = split_partition_name(name, self.keys) if name is not None else {}
         values = [partition_value(texts[key], kind) for key, kind in zip(self.keys, self._types, strict=True)]
         return Record(*values, bucket_id)
 
     def names(self, record: Record) -> tuple[str | None, int | None]:
-        """Partition name and bucket of a file; no bucket for a file of a layout that is not ours."""
+        """Partition name and bucket of a file; the bucket is None if the file has another layout."""
         if not self.is_ours:
             return None, None
         values = [record[index] for index in range(len(self.keys))]

@@ -1,8 +1,9 @@
 """One round as one snapshot: files added, files replaced, rows deleted by position.
 
-pyiceberg has no public way to add delete files, so this extends its append producer. It relies on: `_manifests` gives
-the manifests of the new snapshot and runs before `_summary`; `_added_data_files` and `_deleted_data_files` are what the
-summary counts; `_process_manifests` merges small manifests. The range of pyiceberg in pyproject.toml is narrow for it.
+pyiceberg has no public way to add delete files, so this extends its append producer. It relies on these facts:
+`_manifests` returns the manifests of the new snapshot and runs before `_summary`; the summary counts
+`_added_data_files` and `_deleted_data_files`; `_process_manifests` merges small manifests. This is why pyproject.toml
+allows only a narrow range of pyiceberg.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _DeleteManifestWriter(ManifestWriterV2):
 
 
 class RoundProducer(_MergeAppendFiles):
-    """Builds the snapshot of a round on the state that the transaction was opened with, or fails."""
+    """Builds the snapshot of a round on the state with which the transaction was opened, or fails."""
 
     def __init__(
         self,
@@ -62,16 +63,16 @@ class RoundProducer(_MergeAppendFiles):
             self.append_data_file(file)
 
     def _refresh_for_retry(self) -> None:
-        """A second attempt on another state would skip the look at the offsets: never, whatever the table says."""
+        """Refuse a second attempt, whatever the table's settings: on another state it would skip the offset check."""
         raise CommitFailedException("the table has changed since it was loaded")
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         summary = super()._summary(snapshot_properties)
-        # pyiceberg counts only for operations that change rows, and `replace` is not one of them.
+        # pyiceberg counts rows only for operations that change them, and `replace` is not one of them.
         return Summary(Operation.REPLACE, **summary.additional_properties) if self._is_rewrite else summary
 
     def _manifests(self) -> list[ManifestFile]:
-        kept = self._kept_manifests()  # first: it finds out whether the round fits, before anything is written
+        kept = self._kept_manifests()  # first: it checks that the round fits, before anything is written
         written = []
         for content in (DataFileContent.DATA, DataFileContent.POSITION_DELETES):
             files = [file for file in self._added_data_files if file.content == content]
@@ -95,7 +96,7 @@ class RoundProducer(_MergeAppendFiles):
         )
 
     def _kept_manifests(self) -> list[ManifestFile]:
-        """Manifests of the state before, those with files that leave written anew."""
+        """The manifests of the previous state; those with files that are removed are rewritten."""
         manifests = self._existing_manifests()
         if not self._removed_paths and not self._delete_targets:
             return manifests
@@ -119,7 +120,7 @@ class RoundProducer(_MergeAppendFiles):
             raise CommitFailedException(f"files that this round replaces are no longer in the table: {', '.join(gone)}")
 
     def _leaves(self, file: DataFile) -> bool:
-        """A data file that is replaced, and deletes about nothing but such a file."""
+        """True for a replaced data file, and for a delete file that only concerns one."""
         path = file.file_path if file.content == DataFileContent.DATA else only_target(file)
         return path in self._removed_paths
 
@@ -138,7 +139,7 @@ class RoundProducer(_MergeAppendFiles):
 
 
 def only_target(delete_file: DataFile) -> str | None:
-    """The data file that a delete file is about, if it is about one only."""
+    """The data file to which a delete file applies, if there is only one."""
     lower = (delete_file.lower_bounds or {}).get(DELETE_PATH_ID)
     upper = (delete_file.upper_bounds or {}).get(DELETE_PATH_ID)
     return lower.decode() if lower is not None and lower == upper else None

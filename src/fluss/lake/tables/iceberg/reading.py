@@ -1,8 +1,8 @@
-"""Plans of a snapshot and rows of its files.
+"""Planning the read of a snapshot, and reading its files.
 
-Files are read here and not by pyiceberg's scan: that one collects a whole file before its first batch, does not tell
-positions, and (0.12) shows a null list of rows as an empty one. Columns are found by their field ids, so a column that
-is renamed or added stays what it is; deletes come from pyiceberg.
+Files are read here and not by pyiceberg's scan, which collects a whole file before its first batch, does not return
+positions, and (0.12) returns a null list of rows as an empty one. Columns are found by their field ids, so renaming or
+adding columns is safe; deletes come from pyiceberg.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def plan_files(
     """The files of a snapshot (the newest of this state if None), ordered by partition, bucket and offset."""
     if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
         raise FlussError(
-            f"lake table {'.'.join(table.name())} has no snapshot {snapshot_id} (any more): expired snapshots cannot "
-            "be read; start the read again, or name a newer one",
+            f"lake table {'.'.join(table.name())} has no snapshot {snapshot_id}: expired snapshots cannot "
+            "be read; start the read again, or choose a newer one",
             ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
         )
     wanted = None if buckets is None else set(buckets)
@@ -93,7 +93,7 @@ def _bound(bounds: Mapping[int, bytes] | None, field_id: int | None) -> int | No
 def read_files(
     target: IcebergTarget, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
-    """Batch by batch, file after file, without the rows that are deleted."""
+    """Return the rows that are not deleted, batch by batch, one file after another."""
     wanted = table_schema(schema, columns)
     for file in files:
         yield from lake_rows(target, file, wanted)
@@ -102,7 +102,7 @@ def read_files(
 def read_positions(
     target: IcebergTarget, file: LakeFile, schema: Schema, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of the rows that are not deleted, each with its position in the file: what deletes need."""
+    """Return columns of the rows that are not deleted, each with its position in the file, for position deletes."""
     wanted = table_schema(schema, columns)
     with_position = wanted.append(pa.field(POSITION_COLUMN, pa.int64(), False))
     for rows, positions in _rows(target, file, wanted):
@@ -110,7 +110,7 @@ def read_positions(
 
 
 def lake_rows(target: IcebergTarget, file: LakeFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file that are not deleted, with these columns of the lake table in these types."""
+    """Return the rows of a file that are not deleted, with the columns and types of `wanted`."""
     for rows, _ in _rows(target, file, wanted):
         yield rows
 
@@ -137,9 +137,9 @@ def _rows(target: IcebergTarget, file: LakeFile, wanted: pa.Schema) -> Iterator[
 
 
 def _names_in_file(in_file: pa.Schema, schema: IcebergSchema, names: Sequence[str]) -> dict[str, str]:
-    """Name in the file -> name in the table, by field id; a column that the file lacks is not in it.
+    """Map names in the file to names in the table, by field id; columns that the file lacks are left out.
 
-    A file without ids (somebody added it as it was) is read by names.
+    A file without ids (another program added it) is read by names.
     """
     by_id = {(field.metadata or {}).get(b"PARQUET:field_id"): field.name for field in in_file}
     if not any(by_id):
@@ -153,7 +153,7 @@ def _names_in_file(in_file: pa.Schema, schema: IcebergSchema, names: Sequence[st
 
 
 def _deleted_positions(io: FileIO, file: LakeFile) -> Any:
-    """In order, each once."""
+    """The deleted positions in order, without duplicates."""
     deletes = _read_all_delete_files(io, [file.handle]).get(file.path, [])
     parts = [each.to_numpy() for each in deletes]
     return np.unique(np.concatenate(parts)).astype(np.int64) if parts else np.empty(0, np.int64)

@@ -1,7 +1,7 @@
-"""Files of a bucket written anew: small ones become large ones, deleted rows are left out.
+"""Rewriting the files of a bucket: small ones become large ones, deleted rows are left out.
 
 Rows are copied as they are in the lake, with all columns that the table has now. They are in the order of `__offset`:
-files with ranges that do not overlap come one after the other; where ranges overlap (a primary-key table whose bucket
+files with ranges that do not overlap follow each other; where ranges overlap (a primary-key table whose bucket
 was written from its state), the rows of those files are sorted together, in memory.
 """
 
@@ -21,7 +21,7 @@ AFTER_ALL_OFFSETS = 1 << 63
 
 
 def rewrite_files(target: IcebergTarget, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
-    """New files with the rows of `files`; the message replaces these."""
+    """Write new files with the rows of `files`; the message replaces `files`."""
     return write_split(target, split, _rows(target, files), files)
 
 
@@ -36,7 +36,7 @@ def _rows(target: IcebergTarget, files: Sequence[LakeFile]) -> Iterator[pa.Recor
 
 
 def overlapping_runs(files: Sequence[LakeFile]) -> list[list[LakeFile]]:
-    """The files by first offset, those together whose ranges share an offset or are unknown."""
+    """Group the files by first offset; files whose ranges overlap or are unknown are in one group."""
 
     def first(file: LakeFile) -> int:
         return -1 if file.first_offset is None else file.first_offset

@@ -1,4 +1,4 @@
-"""The layout of a lake table: columns, partitions, sort order, properties. docs/formats/lake.md has it as an example.
+"""The layout of a lake table: columns, partitions, sort order, properties. docs/formats/lake.md has an example.
 
 The user's columns come first, under their names and in their order; three of ours follow. Partitions are the table's
 partition keys and then the bucket: `bucket(n, key)` where Iceberg's hash of the key is the one that Fluss used to
@@ -34,20 +34,20 @@ ICEBERG_PROPERTY_PREFIX = "iceberg."
 FLUSS_PROPERTY_PREFIX = "fluss."
 FIRST_PARTITION_FIELD_ID = 1000
 
-# What makes the layout ours; a user's `iceberg.*` property cannot change it.
+# Properties that define our layout; a user's `iceberg.*` property cannot change them.
 FIXED_PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "write.format.default": "parquet",
-    # A commit that finds another one in its place must fail: the tierer has to look at the offsets again.
+    # A commit that meets another one must fail, so that the tiering service checks the offsets again.
     "commit.retry.num-retries": "0",
 }
-# How other engines should change rows of a primary-key table, and that only.
+# How other engines should change rows; for primary-key tables only.
 KEYED_PROPERTIES: Mapping[str, str] = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
 }
-# What a user may set otherwise.
+# Defaults that a user may override.
 DEFAULT_PROPERTIES: Mapping[str, str] = {
     "write.target-file-size-bytes": str(128 << 20),
     "commit.manifest-merge.enabled": "true",
@@ -61,7 +61,7 @@ _HASHED_BY_ICEBERG = frozenset(
         "CHAR", "STRING", "BINARY", "BYTES",
     )
 )  # fmt: skip
-# Types whose partition values are the same in the name of a Fluss partition and in Iceberg.
+# Types whose partition values are identical in the name of a Fluss partition and in Iceberg.
 PARTITION_ROOTS = frozenset(("STRING", "CHAR", "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DATE"))
 _FLOATS = frozenset(("FLOAT", "DOUBLE"))
 _NESTED = frozenset(("ARRAY", "MAP", "ROW"))
@@ -94,14 +94,14 @@ def lake_schema(spec: LakeTableSpec) -> IcebergSchema:
 
 def _user_field(column: Column, next_id: Callable[[], int]) -> NestedField:
     if column.name in SYSTEM_COLUMNS:
-        raise _invalid(f"column {column.name!r} has a name that lake tables use themselves; rename it")
+        raise _invalid(f"column {column.name!r} has a name that is reserved in lake tables; rename it")
     own = next_id()
     required = not column.data_type.nullable
     return NestedField(own, column.name, to_iceberg_type(column.data_type, next_id), required, doc=column.comment)
 
 
 def _check_key(name: str, data_type: DataType) -> None:
-    """Two keys that differ must differ in the lake too, and Iceberg must accept the type as an identifier."""
+    """Raise unless different keys differ in the lake too, and Iceberg accepts the type as an identifier."""
     if data_type.root in _FLOATS or data_type.root in _NESTED:
         raise _invalid(f"primary-key column {name!r} is {data_type}, which cannot identify rows of an Iceberg table")
     if getattr(data_type, "precision", 0) > LAKE_TIME_PRECISION and data_type.root.startswith("TIME"):
@@ -112,10 +112,10 @@ def _check_key(name: str, data_type: DataType) -> None:
 
 
 def added_field_type(column: Column) -> NestedField:
-    """A column that is added later, as a field without an id of its own."""
+    """The field of a column that is added later, without an id yet."""
     if not column.data_type.nullable:
         raise FlussError(
-            f"column {column.name!r} is NOT NULL, but rows that are in the lake already have no value for it",
+            f"column {column.name!r} is NOT NULL, but rows already in the lake have no value for it",
             ErrorCode.INVALID_ALTER_TABLE_EXCEPTION,
         )
     return _user_field(column, _ids())
@@ -129,7 +129,7 @@ def partition_spec(spec: LakeTableSpec, schema: IcebergSchema) -> PartitionSpec:
         data_type = descriptor.schema.columns[descriptor.schema.position(name)].data_type
         if data_type.root not in PARTITION_ROOTS:
             raise _invalid(
-                f"partition key {name!r} is {data_type}; in the lake it must be text, a whole number, boolean or date"
+                f"partition key {name!r} is {data_type}; in the lake it must be a string, whole number, boolean or date"
             )
         fields.append((name, IdentityTransform(), name))
     key = _hashed_key(spec)
@@ -146,13 +146,13 @@ def partition_spec(spec: LakeTableSpec, schema: IcebergSchema) -> PartitionSpec:
 
 
 def _hashed_key(spec: LakeTableSpec) -> str | None:
-    """The bucket key, if Iceberg's bucket function gives Fluss's bucket for it."""
+    """The bucket key, if Iceberg's bucket function returns Fluss's bucket for it."""
     descriptor = spec.descriptor
     if descriptor.properties.get(DATALAKE_FORMAT, "").lower() != "iceberg":
-        return None  # the table was made for another hash
+        return None  # the table was created for another hash
     if len(descriptor.bucket_keys) > 1:
         raise _invalid(
-            f"an Iceberg lake table has at most one bucket key, not {', '.join(descriptor.bucket_keys)}: "
+            f"an Iceberg lake table has at most one bucket key, got {', '.join(descriptor.bucket_keys)}: "
             "set the bucket key to one column of the primary key"
         )
     if not descriptor.bucket_keys:
@@ -162,18 +162,18 @@ def _hashed_key(spec: LakeTableSpec) -> str | None:
 
 
 def sort_order(schema: IcebergSchema) -> SortOrder:
-    """By `__offset`: files of a log table are written in that order."""
+    """Sort by `__offset`: files of a log table are written in that order."""
     source = schema.find_field(OFFSET_COLUMN).field_id
     return SortOrder(SortField(source, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST))
 
 
 def fixed_properties(spec: LakeTableSpec) -> dict[str, str]:
-    """Properties that make the layout ours."""
+    """The properties that define our layout."""
     return {**FIXED_PROPERTIES, **(KEYED_PROPERTIES if spec.descriptor.has_primary_key else {})}
 
 
 def user_properties(spec: LakeTableSpec) -> dict[str, str]:
-    """What the user wants of Iceberg: the properties `iceberg.*`, without that prefix."""
+    """The user's properties for Iceberg: `iceberg.*`, without that prefix."""
     given = {**spec.descriptor.properties, **spec.descriptor.custom_properties}
     wanted = {
         key.removeprefix(ICEBERG_PROPERTY_PREFIX): value
@@ -189,12 +189,12 @@ def user_properties(spec: LakeTableSpec) -> dict[str, str]:
 
 
 def lake_user_properties(spec: LakeTableSpec) -> dict[str, str]:
-    """What a user can change of a lake table that is there: wishes, and the defaults of the rest."""
+    """The properties of an existing lake table that a user can change: the user's values, and defaults for the rest."""
     return {**DEFAULT_PROPERTIES, **user_properties(spec)}
 
 
 def lake_properties(spec: LakeTableSpec) -> dict[str, str]:
-    """`iceberg.x` becomes `x`, everything else `fluss.x`; what makes the layout ours cannot be overridden."""
+    """`iceberg.x` becomes `x`, everything else `fluss.x`; properties that define our layout cannot be overridden."""
     given = {**spec.descriptor.properties, **spec.descriptor.custom_properties}
     kept = {
         FLUSS_PROPERTY_PREFIX + key: value

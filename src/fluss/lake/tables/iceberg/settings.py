@@ -1,6 +1,6 @@
 """The options `datalake.iceberg.*` with the defaults of a lake under the server's directory filled in.
 
-No import of pyiceberg: servers show these to clients, also where nobody uses the lake.
+Does not import pyiceberg: servers send these options to clients even if the lake is not used.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ DEFAULT_CATALOG_NAME = "fluss"
 LAKE_DIRECTORY = "lake"
 CATALOG_FILE = "catalog.sqlite"
 WAREHOUSE_DIRECTORY = "warehouse"
-# A round that is registered lets the log go: its files must be on disk, which pyiceberg itself does not see to.
+# A registered round lets the log expire, so its files must be on disk, which pyiceberg does not ensure.
 DURABLE_IO = "fluss.lake.tables.iceberg.durable_io.DurableFileIO"
 CATALOG_TYPES = ("rest", "sql", "glue", "hive", "dynamodb", "bigquery", "in-memory")
-# How long a process waits for another one that writes the SQLite catalog; a write takes milliseconds.
+# How long a process waits for another one to write the SQLite catalog; a write takes milliseconds.
 SQLITE_WAIT_SECONDS = 30
 
 
@@ -27,8 +27,8 @@ def catalog_properties(properties: Mapping[str, str], directory: Path | None) ->
     kind = given.get("type", "")
     if kind and kind not in CATALOG_TYPES:
         raise not_configured(
-            f"catalog type {kind!r} is not one that works without a JVM: "
-            f"set 'datalake.iceberg.type' to one of {', '.join(CATALOG_TYPES)}, or leave it out for a local one"
+            f"catalog type {kind!r} needs a JVM or is unknown: "
+            f"set 'datalake.iceberg.type' to one of {', '.join(CATALOG_TYPES)}, or leave it out for a local catalog"
         )
     if kind or "uri" in given or "py-catalog-impl" in given:
         return given

@@ -1,7 +1,7 @@
-"""What the footer of a data file says, as the entry of a manifest has it: counts, sizes and bounds of columns.
+"""The statistics in the footer of a data file, in the form of a manifest entry: counts, sizes and bounds of columns.
 
-pyiceberg makes it, except for bounds of dates and times: it takes them by way of Python's own types, which have the
-years 1 to 9999 only. A bound is the number that is in the file anyway.
+pyiceberg computes them, except for bounds of dates and times: it converts those to Python's own types, which only have
+the years 1 to 9999. The bounds here are the numbers in the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WITHOUT_BOUNDS = (MetricsMode(MetricModeTypes.NONE), _COUNTS_ONLY)
 
 
 def file_statistics(footer: Any, table: TableMetadata) -> dict[str, Any]:
-    """The statistics of a Parquet file in the words of `DataFile`."""
+    """The statistics of a Parquet file, as arguments of `DataFile`."""
     schema = table.schema()
     columns = parquet_path_to_id_mapping(schema)
     plan = compute_statistics_plan(schema, table.properties)
@@ -46,7 +46,7 @@ def file_statistics(footer: Any, table: TableMetadata) -> dict[str, Any]:
 def _time_bounds(
     footer: Any, times: Mapping[int, StatisticsCollector], columns: Mapping[str, int]
 ) -> dict[int, StatsAggregator]:
-    """Of columns that have statistics in every row group."""
+    """The bounds of columns that have statistics in every row group."""
     found: dict[int, StatsAggregator] = {}
     unknown: set[int] = set()
     for group in range(footer.num_row_groups):

@@ -1,4 +1,4 @@
-"""Making, changing and loading Iceberg tables: the catalog side of the lake."""
+"""Creating, changing and loading Iceberg tables: the catalog side of the lake."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from fluss.lake.tables.interface.format import BUCKET_COLUMN, SYSTEM_COLUMNS, La
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column
 
-# How often a change of a table is tried while tierers commit to it.
+# How often a change of a table is tried while tiering services commit to it.
 CHANGE_ATTEMPTS = 10
 
 
 class IcebergFormat:
-    """A catalog of Iceberg tables; database and table have the names that they have in Fluss. Any thread may use it."""
+    """A catalog of Iceberg tables; databases and tables have the same names as in Fluss. Any thread may use it."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
 
     def create_table(self, spec: LakeTableSpec, must_be_empty: bool = True, may_lack_columns: bool = False) -> None:
-        """Make the lake table and its database; one that is there already is fine if `check_compatible` says so.
+        """Create the lake table and its database; an existing one is accepted if it passes `check_compatible`.
 
-        `may_lack_columns`: the last columns may be missing in it, they are added then.
+        `may_lack_columns`: the last columns may be missing in it; they are added then.
         """
         schema = lake_schema(spec)
         properties = lake_properties(spec)
         partitions = partition_spec(spec, schema)
         check_write_properties(properties)
         with catalog_errors(f"creating the lake table {spec.path}"):
-            # Asked first: an attempt to create a table that is there leaves a metadata file behind.
+            # Checked first: an attempt to create an existing table leaves a metadata file behind.
             if self.catalog.table_exists(identifier(spec.path)):
                 self._adopt(spec, must_be_empty, may_lack_columns)
                 return
@@ -64,17 +64,17 @@ class IcebergFormat:
                 self.catalog.create_table(
                     identifier(spec.path), schema, None, partitions, sort_order(schema), properties
                 )
-            except TableAlreadyExistsError:  # by somebody at the same time
+            except TableAlreadyExistsError:  # created by another process at the same time
                 self._adopt(spec, must_be_empty, may_lack_columns)
 
     def _create_namespace(self, database_name: str) -> None:
         try:
             self.catalog.create_namespace((database_name,))
         except NamespaceAlreadyExistsError:
-            return  # by an earlier table, or by somebody at the same time
+            return  # created for an earlier table, or by another process at the same time
 
     def _adopt(self, spec: LakeTableSpec, must_be_empty: bool, may_lack_columns: bool) -> None:
-        """The table of an attempt that died, of an earlier Fluss table, or of somebody who prepared it."""
+        """Use a table left by a failed attempt, by an earlier Fluss table, or prepared by a user."""
         self.check_compatible(spec, must_be_empty, may_lack_columns)
         table = self.catalog.load_table(identifier(spec.path))
         lacking = [
@@ -86,38 +86,38 @@ class IcebergFormat:
         wanted = lake_properties(spec)
         missing = {key: value for key, value in wanted.items() if key not in table.properties}
         missing |= {k: v for k, v in fixed_properties(spec).items() if table.properties.get(k) != v}
-        missing.pop("format-version", None)  # not a property of a table that is there
+        missing.pop("format-version", None)  # not a property of an existing table
         if missing:
             with table.transaction() as transaction:
                 transaction.set_properties(missing)
 
     def check_compatible(self, spec: LakeTableSpec, must_be_empty: bool, may_lack_columns: bool = False) -> None:
-        """Raise code 54 unless the lake table that is there can be the one of this Fluss table; 7 if there is none."""
+        """Raise code 54 unless the existing lake table fits this Fluss table; code 7 if there is none."""
         table = self._load(spec.path)
-        with catalog_errors(f"looking at the lake table {spec.path}"):
+        with catalog_errors(f"checking the lake table {spec.path}"):
             reason = _difference(table, spec, may_lack_columns) or (_rows_reason(table) if must_be_empty else None)
         if reason is not None:
             raise FlussError(
-                f"there is a lake table {spec.path} already, and {reason}; drop or rename it in the lake, "
+                f"the lake table {spec.path} already exists, and {reason}; drop or rename it in the lake, "
                 "or give the Fluss table another name",
                 ErrorCode.LAKE_TABLE_ALREADY_EXIST,
             )
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        """Nullable columns behind those of the user; columns that are there already with this type are left alone."""
+        """Add nullable columns after those of the user; existing columns of the same type are left alone."""
         fields = [added_field_type(column) for column in columns]
         with catalog_errors(f"adding columns to the lake table {path}"):
             for attempts_left in reversed(range(CHANGE_ATTEMPTS)):
                 try:
                     _add_missing(self._load(path), fields)
-                except CommitFailedException:  # a tierer commits at the same time; this change bothers it as little
+                except CommitFailedException:  # a tiering service commits at the same time; both can succeed
                     if not attempts_left:
                         raise
                 else:
                     return
 
     def change_properties(self, before: LakeTableSpec, after: LakeTableSpec) -> None:
-        """Set and remove `iceberg.*` properties; one that is removed has its default again. Doing it twice is fine."""
+        """Set and remove `iceberg.*` properties; a removed one gets its default again. Can be repeated."""
         old, new = lake_user_properties(before), lake_user_properties(after)
         check_write_properties(new)
         removed = old.keys() - new.keys()
@@ -132,18 +132,18 @@ class IcebergFormat:
                             transaction.set_properties(wanted)
                         if gone:
                             transaction.remove_properties(*gone)
-                except CommitFailedException:  # a tierer commits at the same time
+                except CommitFailedException:  # a tiering service commits at the same time
                     if not attempts_left:
                         raise
                 else:
                     return
 
     def close(self) -> None:
-        """Give back the connections of the catalog."""
+        """Close the connections of the catalog."""
         self.catalog.close()
 
     def load(self, path: TablePath, registered: RegisteredSnapshot | None = None) -> IcebergTable:
-        """The table as it is now; code 7 if there is none."""
+        """Load the current table; code 7 if there is none."""
         return IcebergTable(self._load(path), registered)
 
     def _load(self, path: TablePath) -> Table:
@@ -151,7 +151,7 @@ class IcebergFormat:
             try:
                 return self.catalog.load_table(identifier(path))
             except NoSuchTableError:
-                message = f"there is no lake table {path}; is 'table.datalake.enabled' set?"
+                message = f"there is no lake table {path}; set 'table.datalake.enabled' to true to create it"
                 raise FlussError(message, ErrorCode.TABLE_NOT_EXIST) from None
 
 
@@ -160,8 +160,8 @@ def _add_missing(table: Table, fields: Sequence[NestedField]) -> None:
     for field in fields:
         if field.name in present and not same_field(present[field.name], field):
             raise FlussError(
-                f"the lake table {'.'.join(table.name())} has a column {field.name!r} of type "
-                f"{_shown(present[field.name])} already, the new one is {_shown(field)}: use another name",
+                f"the lake table {'.'.join(table.name())} already has a column {field.name!r} of type "
+                f"{_shown(present[field.name])}, but the new one is {_shown(field)}: use another name",
                 ErrorCode.INVALID_ALTER_TABLE_EXCEPTION,
             )
     missing = [field for field in fields if field.name not in present]
@@ -174,12 +174,12 @@ def _add_missing(table: Table, fields: Sequence[NestedField]) -> None:
 
 
 def identifier(path: TablePath) -> tuple[str, str]:
-    """As a tuple: a dot in a name does not split it."""
+    """The name as a tuple, so that a dot in it does not split it."""
     return (path.database_name, path.table_name)
 
 
 def _difference(table: Table, spec: LakeTableSpec, may_lack_columns: bool) -> str | None:
-    """Why the table cannot be the lake table of `spec`, or None."""
+    """The reason why the table cannot be the lake table of `spec`, or None."""
     wanted, present = lake_schema(spec), table.schema()
     differing = _differing_columns(present, wanted, may_lack_columns)
     if differing is not None:

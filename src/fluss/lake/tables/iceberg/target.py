@@ -1,4 +1,4 @@
-"""What tasks know of a table: its metadata without the history, and how to reach its files."""
+"""The part of a table that tasks get: its metadata without the history, and access to its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluss.lake.tables.interface.format import CommitMessage, LakeFile, LakeSpli
 from fluss.lazy_imports import import_lock
 from fluss.model.schema import Schema
 
-# Tasks of one process work on few tables at a time.
+# The tasks of one process work on few tables at a time.
 PARSED_TABLES_LIMIT = 16
 
 
@@ -27,14 +27,14 @@ def _parsed(metadata_json: str) -> TableMetadata:
 
 @dataclass(frozen=True)
 class IcebergTarget:
-    """Writes, reads and removes files in any process. Pickles; the properties may hold keys of an object store."""
+    """Writes, reads and removes files in any process. Can be pickled; the properties may have object store keys."""
 
     metadata_json: str = field(repr=False)
     io_properties: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def of(cls, table: Table) -> IcebergTarget:
-        """Without snapshots and logs: the metadata of an old table is large, and every task carries it."""
+        """The target of a table, without snapshots and logs, which make the metadata of an old table large."""
         without_history = table.metadata.model_copy(
             update={
                 "snapshots": [],
@@ -60,28 +60,28 @@ class IcebergTarget:
     def write_split(
         self, split: LakeSplit, batches: Iterable[pa.RecordBatch], replaces: Sequence[LakeFile] = ()
     ) -> CommitMessage:
-        """Rows with `__offset` and `__timestamp` as new files; `replaces` are the files that they take the place of."""
+        """Write rows with `__offset` and `__timestamp` to new files, which replace the files in `replaces`."""
         with import_lock:
             from fluss.lake.tables.iceberg.writing import write_split
 
         return write_split(self, split, batches, replaces)
 
     def delete_rows(self, message: CommitMessage, positions: Mapping[LakeFile, pa.Array]) -> CommitMessage:
-        """`message` and position deletes for rows of files that stay."""
+        """Return `message` with position deletes for rows of files that stay."""
         with import_lock:
             from fluss.lake.tables.iceberg.writing import delete_rows
 
         return delete_rows(self, message, positions)
 
     def discard(self, messages: Iterable[CommitMessage]) -> None:
-        """Remove the files of messages that will not be committed. Never after a commit whose end is unknown."""
+        """Remove the files of messages that will not be committed. Not after a commit with an unknown result."""
         io = self.open_io()
         for message in messages:
             for data_file in (*message.added, *message.position_deletes):
                 io.delete(data_file.file_path)
 
     def remove_files(self, paths: Iterable[str]) -> None:
-        """Delete files for good; one that is gone already is fine: somebody else cleans too."""
+        """Delete files permanently; missing files are ignored, since another process may clean up too."""
         io = self.open_io()
         for path in paths:
             with catalog_errors(f"removing {path}"):
@@ -91,7 +91,7 @@ class IcebergTarget:
                     continue
 
     def rewrite_files(self, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
-        """The rows of `files` that are not deleted, by offset, as new files that replace them."""
+        """Write the rows of `files` that are not deleted, by offset, to new files that replace them."""
         with import_lock:
             from fluss.lake.tables.iceberg.rewriting import rewrite_files
 
@@ -100,14 +100,14 @@ class IcebergTarget:
     def read_files(
         self, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that are not deleted, in the Arrow types of `schema`; system columns when named."""
+        """Return the rows that are not deleted, in the Arrow types of `schema`; with system columns if named."""
         with import_lock:
             from fluss.lake.tables.iceberg.reading import read_files
 
         return read_files(self, files, schema, columns)
 
     def read_positions(self, file: LakeFile, schema: Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Columns of the rows that are not deleted, with the position of each in the file as the last column."""
+        """Return columns of the rows that are not deleted; the last column is the position of each in the file."""
         with import_lock:
             from fluss.lake.tables.iceberg.reading import read_positions
 

@@ -1,8 +1,8 @@
 """Fluss types and Iceberg types.
 
-Iceberg (version 2) has no int of 8 or 16 bits, no CHAR, and its times have microseconds. Values come back exactly
-through the Fluss schema, except digits behind the microsecond, which are cut off. Ids are given in the order of the
-walk; the catalog gives its own when it makes the table.
+Iceberg (version 2) has no int of 8 or 16 bits, no CHAR, and its times have microseconds. Values are restored exactly
+through the Fluss schema, except for digits beyond microseconds, which are cut off. Ids are assigned in the order of the
+walk; the catalog assigns its own when it creates the table.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def to_iceberg_type(data_type: fluss.DataType, next_id: NextId) -> IcebergType:
         return MapType(key, key_type, value, value_type, not data_type.value.nullable)
     if isinstance(data_type, fluss.RowType):
         return StructType(*[_row_field(row_field, next_id) for row_field in data_type.fields])
-    raise FlussError(f"{data_type} has no Iceberg type", ErrorCode.INVALID_TABLE_EXCEPTION)
+    raise FlussError(f"no Iceberg type for the column type {data_type}", ErrorCode.INVALID_TABLE_EXCEPTION)
 
 
 def _row_field(row_field: fluss.RowField, next_id: NextId) -> NestedField:
@@ -97,7 +97,7 @@ def _row_field(row_field: fluss.RowField, next_id: NextId) -> NestedField:
 
 
 def from_iceberg_type(iceberg_type: IcebergType, nullable: bool = True) -> fluss.DataType:
-    """The Fluss type that holds the values of an Iceberg one: what outside tables look like to us.
+    """The Fluss type that holds the values of an Iceberg type, for tables of other programs.
 
     >>> str(from_iceberg_type(IntegerType()))
     'INT'
@@ -119,11 +119,11 @@ def from_iceberg_type(iceberg_type: IcebergType, nullable: bool = True) -> fluss
             for each in iceberg_type.fields
         ]
         return fluss.RowType(tuple(fields), nullable=nullable)
-    raise FlussError(f"Iceberg type {iceberg_type} has no Fluss type", ErrorCode.INVALID_TABLE_EXCEPTION)
+    raise FlussError(f"no Fluss type for the Iceberg type {iceberg_type}", ErrorCode.INVALID_TABLE_EXCEPTION)
 
 
 def same_type(one: IcebergType, other: IcebergType) -> bool:
-    """Whether two types hold the same values under the same names, whatever the ids of their fields."""
+    """True if two types hold the same values under the same names, whatever the ids of their fields."""
     if isinstance(one, ListType) and isinstance(other, ListType):
         return one.element_required == other.element_required and same_type(one.element_type, other.element_type)
     if isinstance(one, MapType) and isinstance(other, MapType):
@@ -136,5 +136,5 @@ def same_type(one: IcebergType, other: IcebergType) -> bool:
 
 
 def same_field(one: NestedField, other: NestedField) -> bool:
-    """Whether two fields have the same name, type and nullability."""
+    """True if two fields have the same name, type and nullability."""
     return one.name == other.name and one.required == other.required and same_type(one.field_type, other.field_type)

@@ -1,4 +1,4 @@
-"""Columns between Fluss's Arrow types and those of lake files."""
+"""Conversion of columns between Fluss's Arrow types and those of lake files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYSTEM_ARROW_TYPES: dict[str, pa.DataType] = {
 
 
 def file_schema(schema: IcebergSchema) -> pa.Schema:
-    """The Arrow schema of data files, with field ids, in types of 32-bit offsets: those that Fluss's batches have."""
+    """The Arrow schema of data files, with field ids, in types with 32-bit offsets, as in Fluss's batches."""
     return pa.schema([_narrow_field(field) for field in schema_to_pyarrow(schema)])
 
 
@@ -47,10 +47,10 @@ def _narrow(data_type: pa.DataType) -> pa.DataType:
 
 
 def to_lake(batch: pa.RecordBatch, target: pa.Schema, bucket_id: int) -> pa.RecordBatch:
-    """Rows of a bucket as they go into a file.
+    """Convert rows of a bucket for a file.
 
     Columns are found by name; `__bucket` is filled in. A column that the batch lacks (rows written before it was added)
-    is null. Digits of times behind the microsecond are cut off, for times before 1970 too.
+    is null. Digits of times beyond microseconds are cut off, for times before 1970 too.
     """
     arrays = []
     for field in target:
@@ -81,7 +81,7 @@ def _converted_leaf(array: Any, target: pa.DataType, where: str) -> Any:
             return cut(array, target.unit)
         return array.cast(target)
     except pa.ArrowException as error:
-        raise FlussError(f"{where} is {array.type} and cannot be {target}: {error}") from None
+        raise FlussError(f"{where} has type {array.type} and cannot be converted to {target}: {error}") from None
 
 
 def table_schema(schema: Schema, columns: Sequence[str] | None) -> pa.Schema:
@@ -89,10 +89,10 @@ def table_schema(schema: Schema, columns: Sequence[str] | None) -> pa.Schema:
     types = {column.name: to_arrow_type(column.data_type) for column in schema.columns}
     names = list(types) if columns is None else list(columns)
     if not names:
-        raise FlussError("a read needs at least one column; how many rows a file has is in its plan")
+        raise FlussError("a read needs at least one column; the number of rows of a file is in its plan")
     unknown = [name for name in names if name not in types and name not in SYSTEM_ARROW_TYPES]
     if unknown:
-        raise FlussError(f"no column {unknown[0]!r}; the columns are {', '.join((*types, *SYSTEM_ARROW_TYPES))}")
+        raise FlussError(f"unknown column {unknown[0]!r}; the columns are {', '.join((*types, *SYSTEM_ARROW_TYPES))}")
     nullable = {column.name: column.data_type.nullable for column in schema.columns}
     return pa.schema(
         [
@@ -105,7 +105,7 @@ def table_schema(schema: Schema, columns: Sequence[str] | None) -> pa.Schema:
 
 
 def from_lake(columns: Mapping[str, Any], row_count: int, target: pa.Schema) -> pa.RecordBatch:
-    """Columns of a file in the types of the Fluss table; one that the file lacks is null."""
+    """Convert columns of a file to the types of the Fluss table; columns that the file lacks are null."""
     arrays = []
     for field in target:
         array = columns.get(field.name)

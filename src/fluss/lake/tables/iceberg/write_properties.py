@@ -1,6 +1,6 @@
-"""How a user wants data files: the properties `write.*` that we follow, read and checked in one place.
+"""The user's properties for data files: those `write.*` that we support, read and checked in one place.
 
-They are checked when a table is made or altered: a tierer would find out in every round, and nothing would be tiered.
+They are checked when a table is created or altered: otherwise every round of tiering would fail.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from fluss.errors import ErrorCode, FlussError
 CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
 DEFAULT_TARGET_FILE_BYTES = 128 << 20
 DEFAULT_COMPRESSION = "zstd"
-# Columns with more different values than fit give up their dictionary early: trying for longer (the usual 1 MiB) takes
-# a third of the time of writing, and the files are hardly smaller.
+# Columns with more distinct values than fit give up their dictionary early: trying for longer (the usual 1 MiB) takes a
+# third of the writing time, and makes files hardly smaller.
 DEFAULT_DICTIONARY_BYTES = 128 << 10
 
 _TARGET_BYTES = "write.target-file-size-bytes"
@@ -26,12 +26,12 @@ _DICTIONARY_BYTES = "write.parquet.dict-size-bytes"
 
 
 def target_file_bytes(properties: Mapping[str, str]) -> int:
-    """Files are closed when they have reached this size."""
+    """The size at which files are closed."""
     return _positive(properties, _TARGET_BYTES, DEFAULT_TARGET_FILE_BYTES)
 
 
 def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments for pyarrow's `ParquetWriter`."""
+    """The arguments for pyarrow's `ParquetWriter`."""
     codec = properties.get(_CODEC, DEFAULT_COMPRESSION).lower()
     if codec not in CODECS:
         raise _wrong(_CODEC, properties[_CODEC], f"one of {', '.join(CODECS)}")
@@ -43,7 +43,7 @@ def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check_write_properties(properties: Mapping[str, str]) -> None:
-    """Raise if files could not be written with these."""
+    """Raise if files could not be written with these properties."""
     target_file_bytes(properties)
     parquet_options(properties)
 
@@ -55,7 +55,7 @@ def _level(properties: Mapping[str, str], codec: str) -> int | None:
     try:
         pa.Codec(codec, level)
     except (pa.ArrowException, OSError, ValueError):
-        raise _wrong(_LEVEL, properties[_LEVEL], f"a level that {codec} has, or left out") from None
+        raise _wrong(_LEVEL, properties[_LEVEL], f"a level of {codec}, or left out") from None
     return level
 
 
@@ -77,5 +77,5 @@ def _parsed(properties: Mapping[str, str], key: str, wanted: str) -> int:
 
 
 def _wrong(key: str, value: str, wanted: str) -> FlussError:
-    message = f"property 'iceberg.{key}' of the table is {value!r}, it must be {wanted}"
+    message = f"property 'iceberg.{key}' of the table must be {wanted}, got {value!r}"
     return FlussError(message, ErrorCode.INVALID_TABLE_EXCEPTION)

@@ -1,7 +1,7 @@
-"""Arrow batches into Parquet files with field ids and statistics. Runs in any process; commits nothing.
+"""Writing Arrow batches to Parquet files with field ids and statistics. Runs in any process; commits nothing.
 
-Batches are gathered to row groups, so memory holds one row group; a file that reaches the target size is closed and the
-next one begins. A file that was written is described by a pyiceberg `DataFile`, which pickles.
+Batches are combined into row groups, so memory holds one row group; a file that reaches the target size is closed and
+the next one begins. A written file is described by a pyiceberg `DataFile`, which can be pickled.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DELETE_SCHEMA = pa.schema(
 def write_split(
     target: IcebergTarget, split: LakeSplit, batches: Iterable[pa.RecordBatch], replaces: Sequence[LakeFile]
 ) -> CommitMessage:
-    """The rows of a split as files of its bucket; no rows make no file."""
+    """Write the rows of a split to files of its bucket; no file without rows."""
     with catalog_errors(f"writing rows of bucket {split.bucket.bucket_id} to the lake"):
         files = _SplitFiles(target, split)
         try:
@@ -64,7 +64,7 @@ def write_split(
 
 
 class _SplitFiles:
-    """The files of one split, written one after the other by one thread."""
+    """Writes the files of one split, one after another, in one thread."""
 
     def __init__(self, target: IcebergTarget, split: LakeSplit) -> None:
         self._target = target
@@ -83,7 +83,7 @@ class _SplitFiles:
         self._written: list[DataFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows; writes when a row group is full."""
+        """Add rows; writes when a row group is full."""
         if not batch.num_rows:
             return
         self._pending.append(_without_hidden_nulls(batch))
@@ -93,13 +93,13 @@ class _SplitFiles:
             self._write_row_group()
 
     def finish(self) -> list[DataFile]:
-        """Write what is pending and close; all files of the split."""
+        """Write pending rows and close; return all files of the split."""
         self._write_row_group()
         self._close_file()
         return self._written
 
     def abandon(self) -> None:
-        """Close without a result, and remove what was written: nobody will commit it."""
+        """Close without a result, and remove the written files, which will not be committed."""
         if self._open is not None:
             self._open.abandon()
         _remove(self._target, self._begun)
@@ -125,7 +125,7 @@ class _SplitFiles:
 
 
 def _without_hidden_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Nested columns as Parquet wants them, whether they come from a key-value batch or from a file of the lake."""
+    """Nested columns as Parquet needs them, whether they come from a key-value batch or from a file of the lake."""
     if not any(pa.types.is_nested(field.type) for field in batch.schema):
         return batch
     return pa.RecordBatch.from_arrays([without_hidden_nulls(column) for column in batch.columns], schema=batch.schema)
@@ -154,28 +154,28 @@ class _OpenFile:
         return self._metadata[0]
 
     def abandon(self) -> None:
-        """Close what is open. Whatever broke the writing may break this, too, and was the better error."""
+        """Close the open writer. Errors here are only logged, because the error of the write is the one to report."""
         for each in (self.writer, self.stream):
             try:
                 each.close()
             except Exception as error:  # of the file system behind it
-                logger.info("%s was given up and could not be closed: %s", self.path, error)
+                logger.info("%s was abandoned and could not be closed: %s", self.path, error)
 
 
 def _remove(target: IcebergTarget, paths: Iterable[str]) -> None:
-    """Best effort: files that stay are found when files are looked for that no snapshot knows."""
+    """Remove files as far as possible; the search for orphans finds the others."""
     io = target.open_io()
     for path in paths:
         try:
             io.delete(path)
         except FileNotFoundError:
-            continue  # it was never begun in the file system
+            continue  # it was never created in the file system
         except Exception as error:  # of the file system behind it
-            logger.warning("%s was given up and could not be removed: %s", path, error)
+            logger.warning("%s was abandoned and could not be removed: %s", path, error)
 
 
 class _DirectoryName:
-    """The directory of a partition, in the one method that location providers use of a `PartitionKey`."""
+    """The directory of a partition; has the only method of `PartitionKey` that location providers use."""
 
     def __init__(self, target: IcebergTarget, partition: Record) -> None:
         self._path = target.metadata.spec().partition_to_path(partition, target.metadata.schema())
@@ -185,7 +185,7 @@ class _DirectoryName:
 
 
 def _new_path(target: IcebergTarget, split: LakeSplit, partition: Record, suffix: str) -> str:
-    """Bucket and range first, for people who look into the directory; unique by what follows."""
+    """A path with bucket and range first, for readers of the directory; the rest makes it unique."""
     start = split.end_offset if split.start_offset is None else split.start_offset
     name = f"{split.bucket.bucket_id:05d}-{start}-{split.end_offset}-{uuid.uuid4()}{suffix}.parquet"
     provider = load_location_provider(target.metadata.location, target.metadata.properties)
@@ -211,7 +211,7 @@ def _data_file(
 
 
 def delete_rows(target: IcebergTarget, message: CommitMessage, positions: Mapping[LakeFile, Any]) -> CommitMessage:
-    """One delete file per data file: readers that know which file it is about read no other."""
+    """Write one delete file per data file, so that readers of a data file read no other deletes."""
     written = list(message.position_deletes)
     begun: list[str] = []
     with catalog_errors(f"writing deletes of bucket {message.split.bucket.bucket_id} to the lake"):
@@ -231,7 +231,7 @@ def delete_rows(target: IcebergTarget, message: CommitMessage, positions: Mappin
 def _write_deletes(target: IcebergTarget, path: str, data_file: DataFile, rows: Any) -> DataFile:
     ordered = pc.unique(pa.array(rows, pa.int64())).sort()
     if ordered[0].as_py() < 0 or ordered[-1].as_py() >= data_file.record_count:
-        raise FlussError(f"positions of {data_file.file_path} go from 0 to {data_file.record_count - 1}")
+        raise FlussError(f"positions in {data_file.file_path} must be from 0 to {data_file.record_count - 1}")
     paths = pa.repeat(pa.scalar(data_file.file_path), len(ordered))
     with target.open_io().new_output(path).create() as stream:
         pq.write_table(
@@ -241,7 +241,7 @@ def _write_deletes(target: IcebergTarget, path: str, data_file: DataFile, rows: 
             store_schema=False,
         )
     bound = data_file.file_path.encode()
-    # Whole paths as bounds, not cut ones: equal bounds say that the deletes are about this file alone.
+    # Whole paths as bounds, not truncated ones: equal bounds show that the deletes are for this file alone.
     facts = {
         "record_count": len(ordered),
         "lower_bounds": {DELETE_PATH_ID: bound},

@@ -1,1 +1,1 @@
-"""What every lake format offers, and the documents that say how far a table is in the lake. Start with `format`."""
+"""The interface of lake formats, and the documents with the progress of a table in the lake. Start with `format`."""

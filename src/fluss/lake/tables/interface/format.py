@@ -1,15 +1,15 @@
 """The interface of a lake format; `lake.tables.opening` opens one.
 
-Three things with three lives:
+Three objects with three lifetimes:
 
-- `LakeFormat`: a catalog. The server makes and changes tables with it.
+- `LakeFormat`: a catalog. The server creates and changes tables with it.
 - `LakeTable`: one table *as it was when it was loaded*. Plans and commits belong to that state: a commit succeeds only
-  if nobody else has committed since, so of two tierers that planned from the same state one fails and loads again.
-- `LakeTarget`: what a task needs to write, read and remove files of that state, in any process. It pickles; it commits
-  nothing.
+  if there was no other commit since, so of two services that planned from the same state one fails and loads again.
+- `LakeTarget`: what a task needs to write, read and remove files of that state, in any process. It can be pickled; it
+  commits nothing.
 
 A round of tiering is: load, plan, `write_split` in tasks, `commit` once. Files of a round that never commits belong to
-no snapshot; nobody sees them and maintenance removes them.
+no snapshot; readers do not see them and maintenance removes them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ SYSTEM_COLUMNS = (BUCKET_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
 
 COMMIT_USER_PROPERTY = "commit-user"
 COMMIT_USER = "__fluss_lake_tiering"
-# Where the coordinator put the offsets document of this round (Apache Fluss has only this one).
+# The address of the coordinator's offsets document of this round (Apache Fluss has only this one).
 OFFSETS_PATH_PROPERTY = "fluss-offsets"
-# The offsets themselves, so that the lake alone says what is in it: the document, or the address of a file with it.
+# The offsets themselves, so that the lake alone shows what is in it: the document, or the address of its file.
 OFFSETS_PROPERTY = "fluss-bucket-offsets"
-# The same of the newest round as a property of the table, which stays when snapshots expire.
+# The offsets of the newest round as a property of the table, which stays when snapshots expire.
 LAST_ROUND_PROPERTY = "fluss-last-round"
 
 
 @dataclass(frozen=True)
 class LakeTableSpec:
-    """A Fluss table whose lake table is asked for."""
+    """A Fluss table as the specification of its lake table."""
 
     path: TablePath
     descriptor: TableDescriptor
@@ -60,9 +60,9 @@ class LakeSplit:
 
 @dataclass(frozen=True)
 class LakeFile:
-    """A file of a snapshot, with the deletes that apply to it in `handle`, which only its format understands.
+    """A file of a snapshot, with the deletes that apply to it in `handle`, which only its format can read.
 
-    Pickles. `first_offset` is the lowest offset of the log in it, if its statistics tell.
+    Can be pickled. `first_offset` is its lowest offset of the log, if the statistics have it.
     """
 
     path: str
@@ -72,7 +72,7 @@ class LakeFile:
     size_bytes: int
     deleted_rows: int
     handle: Any = field(repr=False, compare=False)
-    # By the file's statistics, both inclusive; None where somebody else wrote a file without them.
+    # From the file's statistics, both inclusive; None for files of other writers without statistics.
     first_offset: int | None = None
     last_offset: int | None = None
     delete_file_count: int = 0
@@ -80,7 +80,7 @@ class LakeFile:
 
 @dataclass(frozen=True)
 class CommitMessage:
-    """What a task did for one split; pickles. The files are opaque to everyone but the format that made them.
+    """The result of a task for one split. Can be pickled. Only the format that wrote the files can read them.
 
     `removed` are files that the added ones replace (copy-on-write); `position_deletes` hide rows of files that stay.
     """
@@ -93,13 +93,13 @@ class CommitMessage:
 
     @property
     def byte_count(self) -> int:
-        """Size of everything that was written."""
+        """The size of all written files."""
         return sum(file.file_size_in_bytes for file in (*self.added, *self.position_deletes))
 
 
 @dataclass(frozen=True)
 class LakeCommit:
-    """A snapshot of the commit user: its offsets and all of its properties."""
+    """A snapshot of the commit user, with its offsets and all of its properties."""
 
     snapshot_id: int
     timestamp_ms: int
@@ -109,8 +109,8 @@ class LakeCommit:
 
 @dataclass(frozen=True)
 class RegisteredSnapshot:
-    """The newest snapshot of a Fluss table that the coordinator knows of, asked for *before* the lake table is loaded:
-    then the lake has all of it, or has lost it."""
+    """The newest snapshot of a Fluss table that the coordinator knows, requested *before* the lake table is loaded: so
+    the lake contains it, or has lost it."""
 
     table_id: int
     snapshot_id: int
@@ -132,33 +132,33 @@ class SnapshotEntry:
 
 
 class LakeTarget(Protocol):
-    """Writes and reads files of one state of a table, in any process."""
+    """Writes, reads and removes files of one state of a table, in any process."""
 
     def write_split(
         self, split: LakeSplit, batches: Iterable[pa.RecordBatch], replaces: Sequence[LakeFile] = ()
     ) -> CommitMessage:
-        """Rows with `__offset` and `__timestamp` as new files; `replaces` are the files that they take the place of."""
+        """Write rows with `__offset` and `__timestamp` to new files, which replace the files in `replaces`."""
 
     def delete_rows(self, message: CommitMessage, positions: Mapping[LakeFile, pa.Array]) -> CommitMessage:
-        """`message` and position deletes for rows of files that stay."""
+        """Return `message` with position deletes for rows of files that stay."""
 
     def discard(self, messages: Iterable[CommitMessage]) -> None:
-        """Remove the files of messages that will not be committed. Never after a commit whose end is unknown."""
+        """Remove the files of messages that will not be committed. Not after a commit with an unknown result."""
 
     def remove_files(self, paths: Iterable[str]) -> None:
-        """Delete files for good, which no snapshot knows any more; one that is gone already is fine."""
+        """Delete files permanently that no snapshot knows any more; missing files are ignored."""
 
     def rewrite_files(self, split: LakeSplit, files: Sequence[LakeFile]) -> CommitMessage:
-        """The rows of `files` that are not deleted, by offset, as new files that replace them. Whole rows, as they are
-        in the lake: no schema of Fluss is needed."""
+        """Write the rows of `files` that are not deleted, by offset, to new files that replace them. Rows are copied
+        with all columns, so no schema of Fluss is needed."""
 
     def read_files(
         self, files: Iterable[LakeFile], schema: Schema, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows that are not deleted, in the Arrow types of `schema`; system columns when named."""
+        """Return the rows that are not deleted, in the Arrow types of `schema`; with system columns if named."""
 
     def read_positions(self, file: LakeFile, schema: Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Columns of the rows that are not deleted, with the position of each in the file as the last column."""
+        """Return columns of the rows that are not deleted; the last column is the position of each in the file."""
 
 
 class LakeTable(Protocol):
@@ -173,10 +173,10 @@ class LakeTable(Protocol):
         """Properties of the lake table."""
 
     def target(self) -> LakeTarget:
-        """What tasks need."""
+        """The part of the table that tasks need."""
 
     def refreshed(self) -> LakeTable:
-        """The same table as it is now."""
+        """Load the table again, in its current state."""
 
     def last_commit(self, table_id: int) -> LakeCommit | None:
         """The newest snapshot tiered from this Fluss table; code 53 if the lake has less than is registered."""
@@ -185,7 +185,7 @@ class LakeTable(Protocol):
         """The offsets of `last_commit`, none if there is none."""
 
     def snapshot_at(self, timestamp_ms: int) -> int | None:
-        """The snapshot that was the newest one at a time; None before the first one, or when it has expired."""
+        """The newest snapshot at a given time; None before the first one, or if it has expired."""
 
     def commit(
         self,
@@ -194,7 +194,7 @@ class LakeTable(Protocol):
         offsets: Mapping[TableBucket, int] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """One snapshot with all of it; its id. Progress without files goes into `offsets`."""
+        """Commit everything in one snapshot; return its id. Progress without files goes into `offsets`."""
 
     def plan_files(
         self,
@@ -206,13 +206,13 @@ class LakeTable(Protocol):
         """The files of a snapshot that may have rows for `predicate`, of these (partition name, bucket) pairs."""
 
     def unreferenced_files(self, older_than_ms: int) -> list[str]:
-        """Files under the table's directory that no snapshot knows and that are older than this moment."""
+        """Files in the table's directory that no snapshot knows and that are older than this time."""
 
     def history(self) -> list[SnapshotEntry]:
         """The newest snapshot, its parent, and so on."""
 
     def expire_snapshots(self, snapshot_ids: Collection[int]) -> list[str]:
-        """Take snapshots out of the history, in one commit; the files that nobody can read any more after it."""
+        """Remove snapshots from the history in one commit; return the files that no snapshot needs any more."""
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Change properties of the lake table."""
@@ -222,23 +222,23 @@ class LakeFormat(Protocol):
     """A catalog of lake tables in one format."""
 
     def create_table(self, spec: LakeTableSpec, must_be_empty: bool = True, may_lack_columns: bool = False) -> None:
-        """Make the lake table and its database; one that is there already is fine if `check_compatible` says so.
+        """Create the lake table and its database; an existing one is accepted if it passes `check_compatible`.
 
-        `may_lack_columns`: the last columns may be missing in it, they are added then.
+        `may_lack_columns`: the last columns may be missing in it; they are added then.
         """
 
     def check_compatible(self, spec: LakeTableSpec, must_be_empty: bool, may_lack_columns: bool = False) -> None:
-        """Raise code 54 unless the lake table that is there can be the one of this Fluss table."""
+        """Raise code 54 unless the existing lake table fits this Fluss table."""
 
     def add_columns(self, path: TablePath, columns: Sequence[Column]) -> None:
-        """Nullable columns behind those of the user; columns that are there already with this type are left alone."""
+        """Add nullable columns after those of the user; existing columns of the same type are left alone."""
 
     def change_properties(self, before: LakeTableSpec, after: LakeTableSpec) -> None:
-        """Change what users want of the format (`iceberg.*`) from one state of the Fluss table to another."""
+        """Change the users' properties of the format (`iceberg.*`) from one state of the Fluss table to another."""
 
     def load(self, path: TablePath, registered: RegisteredSnapshot | None = None) -> LakeTable:
-        """The table as it is now; code 7 if there is none. `registered` helps where the lake alone cannot tell how far
-        it reaches."""
+        """Load the current table; code 7 if there is none. `registered` helps if the lake alone cannot tell how far it
+        reaches."""
 
     def close(self) -> None:
-        """Give back the connections of the catalog."""
+        """Close the connections of the catalog."""

@@ -28,7 +28,7 @@ def test_partitions_are_in_the_order_of_their_ids() -> None:
     assert load_offsets(text) == (1, {TableBucket(1, 30, 0): 3, TableBucket(1, 4, 1): 1})
 
 
-def test_no_offsets_are_a_document_too() -> None:
+def test_a_document_without_offsets() -> None:
     assert dump_offsets(7, {}) == '{"version":1,"table_id":7}'
     assert load_offsets('{"version":1,"table_id":7}') == (7, {})
 
@@ -52,10 +52,10 @@ def test_damaged_documents_are_refused(text: str) -> None:
     assert caught.value.error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-def test_offsets_that_make_no_document_are_refused() -> None:
+def test_invalid_offsets_are_refused() -> None:
     with pytest.raises(FlussError, match="of table 2"):
         dump_offsets(1, {TableBucket(2, None, 0): 1})
-    with pytest.raises(FlussError, match="with and without partitions"):
+    with pytest.raises(FlussError, match="must either all have partitions or none"):
         dump_offsets(1, {TableBucket(1, None, 0): 1, TableBucket(1, 5, 0): 1})
     with pytest.raises(FlussError, match="bucket ids"):
         dump_offsets(1, {TableBucket(1, None, -1): 1})

@@ -227,7 +227,7 @@ def test_a_catalog_that_cannot_be_opened_is_named(make_coordinator: Make) -> Non
     coordinator = make_coordinator(values=values)
     assert "/no/such/directory" in coordinator.refuses_table(40, DOCUMENT)
     hadoop = make_coordinator(values={"datalake.iceberg.type": "hadoop"})
-    assert "without a JVM" in hadoop.refuses_table(40, DOCUMENT)
+    assert "needs a JVM" in hadoop.refuses_table(40, DOCUMENT)
 
 
 def test_abandoned_threads_are_limited() -> None:

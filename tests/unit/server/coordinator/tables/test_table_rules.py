@@ -252,7 +252,7 @@ def test_lake_format_must_be_the_clusters(make_coordinator: Make) -> None:
     document = table_document(properties=LAKE | {"table.datalake.format": "paimon"})
     assert "iceberg" in coordinator.refuses_table(39, document)
     other = make_coordinator(datalake_format="paimon")
-    assert "only 'iceberg'" in other.refuses_table(39, table_document(properties=LAKE))
+    assert "set 'datalake.format' to 'iceberg'" in other.refuses_table(39, table_document(properties=LAKE))
     switched_off = make_coordinator(datalake_format="paimon", datalake_enabled=False)
     switched_off.refuses_table(15, table_document(properties=LAKE))
     switched_off.create_table("t")
@@ -288,7 +288,7 @@ def test_historical_partitions(make_coordinator: Make) -> None:
     columns = [int_column("a"), text_column("d"), text_column("e")]
     properties = LAKE | AUTO | {HISTORICAL: "true"}
     good = table_document(columns, primary_key=["a", "d"], partition_key=["d"], properties=properties)
-    assert "only 'iceberg'" in coordinator.refuses_table(39, good)  # every other rule is kept
+    assert "set 'datalake.format' to 'iceberg'" in coordinator.refuses_table(39, good)  # every other rule is kept
     without_key = table_document(columns, partition_key=["d"], properties=properties)
     assert "primary key" in coordinator.refuses_table(39, without_key)
     no_auto = table_document(
