@@ -192,7 +192,7 @@ class Database:
         """The row of a primary-key table with this key as a dict, or None.
 
         `key` is a dict, a list or tuple in the order of the primary key, or the value itself for a key of one column.
-        With `by`, the first columns of the key (see `TableLookup.lookup_by`), the result is a list of all matching rows.
+        With `by`, the first columns of the key (see `TableLookup.lookup_by`), the result is the list of matching rows.
 
         >>> db.lookup("users", 1)
         {'id': 1, 'name': 'Alice', 'age': 31}

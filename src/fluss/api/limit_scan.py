@@ -40,7 +40,7 @@ class BaseBatchScanner:
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan, bucket: TableBucket) -> None:
         if plan.limit is None:
-            raise FlussError("a scan of one bucket must have a limit: new_scan().limit(n).create_bucket_batch_scanner(b)")
+            raise FlussError("a bucket scan must have a limit: new_scan().limit(n).create_bucket_batch_scanner(b)")
         if plan.predicate is not None:
             raise FlussError("a filter cannot be combined with limit(): the server counts rows before it filters")
         session.check_open()

@@ -273,6 +273,4 @@ def _check_identity(table: Any, transaction: Any, batch_id: Any) -> None:
             ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
         )
     if isinstance(batch_id, bool) or not isinstance(batch_id, int) or not 0 <= batch_id < 2**63:
-        raise FlussError(
-            f"batch_id must be an int >= 0, got {batch_id!r}", ErrorCode.INVALID_PRODUCER_ID_EXCEPTION
-        )
+        raise FlussError(f"batch_id must be an int >= 0, got {batch_id!r}", ErrorCode.INVALID_PRODUCER_ID_EXCEPTION)

@@ -38,7 +38,7 @@ class TableUpsert(UpsertWriter):
     def partial_update_by_index(
         self, indices: Sequence[int] | None = None, *, column_indices: Sequence[int] | None = None
     ) -> TableUpsert:
-        """Like `partial_update_by_name`, by position. Documents name the parameter `indices`, pyfluss `column_indices`."""
+        """Like `partial_update_by_name`, by position. Documents say `indices`, pyfluss `column_indices`."""
         if indices is not None and column_indices is not None:
             raise FlussError("indices and column_indices are the same parameter; pass only one of them")
         positions = column_indices if indices is None else indices

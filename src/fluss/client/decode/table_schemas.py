@@ -27,7 +27,7 @@ async def fetch_schema(cluster: Cluster, path: TablePath, schema_id: int) -> Sch
 
 
 async def learn_schemas(cluster: Cluster, decoder: BatchDecoder, schema_ids: Iterable[int]) -> None:
-    """What the decoder does not know yet. A schema that never was is left out: batches that name it are bad."""
+    """Fetch schemas that the decoder does not know yet. A nonexistent one is ignored: batches that name it are bad."""
     for schema_id in schema_ids:
         if decoder.knows(schema_id):
             continue

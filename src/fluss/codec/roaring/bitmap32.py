@@ -1,9 +1,9 @@
 """Roaring bitmaps of 32-bit numbers in the portable form, and their union: the function `rbm32`.
 
     4  12346, then 4 bytes number of containers; or
-          12347 + (number of containers - 1) << 16, then a bit for each container: 1 if it holds runs
-       4 per container: the high 16 bits of its numbers, and their count minus one
-       4 per container: where its bytes begin; omitted if there are runs and fewer than four containers
+       12347 + (number of containers - 1) << 16, then a bit for each container: 1 if it holds runs
+    4 per container: the high 16 bits of its numbers, and their count minus one
+    4 per container: where its bytes begin; omitted if there are runs and fewer than four containers
     the containers, in the order of their high bits
 
 A worked example, {1, 2, 3, 100000}:

@@ -8,7 +8,7 @@ whose leaves name containers of the low 16 bits:
     the root node; every node is followed by its children in the order of their keys
         1  kind: 0, 1, 2, 3 for at most 4, 16, 48, 256 children; 4 for a leaf
         2  number of children (a leaf: 0)
-            1  length of the prefix that all keys below share from here on, and the prefix
+        1  length of the prefix that all keys below share from here on, and the prefix
         kind 0:   4 bytes in reverse: the next byte of each child's key, sorted, then zeros
         kind 1:  16 bytes, as kind 0, in two groups of eight, each in reverse
         kind 2: 256 bytes, for each possible byte the place of its child or 255, in groups of eight, each in reverse
