@@ -91,7 +91,7 @@ class Cursor:
         request = pb.GetProducerOffsetsRequest(producer_id=self._id(number))
         for attempt in range(1, READ_ATTEMPTS + 1):
             try:
-                answer = await self._cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request, read_only=True)
+                answer = await self._cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request, idempotent=True)
                 break
             except FlussError as error:
                 # Apache Fluss looks the file up and opens it later; another program may have replaced it in between.

@@ -56,7 +56,7 @@ class AdminCalls:
         self._cluster = cluster
 
     async def _read(self, api_key: int, request: Any) -> Any:
-        return await self._cluster.call_coordinator(api_key, request, read_only=True)
+        return await self._cluster.call_coordinator(api_key, request, idempotent=True)
 
     async def _write(self, api_key: int, request: Any) -> None:
         await self._cluster.call_coordinator(api_key, request)

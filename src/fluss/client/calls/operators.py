@@ -30,7 +30,7 @@ class ClusterCalls:
 
     async def list_acls(self, chosen: pb.PbAclFilter) -> list[Acl]:
         request = pb.ListAclsRequest(acl_filter=chosen)
-        answer = await self._cluster.call_coordinator(ApiKey.LIST_ACLS, request, read_only=True)
+        answer = await self._cluster.call_coordinator(ApiKey.LIST_ACLS, request, idempotent=True)
         return [Acl.from_message(info) for info in answer.acl]
 
     async def drop_acls(self, chosen: pb.PbAclFilter) -> list[Acl]:
@@ -60,7 +60,7 @@ class ClusterCalls:
 
     async def list_rebalance_progress(self, rebalance_id: str | None) -> RebalanceProgress | None:
         request = pb.ListRebalanceProgressRequest(rebalance_id=rebalance_id)
-        answer = await self._cluster.call_coordinator(ApiKey.LIST_REBALANCE_PROGRESS, request, read_only=True)
+        answer = await self._cluster.call_coordinator(ApiKey.LIST_REBALANCE_PROGRESS, request, idempotent=True)
         return progress_from_message(answer)
 
     async def cancel_rebalance(self, rebalance_id: str | None) -> None:

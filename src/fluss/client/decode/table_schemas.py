@@ -18,7 +18,7 @@ async def fetch_schema(cluster: Cluster, path: TablePath, schema_id: int) -> Sch
     """The schema with this id; code 9 if the table never had it."""
     request = pb.GetTableSchemaRequest(schema_id=schema_id)
     request.table_path.database_name, request.table_path.table_name = path.database_name, path.table_name
-    answer = await cluster.call_coordinator(ApiKey.GET_TABLE_SCHEMA, request, read_only=True)
+    answer = await cluster.call_coordinator(ApiKey.GET_TABLE_SCHEMA, request, idempotent=True)
     try:
         return schema_from_json(json.loads(answer.schema_json))
     except ValueError as error:

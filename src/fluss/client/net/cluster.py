@@ -276,7 +276,7 @@ class Cluster:
         """A table as described by the coordinator's GET_TABLE_INFO."""
         request = pb.GetTableInfoRequest()
         request.table_path.database_name, request.table_path.table_name = path.database_name, path.table_name
-        answer = await self.call_coordinator(ApiKey.GET_TABLE_INFO, request, read_only=True)
+        answer = await self.call_coordinator(ApiKey.GET_TABLE_INFO, request, idempotent=True)
         return read_table(
             path,
             answer.table_id,
@@ -367,7 +367,7 @@ class Cluster:
             await self._bootstrap(parse_addresses(self.config.bootstrap_servers))
         return await (await self.any_tablet()).call(api_key, request)
 
-    async def call_coordinator(self, api_key: int, request: Message, *, read_only: bool = False) -> Any:
+    async def call_coordinator(self, api_key: int, request: Message, *, idempotent: bool = False) -> Any:
         """Send a request to the coordinator. An idempotent one is retried once after a lost connection."""
         connection = await self.coordinator()
         try:
@@ -375,7 +375,7 @@ class Cluster:
         except FlussError as error:
             lost = error.error_code == ErrorCode.NETWORK_EXCEPTION
             moved = error.error_code == ErrorCode.NOT_COORDINATOR_LEADER_EXCEPTION
-            if self.closed or not (moved or (lost and read_only)):
+            if self.closed or not (moved or (lost and idempotent)):
                 raise
         await self.refresh()
         return await (await self.coordinator()).call(api_key, request)

@@ -70,7 +70,7 @@ async def _latest(cluster: Cluster, table: ClientTable, partition_name: str | No
     request.table_path.database_name = table.path.database_name
     request.table_path.table_name = table.path.table_name
     try:
-        answer = await cluster.call_coordinator(ApiKey.GET_LATEST_KV_SNAPSHOTS, request, read_only=True)
+        answer = await cluster.call_coordinator(ApiKey.GET_LATEST_KV_SNAPSHOTS, request, idempotent=True)
     except FlussError as error:
         if error.error_code == ErrorCode.PARTITION_NOT_EXISTS:
             return {}  # dropped since the partitions were listed

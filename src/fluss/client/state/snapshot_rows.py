@@ -57,7 +57,7 @@ async def _metadata(session: Session, bucket: TableBucket, snapshot_id: int) -> 
         bucket_id=bucket.bucket_id,
         snapshot_id=snapshot_id,
     )
-    answer = await session.cluster.call_coordinator(ApiKey.GET_KV_SNAPSHOT_METADATA, request, read_only=True)
+    answer = await session.cluster.call_coordinator(ApiKey.GET_KV_SNAPSHOT_METADATA, request, idempotent=True)
     return list(answer.snapshot_files)
 
 

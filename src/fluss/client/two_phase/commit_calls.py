@@ -120,7 +120,7 @@ class Commit:
 
     async def _status(self) -> Any:
         request = staged_pb.GetStagedCommitRequest(table_id=self._table.table_id, transaction=self._transaction)
-        return await self._cluster.call_coordinator(ApiKey.GET_STAGED_COMMIT, request, read_only=True)
+        return await self._cluster.call_coordinator(ApiKey.GET_STAGED_COMMIT, request, idempotent=True)
 
     async def _wait_applied(self) -> None:
         """Ask every tablet until it is done; the coordinator, which knows all buckets, decides.
