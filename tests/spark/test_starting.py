@@ -63,7 +63,7 @@ def test_a_program_that_starts_while_the_server_is_away(
 
 
 def test_a_wrong_address_of_a_source(nobody: dict[str, str]) -> None:
-    with pytest.raises(FlussError, match=r"not answered for 1 s: is the address right.*scan\.poll\.timeout") as caught:
+    with pytest.raises(FlussError, match=r"not answered for 1 s: the address is right.*scan\.poll\.timeout") as caught:
         FlussDataSource(nobody).schema()
     assert nobody["bootstrap.servers"] in caught.value.message
     assert caught.value.error_code == ErrorCode.NETWORK_EXCEPTION
@@ -74,7 +74,7 @@ def test_a_wrong_address_of_a_sink(tables: Tables, nobody: dict[str, str], tmp_p
     tables.create("t", SCHEMA)
     tables.db.append(tables.path("t"), [{"id": 1}])
     writer = tables.stream("t").writeStream.format("fluss").options(**nobody)
-    with pytest.raises(StreamingQueryException, match=f"is the address right.*{nobody['bootstrap.servers']}"):
+    with pytest.raises(StreamingQueryException, match=f"the address is right.*{nobody['bootstrap.servers']}"):
         ended(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start())
 
 
