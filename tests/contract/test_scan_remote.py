@@ -261,7 +261,10 @@ FAULTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "half": (lambda content: content[: len(content) // 2], "bytes, but the server announced"),
     "cut behind a batch": (_cut_behind_a_batch, "bytes, but the server announced"),
     "zeros": (lambda content: bytes(len(content)), "invalid length 0"),
-    "zeros at the end": (lambda content: content[:-4096] + bytes(4096), "cannot be read|not a whole batch|ends at offset"),
+    "zeros at the end": (
+        lambda content: content[:-4096] + bytes(4096),
+        "cannot be read|a whole batch|ends at offset",
+    ),
     "a batch left out": (_without_a_batch, "has offset .*, expected "),
     "another offset": (_moved, "has offset .*, expected "),
     "a flipped bit": (lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:], "checksum"),

@@ -82,7 +82,7 @@ class ArrowInput:
             if batch.column(index).null_count:
                 column = self.schema.columns[index]
                 row = batch.column(index).is_null().index(True).as_py()
-                text = f"column {column.name!r} ({column.data_type}) must not be null, but a value of it is"
+                text = f"column {column.name!r} ({column.data_type}) must not be null, but is null"
                 self.refuse(f"{text}{source.place(column.name, row)}")
         return batch
 

@@ -196,7 +196,9 @@ def test_extension_types_that_nobody_registered_are_no_values_of_the_column() ->
         (fields, pa.StructArray.from_arrays([months], ["x"])),
         (t.ArrayType(fields), pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([months], ["x"]))),
     ):
-        with pytest.raises(FlussError, match=r"column 'c' expects .*'tests\.months', whose values have another meaning"):
+        with pytest.raises(
+            FlussError, match=r"column 'c' expects .*'tests\.months', whose values have another meaning"
+        ):
             received(array, data_type)
 
 

@@ -48,7 +48,5 @@ def test_every_range_that_failed_is_named() -> None:
 
 
 def test_nothing_is_claimed_of_rows_that_failed() -> None:
-    assert "Nothing of it is known to be written; rows 0 to 9 were written partly or not at all: full" in said(
-        ["full"]
-    )
+    assert "Nothing of it is known to be written; rows 0 to 9 were written partly or not at all: full" in said(["full"])
     assert said([]).endswith("Nothing of it was written")
