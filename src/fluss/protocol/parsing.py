@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.protocol.entry_limit import MAX_REQUEST_ENTRIES, check_entries
+from fluss.protocol.request_limits import MAX_REQUEST_ENTRIES, check_entries
 
 MAX_NAMED_MISSING_FIELDS = 5
 

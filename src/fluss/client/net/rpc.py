@@ -26,7 +26,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import APIS, ApiKey
-from fluss.protocol.fetch_walk import (
+from fluss.protocol.client_payloads import (
     FetchAnswer,
     ScanAnswer,
     WriteRequest,
@@ -41,7 +41,7 @@ from fluss.protocol.frames import (
     read_length,
     read_response,
 )
-from fluss.protocol.record_walk import Piece
+from fluss.protocol.server_payloads import BytesLike
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 # Larger than any answer to a reasonable fetch, and smaller than the length that the bytes "HTTP" would mean.
@@ -92,7 +92,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         return self._send(api_key, [message.SerializeToString()], timeout_ms)
 
     def produce(
-        self, message: WriteRequest, records: Sequence[Piece | Sequence[Piece]], timeout_ms: int | None = None
+        self, message: WriteRequest, records: Sequence[BytesLike | Sequence[BytesLike]], timeout_ms: int | None = None
     ) -> asyncio.Future[Any]:
         """Send PRODUCE_LOG, PUT_KV or STAGE_LOG: bucket entries without records, and the record buffers of each entry.
 
@@ -159,7 +159,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         state = "closed" if self.closed else f"{len(self._pending)} pending"
         return f"RpcConnection({self}, {state})"
 
-    def _send(self, api_key: int, pieces: list[Piece], timeout_ms: int | None) -> asyncio.Future[Any]:
+    def _send(self, api_key: int, pieces: list[BytesLike], timeout_ms: int | None) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed or self._transport is None:
             future.set_exception(FlussError(f"the connection to {self} is closed", ErrorCode.NETWORK_EXCEPTION))

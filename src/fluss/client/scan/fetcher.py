@@ -29,7 +29,7 @@ from fluss.client.scan.subscription import Subscription
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import FetchAnswer
+from fluss.protocol.client_payloads import FetchAnswer
 from fluss.values.basic import ServerNode
 
 MAX_FETCHES_IN_FLIGHT_PER_SERVER = 4

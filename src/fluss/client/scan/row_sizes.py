@@ -17,7 +17,7 @@ from fluss.codec.batches.log_batch import MIN_HEADER_BYTES, BatchHeader, Corrupt
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import FetchAnswer
+from fluss.protocol.client_payloads import FetchAnswer
 from fluss.values.basic import TableBucket
 
 MAX_SAMPLE_BYTES_PER_BUCKET = 64 * 1024

@@ -27,7 +27,7 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.protocol.fetch_walk import ScanAnswer
+from fluss.protocol.client_payloads import ScanAnswer
 
 MAX_ANSWERS_AHEAD = 3
 BATCH_BYTES = 4 * 1024 * 1024

@@ -18,7 +18,7 @@ from fluss.codec.batches.log_batch import LENGTH_PREFIX_BYTES, MAGIC_V0, BatchHe
 from fluss.codec.buffers import ReadableBuffer, byte_view
 from fluss.model.types import DataType
 
-Piece = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 _INT32 = Struct("<i")
 _LENGTH_POSITION = 8
@@ -62,7 +62,7 @@ class Projector:
         # One entry per codec at most. A batch keeps its codec even if it is not the table's.
         self._writers = {compression.kind: MetadataWriter(compression.kind, *self._selected)}
 
-    def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[Piece]:
+    def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[BytesLike]:
         """The projected batch as a list of parts, all but the first slices of `buffer`; an empty batch is unchanged.
 
         The checksum is copied and no longer valid; readers of projected batches do not check it.

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.codec.keys.java_text import decimal_text, float_text, instant_text, local_date_time_text
+from fluss.codec.keys.java_strings import decimal_text, float_text, instant_text, local_date_time_text
 from fluss.codec.rows.aligned import encode_aligned_row
 from fluss.codec.rows.arrow_columns import as_column, from_big_unscaled, from_content, from_fixed, from_timestamps
 from fluss.codec.rows.arrow_values import column_to_values

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.codec.keys.java_text import float_text, instant_of, nanos_of_second
+from fluss.codec.keys.java_strings import float_text, instant_of, nanos_of_second
 from fluss.codec.rows.arrow_values import column_to_values
 from fluss.codec.rows.values import MAX_TIME_MILLIS, RowValueError, checked_int, checked_timestamp
 from fluss.model.types import DataType

@@ -12,7 +12,7 @@ from fluss.client.decode.log_walk import walk
 from fluss.codec.batches.log_batch import iter_batches, read_header
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import FetchAnswer
+from fluss.protocol.client_payloads import FetchAnswer
 from tests.support.waiting import eventually
 from tests.unit.client.scan.test_fetcher import Scan, ScriptedCluster, answer, records, run
 

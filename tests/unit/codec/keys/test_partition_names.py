@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss.codec.keys.java_text import decimal_text, float_text, instant_text, local_date_time_text
+from fluss.codec.keys.java_strings import decimal_text, float_text, instant_text, local_date_time_text
 from fluss.codec.keys.partition_names import (
     check_partition_value,
     partition_name,

@@ -1,6 +1,6 @@
 """Record bytes outside of messages, for clients: cut out of answers, inserted into write requests.
 
-`record_walk` does this for servers. A fetch answer is parsed on the wire level: the small fields go into a skeleton
+`server_payloads` does this for servers. A fetch answer is parsed on the wire level: the small fields go into a skeleton
 message, and every `records` payload remains a slice of the frame. A write request is built as a list of byte strings
 which include the caller's own record buffers.
 """
@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
-from fluss.protocol.record_walk import Piece, encode_varint
+from fluss.protocol.server_payloads import BytesLike, encode_varint
 
 MAX_WALKED_FIELDS = 1_048_576
 
@@ -167,14 +167,14 @@ def _corrupt(detail: str) -> FlussError:
 WriteRequest = pb.ProduceLogRequest | pb.PutKvRequest | staged_pb.StageLogRequest
 
 
-def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequence[Piece]]) -> list[Piece]:
+def write_request_pieces(message: WriteRequest, records: Sequence[BytesLike | Sequence[BytesLike]]) -> list[BytesLike]:
     """The encoded request; `message` has no `records`, `records[i]` goes into the i-th bucket entry without a copy."""
     if len(records) != len(message.buckets_req):
         raise ValueError(f"got {len(message.buckets_req)} bucket entries, but {len(records)} record buffers")
     if isinstance(message, pb.ProduceLogRequest):
         tag = _PRODUCE_BUCKET_TAG
         head = pb.ProduceLogRequest(acks=message.acks, table_id=message.table_id, timeout_ms=message.timeout_ms)
-        pieces: list[Piece] = [head.SerializeToString()]
+        pieces: list[BytesLike] = [head.SerializeToString()]
     else:
         tag = _PUT_KV_BUCKET_TAG if isinstance(message, pb.PutKvRequest) else _PRODUCE_BUCKET_TAG
         other_head = type(message)()
@@ -182,7 +182,7 @@ def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequen
         other_head.ClearField("buckets_req")
         pieces = [other_head.SerializeToString()]
     for bucket, payload in zip(message.buckets_req, records, strict=True):
-        parts: Sequence[Piece] = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
+        parts: Sequence[BytesLike] = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
         payload_bytes = sum(map(_byte_length, parts))
         small = bucket.SerializePartialToString() + _WRITE_RECORDS_TAG + encode_varint(payload_bytes)
         pieces.append(tag + encode_varint(len(small) + payload_bytes) + small)
@@ -190,5 +190,5 @@ def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequen
     return pieces
 
 
-def _byte_length(piece: Piece) -> int:
+def _byte_length(piece: BytesLike) -> int:
     return piece.nbytes if isinstance(piece, memoryview) else len(piece)

@@ -16,7 +16,7 @@ class TooManyFieldsError(FlussError):
     """The message has too many fields to be read this way."""
 
 
-class FieldWalk:
+class WireFields:
     """Finds fields in `body` and counts them. `what` names the message in errors, which all have code 3."""
 
     __slots__ = ("_fields", "_max_fields", "_what", "body")

@@ -17,14 +17,14 @@ from google.protobuf.message import Message
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
-from fluss.protocol.field_walk import LENGTH_DELIMITED, FieldWalk, TooManyFieldsError
 from fluss.protocol.parsing import parse_request
+from fluss.protocol.wire_fields import LENGTH_DELIMITED, TooManyFieldsError, WireFields
 
 MAX_WALKED_FIELDS = 8_192
 # Smaller payloads are joined with their neighbours: an argument of the system call costs more than the copy.
 JOIN_BELOW_BYTES = 4096
 
-Piece = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 _RECORDS_IN_BUCKET_TAG = 3 << 3 | LENGTH_DELIMITED
 _PRODUCE_BUCKET_TAG = 4 << 3 | LENGTH_DELIMITED
@@ -72,7 +72,7 @@ def _parse(request_type: type[Message], body: memoryview) -> tuple[Any, list[mem
 
 
 def _walk(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryview]]:
-    walk = FieldWalk(body, "a write request", MAX_WALKED_FIELDS)
+    walk = WireFields(body, "a write request", MAX_WALKED_FIELDS)
     skeleton = bytearray()
     records: list[memoryview] = []
     position, end = 0, len(body)
@@ -90,7 +90,7 @@ def _walk(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryview
     return skeleton, records
 
 
-def _split_bucket(walk: FieldWalk, position: int, end: int) -> tuple[bytearray, memoryview]:
+def _split_bucket(walk: WireFields, position: int, end: int) -> tuple[bytearray, memoryview]:
     """A bucket entry without its payload, and the payload. The message check refuses a missing one."""
     entry = bytearray()
     payload = _EMPTY
@@ -127,7 +127,7 @@ class BucketRecords(NamedTuple):
     """
 
     message: pb.PbFetchLogRespForBucket
-    records: Sequence[Piece] | None
+    records: Sequence[BytesLike] | None
 
 
 class _Pieces:
@@ -136,29 +136,29 @@ class _Pieces:
     __slots__ = ("finished", "small")
 
     def __init__(self) -> None:
-        self.finished: list[Piece] = []
+        self.finished: list[BytesLike] = []
         self.small = bytearray()
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: BytesLike) -> None:
         if len(piece) < JOIN_BELOW_BYTES:
             self.small += piece
         else:
             self.flush()
             self.finished.append(piece)
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[BytesLike]:
         if self.small:
             self.finished.append(self.small)
             self.small = bytearray()
         return self.finished
 
 
-def pieces_size(pieces: Iterable[Piece]) -> int:
+def pieces_size(pieces: Iterable[BytesLike]) -> int:
     """Total size of the pieces (one-dimensional byte buffers)."""
     return sum(map(len, pieces))
 
 
-def fetch_response_pieces(tables: Iterable[tuple[int, Sequence[BucketRecords]]]) -> list[Piece]:
+def fetch_response_pieces(tables: Iterable[tuple[int, Sequence[BucketRecords]]]) -> list[BytesLike]:
     """The encoded `FetchLogResponse` for (table id, buckets) pairs, with record bytes as separate pieces."""
     out = _Pieces()
     for table_id, buckets in tables:
@@ -187,7 +187,7 @@ def _bucket_head(bucket: BucketRecords) -> tuple[tuple[bytes, int], bytes]:
     return (small, size), b"\x12" + encode_varint(size)
 
 
-def limit_scan_response_pieces(message: pb.LimitScanResponse, records: Sequence[Piece]) -> list[Piece]:
+def limit_scan_response_pieces(message: pb.LimitScanResponse, records: Sequence[BytesLike]) -> list[BytesLike]:
     """The encoded `LimitScanResponse`: `message` has all fields but `records`."""
     out = _Pieces()
     out.add(message.SerializeToString() + b"\x22" + encode_varint(pieces_size(records)))
@@ -196,7 +196,7 @@ def limit_scan_response_pieces(message: pb.LimitScanResponse, records: Sequence[
     return out.flush()
 
 
-def scan_kv_response_pieces(message: pb.ScanKvResponse, records: Sequence[Piece]) -> list[Piece]:
+def scan_kv_response_pieces(message: pb.ScanKvResponse, records: Sequence[BytesLike]) -> list[BytesLike]:
     """The encoded `ScanKvResponse`: `message` has all fields but `records`."""
     out = _Pieces()
     out.add(message.SerializeToString() + b"\x2a" + encode_varint(pieces_size(records)))
