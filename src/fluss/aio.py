@@ -144,7 +144,7 @@ class TableScan(BaseTableScan):
         return LogScanner(self._session, self._table, self._plan, records=False)
 
     async def create_batch_scanner(self) -> LogScanner:
-        """Same as `create_record_batch_log_scanner()`."""
+        """Alias of `create_record_batch_log_scanner()`."""
         return await self.create_record_batch_log_scanner()
 
     def create_bucket_batch_scanner(self, bucket: paths.TableBucket) -> BatchScanner:

@@ -339,8 +339,8 @@ class Database:
                 check_deletes(opened.get_table_info())
             return opened.new_upsert(columns=columns)._lenient_writer(digits)
 
-        def new_writer(anew: bool) -> Any:
-            if anew:
+        def new_writer(reopen: bool) -> Any:
+            if reopen:
                 self._forget(table)
             return self._keep(table, kind, columns, make)
 

@@ -48,7 +48,7 @@ class BaseConnection(EndsWithAnyBlock):
 
     @property
     def is_closed(self) -> bool:
-        """True after `close` was called."""
+        """True once `close` was called."""
         return self._session.is_closed
 
     def get_admin(self) -> FlussAdmin:

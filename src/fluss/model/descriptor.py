@@ -52,7 +52,7 @@ class DatabaseDescriptor:
 
 
 def dump_json(node: object) -> bytes:
-    """Compact UTF-8, the form of documents on the wire."""
+    """A JSON document as compact UTF-8, its form on the wire."""
     return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
 
 

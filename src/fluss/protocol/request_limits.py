@@ -1,7 +1,7 @@
 """A limit on the entries of a request: each one costs a handler Python time on the event loop.
 
-The elements of all repeated fields are counted, at any depth. A request of 4 MB has room for two million of them, which
-no handler is built for. The keys of lookups (repeated bytes; prefixes are counted) are exempt, because they are
+The elements of all repeated fields are counted, at any depth. A request of 4 MB has room for two million of them, far
+too many for a handler. The keys of lookups (repeated bytes; prefixes are counted) are exempt, because they are
 processed in steps, and so are staged files, which have a limit of their own.
 """
 

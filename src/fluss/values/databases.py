@@ -85,12 +85,12 @@ class DatabaseInfo:
 
     @property
     def created_time(self) -> int:
-        """Milliseconds since 1970."""
+        """Time of creation in milliseconds since 1970."""
         return self._created_time
 
     @property
     def modified_time(self) -> int:
-        """Milliseconds since 1970."""
+        """Time of the last change in milliseconds since 1970."""
         return self._modified_time
 
     @property

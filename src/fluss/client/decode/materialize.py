@@ -4,7 +4,7 @@
 50 times slower for dates and times, and fails for nanoseconds). `row_maker` generates a generator function for
 a list of column names, so that the loop over rows has no inner loop over columns.
 
-Python has no nanoseconds: TIME and TIMESTAMP values finer than a microsecond are cut down to it. Arrow access
+Python has no nanoseconds: TIME and TIMESTAMP values are truncated to microseconds. Arrow access
 (`poll_arrow`, `to_arrow`) keeps them.
 """
 

@@ -135,7 +135,7 @@ class KvRows:
     # ---- rows ----
 
     def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
-        """`upsert(row)`."""
+        """The function `upsert(row)`."""
         return make_append(self._upsert_rules, sink, self._stored(self._targets, is_delete=False))
 
     def make_delete(self, sink: RowSink) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""Where length-prefixed records begin and end: the body of row log batches and of key-value batches.
+"""The bounds of length-prefixed records: the body of row log batches and of key-value batches.
 
 Every record is an int32 little-endian length and that many bytes. The chain can only be followed one record after
 the other, but it can be guessed: nearly all records are shorter than 256 bytes, so each position whose length bytes 1

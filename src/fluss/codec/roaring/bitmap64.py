@@ -223,7 +223,7 @@ def _read_node(cursor: Cursor, path: bytes) -> Node | Leaf:
     if kind == LEAF:
         leaf = Leaf(*cursor.unpack(_LEAF))
         if not leaf.key.startswith(path):
-            raise broken(f"key {leaf.key.hex()} is below {path.hex()}")
+            raise broken(f"key {leaf.key.hex()} does not begin with {path.hex()}")
         return leaf
     if kind > LEAF or not 0 < count <= MOST_CHILDREN[kind] or len(path) + prefix_length >= KEY_BYTES:
         raise broken(f"a node of kind {kind} has {count} children and {prefix_length} bytes of prefix")

@@ -210,9 +210,7 @@ def test_other_types_are_refused_before_any_row_is_there(source: pa.DataType, da
 
 
 def test_nulls_where_none_may_be() -> None:
-    with pytest.raises(
-        FlussError, match=r"column 'c' \(BIGINT NOT NULL\) must not be null, but is null in row 1"
-    ):
+    with pytest.raises(FlussError, match=r"column 'c' \(BIGINT NOT NULL\) must not be null, but is null in row 1"):
         one([1, None], pa.int32(), t.BigIntType(nullable=False))
     inner = t.RowType((t.RowField("a", t.IntType(nullable=False)),))
     loose = pa.struct([pa.field("a", pa.int32())])
