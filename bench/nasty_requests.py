@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from fluss.protocol.record_walk import encode_varint
+from fluss.protocol.server_payloads import encode_varint
 
 _VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5
 _FIXED = {

@@ -114,7 +114,7 @@ __all__ = [
     "embedded",
 ]
 
-# Where public names live. They are loaded at first use: `import fluss` alone must not load Arrow.
+# The modules of the public names. They are loaded at first use: `import fluss` alone must not load Arrow.
 _HOMES = {
     "fluss.values.acls": ("Acl",),
     "fluss.api.admin": ("FlussAdmin",),
@@ -185,7 +185,7 @@ def embedded(
 ) -> EmbeddedCluster:
     """Start a durable server inside this program and return it; leaving its ``with`` block stops it.
 
-    ``config`` takes the options of a ``server.yaml``. The default takes a free port on the loopback interface::
+    ``config`` takes the options of a ``server.yaml``. By default it listens on a free port on the loopback interface::
 
         with fluss.embedded("my-data") as cluster:
             print(cluster.bootstrap_servers)
@@ -197,7 +197,7 @@ def embedded(
 
 
 def _warn_if_pyfluss_is_installed() -> None:
-    """Looks for its metadata by file name only: asking ``importlib.metadata`` would double the import time."""
+    """Warn if it is. Checks file names only: asking ``importlib.metadata`` would double the import time."""
     for folder in _sys.path:
         try:
             names = _os.listdir(folder or ".")
@@ -206,7 +206,7 @@ def _warn_if_pyfluss_is_installed() -> None:
         if any(name.startswith("pyfluss-") and name.endswith(".dist-info") for name in names):
             _warnings.warn(
                 "pyfluss and flusspy are installed in the same environment and both own the package name 'fluss': "
-                "one overwrites files of the other. Give each an environment of its own, "
+                "one overwrites files of the other. Install each in its own environment, "
                 "or run: pip uninstall pyfluss && pip install --force-reinstall flusspy",
                 RuntimeWarning,
                 stacklevel=3,

@@ -4,8 +4,8 @@ Code that was written for the published client pyfluss 1.0 runs with only its im
 
     import fluss.aio as fluss
 
-One implementation serves both faces; the classes here differ from those of `fluss` only in what waits: `close`, the
-calls of scanners, and `async for` over a scanner.
+Both APIs share one implementation. The classes here differ from those of `fluss` only in the calls that wait: `close`,
+the calls of scanners, and `async for` over a scanner.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class TableScan(BaseTableScan):
         return LogScanner(self._session, self._table, self._plan, records=False)
 
     async def create_batch_scanner(self) -> LogScanner:
-        """Same as `create_record_batch_log_scanner()`."""
+        """Alias of `create_record_batch_log_scanner()`."""
         return await self.create_record_batch_log_scanner()
 
     def create_bucket_batch_scanner(self, bucket: paths.TableBucket) -> BatchScanner:

@@ -1,8 +1,8 @@
 """Client configuration: one declaration per option, read by key or by property.
 
 `Config({"bootstrap.servers": "host:9123"})` and `config.bootstrap_servers = "host:9123"` mean the same. Keys are
-compared with `.`, `-` and `_` taken as equal, so that every spelling of the documents works, and so do those of Apache
-Fluss (`client.writer.batch-timeout`). Sizes and times are numbers, or texts with a unit (`2mb`, `30s`). A value is
+compared with `.`, `-` and `_` taken as equal, so every documented spelling works, and so do those of Apache
+Fluss (`client.writer.batch-timeout`). Sizes and times are numbers, or strings with a unit (`2mb`, `30s`). A value is
 checked when it is set; rules between options are checked by `validate()`, which every new connection calls.
 
 A `Config` is a plain value without threads or files. A connection works on a copy: later changes do not reach it.
@@ -31,7 +31,7 @@ def _fail(text: str) -> NoReturn:
 
 
 class _Option(Generic[T]):
-    """A property of `Config` with the key, default, value parser and words about it."""
+    """A property of `Config` with its key, default, value parser and description."""
 
     def __init__(self, key: str, default: T, parse: Callable[[str, object], T], doc: str, *, secret: bool = False):
         self.key = key
@@ -61,7 +61,7 @@ class _Option(Generic[T]):
 
 
 def _text(key: str, value: object) -> str:
-    return value if isinstance(value, str) else _fail(f"{key} must be a text, got {value!r}")
+    return value if isinstance(value, str) else _fail(f"{key} must be a string, got {value!r}")
 
 
 def _whole(
@@ -70,7 +70,7 @@ def _whole(
     with_unit: Callable[[str], int] | None = None,
     what: str = "a whole number",
 ) -> Callable[[str, object], int]:
-    """A number, or a text of one; `with_unit` reads texts that are more than digits."""
+    """Parse an int, or a string of one; `with_unit` reads strings that are not just digits."""
 
     def parse(key: str, value: object) -> int:
         number = value
@@ -90,11 +90,11 @@ def _whole(
 
 
 def _bytes(minimum: int, maximum: int = INT32_MAX) -> Callable[[str, object], int]:
-    return _whole(minimum, maximum, parse_memory_size, "a number of bytes, or a text such as '2mb'")
+    return _whole(minimum, maximum, parse_memory_size, "a number of bytes, or a string such as '2mb'")
 
 
 def _milliseconds(minimum: int, maximum: int = INT32_MAX) -> Callable[[str, object], int]:
-    return _whole(minimum, maximum, parse_duration_ms, "a number of milliseconds, or a text such as '30s'")
+    return _whole(minimum, maximum, parse_duration_ms, "a number of milliseconds, or a string such as '30s'")
 
 
 def _switch(key: str, value: object) -> bool:
@@ -136,7 +136,7 @@ def _servers(key: str, value: object) -> str:
 
 
 def _properties(key: str, value: object) -> str:
-    """A map of texts, or one as JSON; kept as JSON."""
+    """Parse a dict of strings, or one as JSON; it is stored as JSON."""
     found = value
     if isinstance(value, str):
         try:
@@ -144,7 +144,7 @@ def _properties(key: str, value: object) -> str:
         except ValueError:
             found = None
     if not isinstance(found, Mapping) or not all(isinstance(text, str) for pair in found.items() for text in pair):
-        _fail(f"{key} must be a dict of texts, or JSON of one")
+        _fail(f"{key} must be a dict of str to str, or one as JSON")
     return json.dumps(dict(found), sort_keys=True)
 
 
@@ -156,13 +156,13 @@ def parse_addresses(servers: str) -> list[tuple[str, int]]:
         if not item.strip():
             continue
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            _fail(f"bootstrap.servers must be host:port, or several of them with commas, got {item.strip()!r}")
+            _fail(f"bootstrap.servers must be host:port, or a comma-separated list of them, got {item.strip()!r}")
         addresses.append((host.strip("[]"), int(port)))
-    return addresses or _fail("bootstrap.servers is empty: give the address of a server as host:port")
+    return addresses or _fail("bootstrap.servers must not be empty; give the address of a server as host:port")
 
 
 class Config:
-    """Options of a connection; unknown keys and impossible values are refused with the reason."""
+    """Options of a connection; unknown keys and invalid values are refused with the reason."""
 
     bootstrap_servers = _Option("bootstrap.servers", "127.0.0.1:9123", _servers, "address of the coordinator")
 
@@ -225,11 +225,11 @@ class Config:
     )
 
     bucket_hash = _Option[Literal["java", "pyfluss"]](
-        "bucket.hash", "java", _hash_tail, "who else writes to tables with keys: `pyfluss` hashes some keys differently"
+        "bucket.hash", "java", _hash_tail, "hash of keys: `pyfluss` if that client writes to the same tables"
     )
 
     lake_properties = _Option(
-        "lake.properties", "{}", _properties, "properties of lake catalogs that servers do not tell", secret=True
+        "lake.properties", "{}", _properties, "properties of lake catalogs that servers do not provide", secret=True
     )
 
     connect_timeout_ms = _Option("connect-timeout", 120000, _milliseconds(1), "longest wait for a TCP connection")
@@ -282,7 +282,7 @@ class Config:
             )
 
     def copy(self) -> Config:
-        """A config of its own with the same values."""
+        """An independent config with the same values."""
         twin = Config()
         twin._values.update(self._values)
         return twin
@@ -292,7 +292,7 @@ class Config:
         return dict(self._values)
 
     def to_dict(self) -> dict[str, str]:
-        """All options with their keys, as texts; the password is in it."""
+        """All options as strings, by key; the password is included."""
         return {option.key: _as_text(getattr(self, option.name)) for option in _OPTIONS.values()}
 
     def __eq__(self, other: object) -> bool:
@@ -344,7 +344,7 @@ def option_key(key: str) -> str:
 
 def _option_of(key: object) -> _Option[Any]:
     if not isinstance(key, str):
-        _fail(f"a configuration key must be a text, got {key!r}")
+        _fail(f"a configuration key must be a string, got {key!r}")
     normal = _normal_form(key)
     short = normal.removeprefix("client.")  # how the Java client spells its keys
     option = _OPTIONS.get(normal) or _ALIASES.get(normal) or _OPTIONS.get(short) or _ALIASES.get(short)

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Codes on the wire. Users match on them; texts are for people and may change."""
+    """Codes on the wire. Programs match on them; messages are for people and may change."""
 
     CLIENT_ERROR = -2
     UNKNOWN_SERVER_ERROR = -1
@@ -89,12 +89,12 @@ class ErrorCode(IntEnum):
     HISTORICAL_PARTITION_THROTTLED = 73
 
 
-# Codes after which the same request may succeed later: both reference clients repeat them.
+# Codes after which the same request may succeed later: both reference clients retry them.
 RETRIABLE_CODES: frozenset[int] = frozenset({1, 3, 9, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 70, 72, 73})
 
 
 class FlussError(Exception):
-    """What was wrong, where, and what to do, with a code to match on.
+    """An error with a message (what is wrong, where, what to do) and a code to match on.
 
     >>> try:
     ...     raise FlussError("table 'fluss.t' does not exist", ErrorCode.TABLE_NOT_EXIST)
@@ -110,7 +110,7 @@ class FlussError(Exception):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether the same call may succeed later without a change by the caller."""
+        """True if the same call may succeed later without a change by the caller."""
         return self.error_code in RETRIABLE_CODES
 
     def __reduce__(self) -> tuple[type[FlussError], tuple[str, int]]:

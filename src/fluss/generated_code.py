@@ -1,7 +1,7 @@
-"""Functions made from source text, which is several times as fast as a loop over columns where a row is all there is.
+"""Functions compiled from generated source: several times as fast as a loop over columns when rows come one by one.
 
-One place makes them, so that tracebacks and debuggers show their lines like those of a file. Whoever writes such source
-takes names of users in by `repr` only, or gives columns names of its own.
+All of them are made here, so that tracebacks and debuggers show their lines like those of a file. Code that generates
+source inserts users' names only by `repr`, or replaces column names by its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _numbers = itertools.count(1)
 
 
 def define(source: str, scope: dict[str, Any], label: str) -> dict[str, Any]:
-    """Run definitions in `scope` and return it; `label` says in tracebacks what they are.
+    """Run definitions in `scope` and return it; `label` names them in tracebacks.
 
     >>> define("def double(x): return 2 * x", {}, "double of a number")["double"](4)
     8
     """
     code = _compiled(source, label)
     exec(code, scope)
-    scope["__code__"] = code  # its lines are known for as long as one of the functions lives
+    scope["__code__"] = code  # keeps its lines available as long as one of the functions lives
     return scope
 
 
@@ -34,7 +34,7 @@ def define(source: str, scope: dict[str, Any], label: str) -> dict[str, Any]:
 def _compiled(source: str, label: str) -> CodeType:
     file_name = f"<fluss: {label}, {next(_numbers)}>"
     code = compile(source, file_name, "exec")
-    # Without a time of change: nothing to look for on a disk.
+    # No modification time: linecache must not look for a file.
     linecache.cache[file_name] = (len(source), None, source.splitlines(keepends=True), file_name)
     weakref.finalize(code, linecache.cache.pop, file_name, None).atexit = False
     return code

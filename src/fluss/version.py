@@ -5,4 +5,4 @@ from __future__ import annotations
 VERSION = "0.1.0"
 
 PEER = "Apache Fluss 0.9.1"
-"""Whose wire protocol this is: the release that is the judge of it in the tests."""
+"""The release whose wire protocol this is; the tests compare with it."""

@@ -254,10 +254,10 @@ def test_partial_updates(connection: FlussConnection, table_name: str) -> None:
 
 def test_functions_are_checked_and_described(connection: FlussConnection, table_name: str) -> None:
     builder = fluss.Schema.builder().column("id", DataTypes.int())
-    with pytest.raises(FlussError, match="there is no aggregation function 'average'"):
+    with pytest.raises(FlussError, match="unknown aggregation function 'average'"):
         builder.with_aggregation("average")
     builder.column("name", DataTypes.string())
-    with pytest.raises(FlussError, match="'name': function sum does not take type STRING"):
+    with pytest.raises(FlussError, match="'name': function sum does not accept type STRING"):
         builder.with_aggregation("sum")
     with pytest.raises(FlussError, match="must not be empty"):
         builder.with_aggregation("listagg", delimiter="")

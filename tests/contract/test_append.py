@@ -296,7 +296,7 @@ def test_what_is_closed_says_so(connection: FlussConnection, table_name: str) ->
     async def body() -> None:
         writer = table.new_append().create_writer()
         assert "closed" not in repr(writer)
-        with pytest.warns(RuntimeWarning, match=r"the result of close\(\) was neither awaited"):
+        with pytest.warns(RuntimeWarning, match=r"the result of close\(\) was dropped"):
             writer.close()
         assert repr(writer) == f"AppendWriter('{path}', closed)"
         scanner = await table.new_scan().create_log_scanner()

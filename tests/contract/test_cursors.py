@@ -86,7 +86,7 @@ def test_two_that_move_one_cursor_are_told(connection: FlussConnection, table_na
     session.run(one.move(place))
     session.run(other.load())
     other._delete = nothing  # type: ignore[method-assign]
-    with pytest.raises(FlussError, match="'mailer' was moved by somebody else at the same time") as told:
+    with pytest.raises(FlussError, match="'mailer' was moved by another program at the same time") as told:
         session.run(other.move(place))
     assert told.value.error_code == ErrorCode.INVALID_PRODUCER_ID_EXCEPTION, "a conflict, no mistake of the caller"
     session.run(Cursor(session.cluster, table_id, "mailer").move({TableBucket(table_id, 0): 9}))
@@ -122,12 +122,12 @@ def test_wrong_names_and_offsets(connection: FlussConnection, table_name: str) -
     bucket = TableBucket(asyncio.run(admin.get_table_info(path)).table_id, 0)
     for name, offsets, reason in (
         ("", {bucket: 1}, "it is empty"),
-        ("a b", {bucket: 1}, "other characters"),
+        ("a b", {bucket: 1}, "characters other than"),
         ("x" * 161, {bucket: 1}, "more than 160 characters"),
-        (7, {bucket: 1}, "named by a text"),
-        ("ok", {0: 1}, "is of its TableBuckets"),
-        ("ok", {TableBucket(bucket.table_id + 1, 0): 1}, "is of its TableBuckets"),
-        ("ok", {bucket: -1}, "a whole number from 0 on"),
+        (7, {bucket: 1}, "must be a string"),
+        ("ok", {0: 1}, "must have TableBuckets of it"),
+        ("ok", {TableBucket(bucket.table_id + 1, 0): 1}, "must have TableBuckets of it"),
+        ("ok", {bucket: -1}, "must be an int >= 0"),
     ):
         with pytest.raises(FlussError, match=reason):
             asyncio.run(admin.move_cursor(path, name, offsets))  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def test_aio(target: Target, table_name: str) -> None:
     [
         ({"name": "x"}, "without 'id'"),
         ({"id": 1, "name": "x"}, "not part of the key: 'name'"),
-        ([1, 2], "1 values are needed, got 2"),
+        ([1, 2], "must have 1 values, got 2"),
         (None, "'id' must not be null"),
         ({"id": None}, "'id' must not be null"),
         ("1", "'id' expects INT"),

@@ -260,10 +260,13 @@ FAULTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda content: b"", "has 0 bytes, but the server announced"),
     "half": (lambda content: content[: len(content) // 2], "bytes, but the server announced"),
     "cut behind a batch": (_cut_behind_a_batch, "bytes, but the server announced"),
-    "zeros": (lambda content: bytes(len(content)), "impossible length 0"),
-    "zeros at the end": (lambda content: content[:-4096] + bytes(4096), "cannot be read|no whole batch|ends at offset"),
-    "a batch left out": (_without_a_batch, "where .* follows"),
-    "another offset": (_moved, "where .* follows"),
+    "zeros": (lambda content: bytes(len(content)), "invalid length 0"),
+    "zeros at the end": (
+        lambda content: content[:-4096] + bytes(4096),
+        "cannot be read|a whole batch|ends at offset",
+    ),
+    "a batch left out": (_without_a_batch, "has offset .*, expected "),
+    "another offset": (_moved, "has offset .*, expected "),
     "a flipped bit": (lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:], "checksum"),
 }
 

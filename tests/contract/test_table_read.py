@@ -43,9 +43,9 @@ def test_columns_filter_and_limit(table: KvTable) -> None:
     few = table.rows(["id"], limit=3, filter=col("id") >= 390)
     assert len(few) == 3
     assert all(row["id"] >= 390 for row in few)
-    with pytest.raises(FlussError, match="no column"):
+    with pytest.raises(FlussError, match="unknown column"):
         table.rows(["nope"])
-    with pytest.raises(FlussError, match="positive number"):
+    with pytest.raises(FlussError, match="greater than 0"):
         table.rows(limit=0)
     with pytest.raises(FlussError):
         table.rows(filter=col("nope") == 1)

@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_refused_at_the_call(connection: FlussConnection, t
         (writer.upsert, {"id": None}, "'id'"),
         (writer.upsert, {"id": "1"}, "expects INT"),
         (writer.upsert, {"id": 1, "nothing": 2}, "no column 'nothing'"),
-        (writer.upsert, (1, "x"), "2 values for its 4 columns"),
+        (writer.upsert, (1, "x"), "2 values, but there are 4 columns"),
         (writer.delete, {"name": "x"}, "delete by primary key"),
         (writer.delete, {"id": 1, "name": "x"}, "delete by primary key"),
         (writer.delete, (None,), "'id'"),
@@ -249,9 +249,9 @@ def test_what_does_not_fit_is_refused_at_the_call(connection: FlussConnection, t
         assert caught.value.error_code == ErrorCode.CLIENT_ERROR
     with pytest.raises(FlussError, match="partial update"):
         table.new_upsert().partial_update_by_name(["age"]).upsert((1,))
-    with pytest.raises(FlussError, match="columns 0 to 3"):
+    with pytest.raises(FlussError, match="are 0 to 3"):
         table.new_upsert().partial_update_by_index([0, 4])
-    with pytest.raises(FlussError, match="give one of them"):
+    with pytest.raises(FlussError, match="only one of them"):
         table.new_upsert().partial_update_by_index(indices=[0], column_indices=[0])
     with pytest.raises(FlussError, match="use new_upsert"):
         table.new_append()

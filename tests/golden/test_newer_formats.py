@@ -38,7 +38,7 @@ from tools.servers.server_process import ServerFailedError, ServerProcess
 
 PATH, BUCKET = TablePath("fluss", "t"), TableBucket(3, None, 0)
 SENTENCE = (
-    r"has format version {found}, this version of flusspy knows versions up to {known}: "
+    r"has format version {found}, but this flusspy reads versions up to {known}: "
     r"use the version of flusspy that wrote it, or a newer one"
 )
 

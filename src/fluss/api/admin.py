@@ -42,7 +42,7 @@ Path = TablePath | str
 
 
 class FlussAdmin(AwaitsToItself):
-    """Obtained with `conn.get_admin()`. All calls are coroutines; errors are `FlussError` with the server's code.
+    """Admin calls, from `conn.get_admin()`. All are coroutines; errors are `FlussError` with the server's code.
 
     Parameters may be given as None, which counts as not given. A table is named by a `TablePath` or `"database.table"`.
     """
@@ -62,10 +62,10 @@ class FlussAdmin(AwaitsToItself):
         *,
         database_name: str | None = None,
     ) -> None:
-        """Create a database. Code 6 if it exists and that is not ignored, 16 for a bad name."""
+        """Create a database. Code 6 if it exists (unless ignored), 16 for an invalid name."""
         name = _database(name, database_name)
         if database_descriptor is not None and not isinstance(database_descriptor, DatabaseDescriptor):
-            raise FlussError(f"database_descriptor is a DatabaseDescriptor, got {database_descriptor!r}")
+            raise FlussError(f"database_descriptor must be a DatabaseDescriptor, got {database_descriptor!r}")
         await self._session.awaitable(self._calls.create_database(name, database_descriptor, bool(ignore_if_exists)))
 
     async def drop_database(
@@ -90,7 +90,7 @@ class FlussAdmin(AwaitsToItself):
         comment: str | None = None,
         ignore_if_not_exists: bool | None = False,
     ) -> None:
-        """Change custom properties and comment of a database. Code 2 on servers that cannot (Apache Fluss 0.9)."""
+        """Change custom properties and comment of a database. Code 2 on servers without it (Apache Fluss 0.9)."""
         changes = config_changes(SET_VALUE, set_properties) + config_changes(REMOVE_VALUE, remove_properties)
         call = self._calls.alter_database(_database(name, None), changes, comment, bool(ignore_if_not_exists))
         await self._session.awaitable(call)
@@ -100,11 +100,11 @@ class FlussAdmin(AwaitsToItself):
         return await self._session.awaitable(self._calls.list_databases())
 
     async def database_exists(self, name: str | None = None, *, database_name: str | None = None) -> bool:
-        """Whether there is such a database."""
+        """True if the database exists."""
         return await self._session.awaitable(self._calls.database_exists(_database(name, database_name)))
 
     async def get_database_info(self, name: str | None = None, *, database_name: str | None = None) -> DatabaseInfo:
-        """What is known about a database. Code 4 if it does not exist."""
+        """Describe a database. Code 4 if it does not exist."""
         return await self._session.awaitable(self._calls.get_database_info(_database(name, database_name)))
 
     # ---- tables ----
@@ -112,14 +112,14 @@ class FlussAdmin(AwaitsToItself):
     async def create_table(
         self, table_path: Path, table_descriptor: TableDescriptor, ignore_if_exists: bool | None = False
     ) -> None:
-        """Create a table. Code 8 if it exists and that is not ignored, 4 if its database does not exist."""
+        """Create a table. Code 8 if it exists (unless ignored), 4 if its database does not exist."""
         path = as_table_path(table_path)
         if not isinstance(table_descriptor, TableDescriptor):
-            raise FlussError(f"table_descriptor is a TableDescriptor, got {type(table_descriptor).__name__}")
+            raise FlussError(f"table_descriptor must be a TableDescriptor, got {type(table_descriptor).__name__}")
         await self._session.awaitable(self._calls.create_table(path, table_descriptor, bool(ignore_if_exists)))
 
     async def drop_table(self, table_path: Path, ignore_if_not_exists: bool | None = False) -> None:
-        """Drop a table and its data. Code 7 if it does not exist and that is not ignored."""
+        """Drop a table and its data. Code 7 if it does not exist (unless ignored)."""
         await self._session.awaitable(self._calls.drop_table(as_table_path(table_path), bool(ignore_if_not_exists)))
 
     async def alter_table(
@@ -141,15 +141,15 @@ class FlussAdmin(AwaitsToItself):
         await self._session.awaitable(self._calls.alter_table(path, changes, columns, bool(ignore_if_not_exists)))
 
     async def get_table_info(self, table_path: Path) -> TableInfo:
-        """What is known about a table. Code 7 if it does not exist."""
+        """Describe a table. Code 7 if it does not exist."""
         return await self._session.awaitable(self._calls.get_table_info(as_table_path(table_path)))
 
     async def get_table(self, table_path: Path) -> TableInfo:
-        """Same as `get_table_info`."""
+        """Alias of `get_table_info`."""
         return await self.get_table_info(table_path)
 
     async def get_table_schema(self, table_path: Path, schema_id: int | None = None) -> SchemaInfo:
-        """A schema of a table by its id, the newest without one. Code 9 if there is no such id."""
+        """The schema of a table with this id, or the newest. Code 9 for an unknown id."""
         return await self._session.awaitable(self._calls.get_table_schema(as_table_path(table_path), schema_id))
 
     async def list_tables(self, database_name: str) -> list[str]:
@@ -157,7 +157,7 @@ class FlussAdmin(AwaitsToItself):
         return await self._session.awaitable(self._calls.list_tables(_database(database_name, None)))
 
     async def table_exists(self, table_path: Path) -> bool:
-        """Whether there is such a table."""
+        """True if the table exists."""
         return await self._session.awaitable(self._calls.table_exists(as_table_path(table_path)))
 
     # ---- partitions ----
@@ -172,7 +172,7 @@ class FlussAdmin(AwaitsToItself):
     async def drop_partition(
         self, table_path: Path, partition_spec: Mapping[str, str], ignore_if_not_exists: bool | None = False
     ) -> None:
-        """Drop a partition and its data. Code 36 if it does not exist and that is not ignored."""
+        """Drop a partition and its data. Code 36 if it does not exist (unless ignored)."""
         path = as_table_path(table_path)
         await self._session.awaitable(self._calls.drop_partition(path, partition_spec, bool(ignore_if_not_exists)))
 
@@ -212,31 +212,31 @@ class FlussAdmin(AwaitsToItself):
         offset_type: OffsetType | str | None = None,
         timestamp: int | None = None,
     ) -> dict[int, int]:
-        """The same for the buckets of one partition, named by its value (`US`, not `region=US`)."""
+        """Offsets of the buckets of one partition, named by its value (`US`, not `region=US`)."""
         spec = resolve_offset_spec(offset_spec, offset_type, timestamp)
         if not isinstance(partition_name, str):
-            raise FlussError(f"partition_name is a text such as 'US', got {partition_name!r}")
+            raise FlussError(f"partition_name must be a string such as 'US', got {partition_name!r}")
         call = self._calls.list_offsets(as_table_path(table_path), partition_name, _buckets(bucket_ids), spec)
         return await self._session.awaitable(call)
 
     # ---- cursors ----
 
     async def move_cursor(self, table_path: Path, name: str, offsets: Mapping[TableBucket, int]) -> None:
-        """Let the server keep under a name how far a reader is: the next offset of every bucket.
+        """Store the position of a reader on the server, under a name: the next offset of every bucket.
 
-        Needs permission to write the table, since to the server these are offsets of a producer. A cursor that is not
-        moved for a year is forgotten.
+        Requires permission to write the table, since the server treats these as offsets of a producer. A cursor that is
+        not moved for a year is deleted.
         """
         cursor = await self._cursor(table_path, name)
         await self._session.awaitable(cursor.move(offsets))
 
     async def get_cursor(self, table_path: Path, name: str) -> dict[TableBucket, int] | None:
-        """The offsets of a cursor, for `scanner.subscribe_buckets` and the like; None if there is no such one."""
+        """The offsets of a cursor, for `scanner.subscribe_buckets` and the like; None if there is no such cursor."""
         cursor = await self._cursor(table_path, name)
         return await self._session.awaitable(cursor.load())
 
     async def drop_cursor(self, table_path: Path, name: str) -> None:
-        """Forget a cursor; fine if there is no such one."""
+        """Delete a cursor; no error if it does not exist."""
         cursor = await self._cursor(table_path, name)
         await self._session.awaitable(cursor.drop())
 
@@ -247,11 +247,11 @@ class FlussAdmin(AwaitsToItself):
     # ---- lake and cluster ----
 
     async def get_latest_lake_snapshot(self, table_path: Path) -> LakeSnapshot:
-        """The newest snapshot of a table in the lake. Code 53 if there is none yet."""
+        """The newest snapshot of a table in the lake. Code 53 if there is none."""
         return await self._session.awaitable(self._calls.get_lake_snapshot(as_table_path(table_path), None))
 
     async def get_lake_snapshot(self, table_path: Path, snapshot_id: int) -> LakeSnapshot:
-        """One snapshot of a table in the lake, by its id. Code 53 if there is no such one."""
+        """The snapshot of a table in the lake with this id. Code 53 if it does not exist."""
         path = as_table_path(table_path)
         return await self._session.awaitable(self._calls.get_lake_snapshot(path, snapshot_id))
 
@@ -260,7 +260,7 @@ class FlussAdmin(AwaitsToItself):
         return await self._session.awaitable(self._calls.get_server_nodes())
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
-        """The options of the cluster as far as they were set."""
+        """The options of the cluster that were set."""
         return await self._session.awaitable(self._calls.describe_cluster_configs())
 
     async def alter_cluster_configs(
@@ -271,7 +271,7 @@ class FlussAdmin(AwaitsToItself):
         append: Mapping[str, str] | None = None,
         subtract: Mapping[str, str] | None = None,
     ) -> None:
-        """Change options of the cluster while it runs. `append` and `subtract` change options that are lists."""
+        """Change options of the running cluster. `append` and `subtract` change options that are lists."""
         changes = config_changes(SET_VALUE, set_values) + config_changes(REMOVE_VALUE, remove_values)
         changes += config_changes(APPEND_TO_LIST, append) + config_changes(REMOVE_FROM_LIST, subtract)
         await self._session.awaitable(self._calls.alter_cluster_configs(changes))
@@ -279,9 +279,9 @@ class FlussAdmin(AwaitsToItself):
     # ---- permissions ----
 
     async def create_acls(self, acls: Acl | Iterable[Acl]) -> None:
-        """Give permissions: `Acl("User:alice", "read", "cluster.shop.orders")`. Those that are there already stay.
+        """Grant permissions: `Acl("User:alice", "read", "cluster.shop.orders")`. Existing ones are kept.
 
-        All or none are given. Code 47 on a cluster that checks no permissions, 48 for who may not give them.
+        All or none are granted. Code 47 on a cluster that checks no permissions, 48 for users who may not grant them.
         """
         await self._session.awaitable(self._cluster_calls.create_acls(acls_of(acls)))
 
@@ -293,7 +293,7 @@ class FlussAdmin(AwaitsToItself):
         resource: str | None = None,
         host: str | None = None,
     ) -> list[Acl]:
-        """The permissions that have exactly the given parts, as far as the caller may see them."""
+        """The permissions that match the given parts exactly, as far as the caller may see them."""
         chosen = acl_filter(principal, operation, resource, host)
         return await self._session.awaitable(self._cluster_calls.list_acls(chosen))
 
@@ -305,44 +305,44 @@ class FlussAdmin(AwaitsToItself):
         resource: str | None = None,
         host: str | None = None,
     ) -> list[Acl]:
-        """Take the permissions away that have exactly the given parts, all or none; returns them."""
+        """Revoke the permissions that match the given parts exactly, all or none; return them."""
         chosen = acls_to_drop(principal, operation, resource, host)
         return await self._session.awaitable(self._cluster_calls.drop_acls(chosen))
 
     # ---- where buckets are ----
 
     async def add_server_tag(self, server_ids: int | Iterable[int], tag: str) -> None:
-        """Say that tablet servers are to go: `permanent_offline` (no new buckets, on a cluster) or `temporary_offline`.
+        """Tag tablet servers as leaving: `permanent_offline` (no new buckets, on a cluster) or `temporary_offline`.
 
-        Code 58 for a server that is not there, 59 for one with another tag.
+        Code 58 for an unknown server, 59 for one with another tag.
         """
         call = self._cluster_calls.add_server_tag(server_ids_of(server_ids), tag_of(tag))
         await self._session.awaitable(call)
 
     async def remove_server_tag(self, server_ids: int | Iterable[int], tag: str) -> None:
-        """Take a tag off tablet servers. Code 58 for a server that is not there, 60 for one with another tag."""
+        """Remove a tag from tablet servers. Code 58 for an unknown server, 60 for one with another tag."""
         call = self._cluster_calls.remove_server_tag(server_ids_of(server_ids), tag_of(tag))
         await self._session.awaitable(call)
 
     async def rebalance(self, goals: Iterable[str] = ("replica_distribution", "leader_distribution")) -> str:
-        """Begin to spread buckets over the servers; returns the id. Code 61 while another one runs.
+        """Start to distribute buckets over the servers; return the id. Code 61 while another rebalance runs.
 
-        Goals, the first one counting most: replica_distribution, leader_distribution, rack_aware.
+        Goals, in order of priority: replica_distribution, leader_distribution, rack_aware.
         """
         return await self._session.awaitable(self._cluster_calls.rebalance(goals_of(goals)))
 
     async def list_rebalance_progress(self, rebalance_id: str | None = None) -> RebalanceProgress | None:
-        """How far the last rebalance is; None if there has been none. Code 62 for the id of another one."""
+        """The progress of the last rebalance; None if there has been none. Code 62 for the id of another one."""
         return await self._session.awaitable(self._cluster_calls.list_rebalance_progress(_id(rebalance_id)))
 
     async def cancel_rebalance(self, rebalance_id: str | None = None) -> None:
-        """Stop a rebalance; what it has moved stays there. Code 62 for the id of another one."""
+        """Stop a rebalance; buckets that were moved stay. Code 62 for the id of another one."""
         await self._session.awaitable(self._cluster_calls.cancel_rebalance(_id(rebalance_id)))
 
     async def drop_kv_snapshot_lease(self, lease_id: str) -> None:
-        """Let the server delete snapshots that a reader leased and never gave back; fine if there is no such lease."""
+        """Drop a lease that a reader never released, to let its snapshots be deleted; no error if there is none."""
         if _id(lease_id) is None:
-            raise FlussError("which lease? Its id is missing")
+            raise FlussError("lease_id must be a non-empty string")
         await self._session.awaitable(self._cluster_calls.drop_kv_snapshot_lease(lease_id))
 
     def __repr__(self) -> str:
@@ -352,22 +352,22 @@ class FlussAdmin(AwaitsToItself):
 def _database(name: str | None, database_name: str | None) -> str:
     chosen = name if name is not None else database_name
     if not isinstance(chosen, str):
-        raise FlussError(f"a database is named by a text, got {chosen!r}")
+        raise FlussError(f"a database name must be a string, got {chosen!r}")
     return chosen
 
 
 def _id(text: str | None) -> str | None:
     if text is not None and not isinstance(text, str):
-        raise FlussError(f"an id is a text, got {text!r}")
+        raise FlussError(f"rebalance_id must be a string, got {text!r}")
     return text
 
 
 def _buckets(bucket_ids: Sequence[int]) -> list[int]:
     if isinstance(bucket_ids, int):
-        raise FlussError(f"bucket_ids is a list of bucket numbers, got {bucket_ids!r}; write [{bucket_ids!r}]")
+        raise FlussError(f"bucket_ids must be a list of ints, got {bucket_ids!r}; write [{bucket_ids!r}]")
     buckets = list(bucket_ids)
     if not buckets:
-        raise FlussError("bucket_ids is empty: which buckets?")
+        raise FlussError("bucket_ids must not be empty")
     if not all(isinstance(bucket, int) for bucket in buckets):
-        raise FlussError(f"bucket_ids is a list of bucket numbers, got {bucket_ids!r}")
+        raise FlussError(f"bucket_ids must be a list of ints, got {bucket_ids!r}")
     return buckets

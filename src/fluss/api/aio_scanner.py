@@ -1,4 +1,4 @@
-"""The awaitable scanners of `fluss.aio`: the shape of pyfluss 1.0, with other tasks running while they wait."""
+"""The awaitable scanners of `fluss.aio`: the interface of pyfluss 1.0; other tasks run while they wait."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ class AioLogScanner(BaseLogScanner):
     """Reads a log as it grows; `async for` iterates without end."""
 
     async def poll(self, timeout_ms: int) -> ScanRecords:
-        """Records that are there, or the first that come within `timeout_ms`; empty when none come."""
+        """Records that are available, or the first to arrive within `timeout_ms`; empty if none do."""
         self._need_records()
         return ScanRecords(await self._core.poll_async(self._max_poll_records, timeout_ms))
 
     async def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
-        """Arrow batches with their bucket and offsets; empty when none come within `timeout_ms`."""
+        """Arrow batches with their bucket and offsets; empty if none arrive within `timeout_ms`."""
         self._need_batches("poll_record_batch")
         return [RecordBatch(rows) for rows in await self._core.poll_async(None, timeout_ms)]
 
     async def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
-        """Same as `poll_record_batch(timeout_ms)`."""
+        """Alias of `poll_record_batch(timeout_ms)`."""
         return await self.poll_record_batch(timeout_ms)
 
     async def poll_arrow(self, timeout_ms: int) -> Any:
-        """A `pyarrow.Table` of what is there; without rows when none come within `timeout_ms`."""
+        """A `pyarrow.Table` of the available rows; it is empty if none arrive within `timeout_ms`."""
         self._need_batches("poll_arrow")
         return self._table_of([rows.rows for rows in await self._core.poll_async(None, timeout_ms)])
 
     async def to_arrow(self) -> Any:
-        """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
+        """Everything from the current positions up to the offsets that are the latest now, as a `pyarrow.Table`.
 
-        What has expired from the log and is in the lake of the table is found there. If it fails or is cancelled,
-        the positions are those from before: calling it again loses nothing.
+        Rows that have expired from the log are read from the lake of the table. If the call fails or is cancelled, the
+        positions are restored: calling it again loses nothing.
         """
         self._need_batches("to_arrow")
         with self._all_or_nothing():
@@ -59,17 +59,17 @@ class AioLogScanner(BaseLogScanner):
                     self._core.end_bounded(subscriptions)
 
     async def to_pandas(self) -> Any:
-        """The same as a `pandas.DataFrame`."""
+        """The rows of `to_arrow` as a `pandas.DataFrame`."""
         table = await self.to_arrow()
         return await asyncio.get_running_loop().run_in_executor(decode_pool(), pandas_of, table)
 
     async def to_polars(self) -> Any:
-        """The same as a `polars.DataFrame`."""
+        """The rows of `to_arrow` as a `polars.DataFrame`."""
         table = await self.to_arrow()
         return await asyncio.get_running_loop().run_in_executor(decode_pool(), polars_of, table)
 
     async def __aiter__(self) -> AsyncIterator[ScanRecord | RecordBatch]:
-        """Records, or Arrow batches, without end; after a `break` the scanner goes on with the next one."""
+        """Records, or Arrow batches, without end; after a `break` the scanner continues with the next one."""
         core = self._core
         while True:
             limit = self._max_poll_records if self._records else None
@@ -89,14 +89,14 @@ class AioBatchScanner(BaseBatchScanner):
         return self._told()
 
     async def collect_all_batches(self) -> list[RecordBatch]:
-        """All that is left: one batch or none."""
+        """All remaining rows: one batch or none."""
         batch = await self.next_batch()
         return [] if batch is None else [batch]
 
     async def to_arrow(self) -> Any:
-        """All that is left as a `pyarrow.Table`."""
+        """All remaining rows as a `pyarrow.Table`."""
         return self._table_of(await self.collect_all_batches())
 
     async def to_pandas(self) -> Any:
-        """All that is left as a `pandas.DataFrame`."""
+        """All remaining rows as a `pandas.DataFrame`."""
         return pandas_of(await self.to_arrow())

@@ -1,4 +1,4 @@
-"""What the blocking and the awaitable scanner share: everything that does not wait for rows."""
+"""The common part of the blocking and the awaitable scanner: everything that does not wait for rows."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from fluss.lazy_imports import import_lock
 from fluss.values.basic import EARLIEST_OFFSET, TableBucket
 
 History = tuple[list[Any], dict[TableBucket, int]]
-"""Batches from the lake, and the offsets at which the log goes on behind them."""
+"""Batches from the lake, and the offsets at which the log continues after them."""
 
 
 class BaseLogScanner(EndsWithAnyBlock):
-    """Subscriptions and results. `records` tells whether `poll()` or the Arrow calls work on it."""
+    """Subscriptions and results. With `records`, `poll()` can be used, otherwise the Arrow calls."""
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan, *, records: bool) -> None:
         if not records and table.has_primary_key:
@@ -43,13 +43,13 @@ class BaseLogScanner(EndsWithAnyBlock):
         self._asked_for_all = False
         self._records = records
         self._max_poll_records = session.config.scanner_log_max_poll_records
-        # A dropped scanner must not go on fetching.
+        # A scanner that was garbage collected must not continue to fetch.
         weakref.finalize(self, _close_soon, self._core).atexit = False
 
     # ---- subscriptions ----
 
     def is_partitioned(self) -> bool:
-        """Whether the table has partitions, so that buckets are subscribed by partition."""
+        """True if the table has partitions, so that buckets are subscribed by partition."""
         return self._core.table.is_partitioned
 
     def subscribe(self, bucket_id: int, start_offset: int) -> None:
@@ -82,16 +82,16 @@ class BaseLogScanner(EndsWithAnyBlock):
         """Read every bucket from the first row at or after a time: milliseconds since 1970, or an aware datetime."""
         if isinstance(timestamp, datetime.datetime):
             if timestamp.tzinfo is None:
-                raise FlussError(f"a datetime needs a time zone here, got {timestamp!r}")
+                raise FlussError(f"timestamp must have a time zone, got {timestamp!r}")
             timestamp = int(timestamp.timestamp() * 1000)
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            raise FlussError(f"a timestamp is a whole number of milliseconds or a datetime, got {timestamp!r}")
+            raise FlussError(f"timestamp must be an int of milliseconds or an aware datetime, got {timestamp!r}")
         self._core.subscribe_from(timestamp)
         self._asked_for_all = True
         self._everything = Everything(timestamp)
 
     def unsubscribe(self, bucket_id: int) -> None:
-        """Stop reading a bucket; its rows that were not polled yet are forgotten."""
+        """Stop reading a bucket; its rows that were not polled yet are dropped."""
         if self._core.table.is_partitioned:
             raise FlussError("the table is partitioned: use unsubscribe_partition(partition_id, bucket_id)")
         self._asked_for_all = False
@@ -115,10 +115,10 @@ class BaseLogScanner(EndsWithAnyBlock):
         return self._core.decoder.output_schema
 
     def to_arrow_batch_reader(self) -> Any:
-        """A `pyarrow.RecordBatchReader` up to the latest offsets of now; it reads while it is iterated over.
+        """A `pyarrow.RecordBatchReader` up to the offsets that are the latest now; it reads while it is iterated.
 
-        A batch counts as read when the reader has handed it on: stop in the middle, or after an error, and the scanner
-        goes on behind the last one. Rows that are only in the lake count as read from the start: they come once.
+        A batch counts as read when the reader has returned it: after a break or an error the scanner continues after
+        the last one. Rows that are only in the lake count as read from the start: they are returned once.
         """
         self._need_batches("to_arrow_batch_reader")
         self._core.unread.give_back()
@@ -149,21 +149,21 @@ class BaseLogScanner(EndsWithAnyBlock):
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """A read that returns its rows at the end, or not at all: then, whatever ended it, positions are as before.
+        """A read that returns all of its rows or none: if it does not complete, positions are as before.
 
-        All subscriptions are made anew: work of the read that is still under way finds only old ones.
+        All subscriptions are replaced, so work of the read that is still in progress finds only ended ones.
         """
         self._core.unread.give_back()
         positions, everything = dict(self._core.positions()), self._everything
         try:
             yield
-        except BaseException:  # also an interrupt, or the end of a task
+        except BaseException:  # also KeyboardInterrupt and cancellation
             self._core.move(positions)
             self._everything = everything
             raise
 
     def _history(self) -> History:
-        """Batches of what has expired from the log and is in the lake, and where the log goes on then. Blocks."""
+        """Batches of rows that expired from the log but are in the lake, and where the log continues. Blocks."""
         if not self._reads_lake:
             return [], {}
         with import_lock:
@@ -176,7 +176,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         return TableAccess(Engine(self._core.session), self._core.table)
 
     def _expired_meanwhile(self, error: FlussError) -> History:
-        """What has expired since the log's beginning was looked up; `error` if it is not in the lake. Blocks."""
+        """Rows that expired since the start of the log was read; raises `error` if the lake lacks them. Blocks."""
         if not self._reads_lake or error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
             raise error
         batches, moves = self._history()
@@ -186,20 +186,20 @@ class BaseLogScanner(EndsWithAnyBlock):
         return batches, moves
 
     def _go_on(self, history: History) -> list[Any]:
-        """The batches; the log is read from behind them on."""
+        """The batches; reading of the log then starts after them."""
         batches, moves = history
         self._core.move(moves)
         return batches
 
     def _begin_bounded(self) -> Coroutine[Any, Any, list[Subscription]]:
-        """The ends of now, for the I/O thread. A scan of everything may have no bucket: there is no partition."""
+        """Fix the current ends, on the I/O thread. A scan of everything has no bucket if there is no partition."""
         self._everything = None
         if self._asked_for_all and not self._core.positions():
             return _no_buckets()
         return self._core.begin_bounded()
 
     def _table_of(self, batches: Sequence[Any]) -> Any:
-        """One table; rows that kept the columns they were written with are filled up with nulls."""
+        """One table; missing columns of rows that kept their original columns become nulls."""
         schema = self.arrow_schema
         if all(batch.schema.equals(schema) for batch in batches):
             return pa.Table.from_batches(batches, schema)
@@ -208,7 +208,7 @@ class BaseLogScanner(EndsWithAnyBlock):
     def _need_batches(self, method: str) -> None:
         if self._records:
             raise FlussError(
-                f"{method}() needs a scanner of Arrow batches: use new_scan().create_record_batch_log_scanner()"
+                f"{method}() requires a scanner of Arrow batches: use new_scan().create_record_batch_log_scanner()"
             )
 
     def _need_records(self) -> None:
@@ -245,24 +245,24 @@ def leave_lake_out(scanner: BaseLogScanner) -> None:
 
 
 def _close_soon(core: ScannerCore) -> None:
-    """Runs wherever the garbage collector does, perhaps inside of a lock of ours: so only pass the word on."""
+    """Runs where the garbage collector runs, perhaps while a lock is held, so only schedule the close."""
     with contextlib.suppress(FlussError):  # the connection is closed, and the scanner with it
         core.session.io.call_soon(core.close)
 
 
 def pandas_of(table: Any) -> Any:
-    """A DataFrame; an error that names the extra when pandas is not installed."""
+    """A DataFrame; the error names the extra to install if pandas is missing."""
     try:
         import_module("pandas")
     except ImportError:
-        raise FlussError('to_pandas() needs pandas: pip install "flusspy[pandas]"') from None
+        raise FlussError('to_pandas() requires pandas: pip install "flusspy[pandas]"') from None
     return table.to_pandas()
 
 
 def polars_of(table: Any) -> Any:
-    """A polars DataFrame; an error that names the extra when polars is not installed."""
+    """A polars DataFrame; the error names the extra to install if polars is missing."""
     try:
         polars = import_module("polars")
     except ImportError:
-        raise FlussError('to_polars() needs polars: pip install "flusspy[polars]"') from None
+        raise FlussError('to_polars() requires polars: pip install "flusspy[polars]"') from None
     return polars.from_arrow(table)

@@ -6,7 +6,7 @@
         db.upsert("users", {"id": 1, "name": "Alice"})
         print(db.lookup("users", 1))
 
-Every call blocks until it is done, also in a notebook, whose own event loop goes on afterwards. It stands on the same
+Every call blocks until it is done, also in a notebook, whose own event loop continues afterwards. It uses the same
 session, writers, scanners and lookupers as the rest of the client; writers and lookupers are kept per table. A
 `Database` may be used by several threads.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fluss.values.predicates import Predicate
 
 DEFAULT_DATABASE = "fluss"
-FOLLOW_POLL_MS = 500  # how long `follow` waits for rows before it looks for an interrupt
+FOLLOW_POLL_MS = 500  # how long `follow` waits for rows before it checks for an interrupt
 
 Table = paths.TablePath | str
 Rows = Any
@@ -84,7 +84,7 @@ class Database:
 
     @property
     def connection(self) -> FlussConnection:
-        """The connection, for everything that is not here."""
+        """The connection, for everything that this class does not offer."""
         return self._connection
 
     # ---- what there is ----
@@ -98,7 +98,7 @@ class Database:
         return self._session.run(self._calls.list_tables(database or self._database))
 
     def info(self, table: Table) -> TableInfo:
-        """What is known about a table."""
+        """Describe a table."""
         return self._session.run(self._calls.get_table_info(self._path(table)))
 
     def partitions(self, table: Table) -> list[PartitionInfo]:
@@ -124,7 +124,7 @@ class Database:
         if isinstance(schema, pa.Schema):
             schema = Schema(schema, primary_keys)
         elif primary_keys:
-            raise FlussError("primary_keys goes with a pyarrow schema; a fluss.Schema has its own")
+            raise FlussError("primary_keys is only allowed with a pyarrow schema; a fluss.Schema has its own")
         descriptor = schema if isinstance(schema, TableDescriptor) else TableDescriptor(schema, **options)
         self._session.run(self._calls.create_table(self._path(table), descriptor, ignore_if_exists))
 
@@ -160,8 +160,8 @@ class Database:
 
         `rows` is a dict for one row, an iterable of rows (dicts, or lists or tuples in column order), a pyarrow Table,
         RecordBatch or RecordBatchReader, or a pandas or polars DataFrame. A value that its column cannot hold is
-        refused; then nothing of a table or frame is written. Of iterables and readers the rows before it are, and the
-        error says which. `on_extra_digits="truncate"` has digits cut that a column cannot hold.
+        refused; then nothing of a table or frame is written. Of iterables and readers, the rows before it are written,
+        and the error says which row it is. `on_extra_digits="truncate"` cuts off digits that a column cannot hold.
 
         >>> db.append("events", [{"id": 1, "name": "Alice"}, (2, "Bob")])
         """
@@ -192,7 +192,7 @@ class Database:
         """The row of a primary-key table with this key as a dict, or None.
 
         `key` is a dict, a list or tuple in the order of the primary key, or the value itself for a key of one column.
-        With `by`, the first columns of the key (see `TableLookup.lookup_by`), it is a list of all rows that begin so.
+        With `by`, the first columns of the key (see `TableLookup.lookup_by`), the result is the list of matching rows.
 
         >>> db.lookup("users", 1)
         {'id': 1, 'name': 'Alice', 'age': 31}
@@ -228,7 +228,7 @@ class Database:
     ) -> pa.Table:
         """All rows that a table has now; of a primary-key table its current rows.
 
-        How the lake of the table is used can be said with `union`, `read_optimized`, `lake_snapshot` and `as_of`, see
+        The use of the table's lake can be controlled with `union`, `read_optimized`, `lake_snapshot` and `as_of`, see
         `FlussTable.to_arrow`.
 
         >>> db.to_arrow("users", ["id", "age"], where=fluss.col("age") >= 18).to_pandas()
@@ -249,7 +249,7 @@ class Database:
         """All rows of a log table up to now, as a pyarrow Table.
 
         `columns` by name, `where` a condition such as `col("id") >= 200`, `since` a time (milliseconds or an aware
-        datetime) to start from. With `on_bad_batch="skip"`, batches that cannot be read are left out with a warning.
+        datetime) to start from. With `on_bad_batch="skip"`, batches that cannot be read are skipped with a warning.
 
         >>> db.scan("events", on_bad_batch="skip").to_pandas()
         """
@@ -257,7 +257,7 @@ class Database:
             return scanner.to_arrow()
 
     def head(self, table: Table, limit: int = 10, columns: Sequence[str] | None = None) -> pa.Table:
-        """A few of the newest rows of a table: up to `limit` of its first bucket that has some."""
+        """A few of the newest rows of a table: up to `limit` from its first bucket that has rows."""
         opened = self._open(table)
         scan = opened.new_scan().limit(limit)
         if columns is not None:
@@ -282,9 +282,9 @@ class Database:
         since: Any = None,
         on_bad_batch: str = "error",
     ) -> Iterator[RecordBatch]:
-        """Batches of a log table as they come, without end; stop iterating to stop reading.
+        """Batches of a log table as they arrive, without end; stop iterating to stop reading.
 
-        Partitions that come while it reads are found within a few seconds and read from their start.
+        Partitions that are created while it reads are found within a few seconds and read from their start.
         """
         with import_lock:
             from fluss.api.base_scanner import core_of
@@ -344,8 +344,8 @@ class Database:
 
             return lenient_writer(opened.new_upsert(columns=columns), digits)
 
-        def new_writer(anew: bool) -> Any:
-            if anew:
+        def new_writer(reopen: bool) -> Any:
+            if reopen:
                 self._forget(table)
             return self._keep(table, kind, columns, make)
 
@@ -353,13 +353,13 @@ class Database:
             verb.write(rows, columns, new_writer)
 
     def _keep(self, table: Table, kind: str, columns: Sequence[str] | None, make: Callable[[FlussTable], Any]) -> Any:
-        """The writer or lookuper of a table that was made before, or a new one."""
+        """The cached writer or lookuper of a table, or a new one."""
         path = self._path(table)
         return self._kept.get(path, kind, columns, lambda: make(self._open(path)))
 
     @contextlib.contextmanager
     def _keeping(self, table: Table) -> Iterator[None]:
-        """After an error nothing of the table is kept: it may have been made anew."""
+        """Drop what is cached for the table after an error: the table may have been recreated."""
         try:
             yield
         except FlussError:

@@ -1,4 +1,4 @@
-"""What `Database` is made of besides its calls: kept writers and lookupers, rows in any form, new partitions."""
+"""The parts of `Database`: cached writers and lookupers, rows in any form, new partitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Key = tuple[TablePath, str, tuple[str, ...] | None]
 
 
 class Kept:
-    """Writers and lookupers, by their table, their kind and the columns that they write or look up by. Any thread."""
+    """Writers and lookupers, cached by table, kind and the columns that they write or look up by. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,7 +34,7 @@ class Kept:
         self._forgotten = 0
 
     def get(self, path: TablePath, kind: str, columns: Sequence[str] | None, make: Callable[[], Any]) -> Any:
-        """The one that was made before, or a new one. `make` asks the server, so it is called without the lock."""
+        """The cached one, or a new one. `make` asks the server, so it is called without the lock."""
         key = (path, kind, None if columns is None else tuple(columns))
         with self._lock:
             known, forgotten = self._kept.get(key), self._forgotten
@@ -42,14 +42,14 @@ class Kept:
             return known
         made = make()
         with self._lock:
-            if forgotten != self._forgotten:  # perhaps this one, because its table has changed
+            if forgotten != self._forgotten:  # perhaps this one: its table may have changed
                 return made
             if len(self._kept) >= MAX_KEPT_WRITERS_AND_LOOKUPERS:
                 self._kept.pop(next(iter(self._kept)))
             return self._kept.setdefault(key, made)
 
     def forget(self, path: TablePath) -> None:
-        """Keep nothing of a table."""
+        """Drop everything cached for a table."""
         with self._lock:
             self._forgotten += 1
             self._kept = {key: kept for key, kept in self._kept.items() if key[0] != path}
@@ -62,9 +62,9 @@ class Verb:
         self.name, self._one, self._arrow, self._pandas = name, one, arrow, pandas
 
     def write(self, rows: Any, columns: Sequence[str] | None, new_writer: Callable[[bool], Any]) -> None:
-        """Hand rows of any accepted form over to a writer and wait until they are durable.
+        """Pass rows of any accepted form to a writer and wait until they are durable.
 
-        `new_writer(True)` opens the table anew: another program may have added the columns that the rows have.
+        `new_writer(True)` reopens the table: another program may have added columns that the rows have.
         """
         writers = [new_writer(False)]
 
@@ -90,7 +90,7 @@ class Verb:
         elif hasattr(rows, "iloc"):  # pandas
             hand_over(self._pandas, rows)
         elif isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-            text = f"{self.name} takes rows as dicts, tuples, Arrow or a DataFrame, got {type(rows).__name__}"
+            text = f"{self.name} accepts rows as dicts, tuples, Arrow or a DataFrame, got {type(rows).__name__}"
             raise FlussError(text)
         else:
             for number, row in enumerate(rows):
@@ -108,12 +108,12 @@ DELETE = Verb("delete", "delete", "delete_arrow", "delete_pandas")
 
 
 def check_deletes(info: TableInfo) -> None:
-    """No server deletes what it gave to an auto-increment column, so a row would stay, with that and its key."""
+    """Raise for a table with an auto-increment column: no server deletes its value, so the row would remain."""
     automatic = info.get_schema().get_auto_increment_columns()
     if automatic:
         raise FlussError(
-            f"table {info.table_path}: rows with the auto-increment column {automatic[0]!r} cannot be deleted, no "
-            "server takes it; upsert them with nulls in the other columns",
+            f"table {info.table_path}: rows with the auto-increment column {automatic[0]!r} cannot be deleted, "
+            "because no server supports it; upsert them with nulls in the other columns",
             ErrorCode.INVALID_TARGET_COLUMN,
         )
 
@@ -126,11 +126,11 @@ def _table_of_polars(frame: Any) -> Any:
 
 
 def _has_more(value: Any, known: Sequence[str]) -> bool:
-    """Whether a row, or a table of them, has columns that are not known."""
+    """True if a row, or a table of rows, has unknown columns."""
     if isinstance(value, (list, tuple)):
         return len(value) > len(known)
     if isinstance(value, pa.RecordBatchReader):
-        return False  # a part of it may be written
+        return False  # part of it may have been written
     if isinstance(value, (pa.Table, pa.RecordBatch)):
         value = value.schema.names
     elif not isinstance(value, Mapping):
@@ -139,7 +139,7 @@ def _has_more(value: Any, known: Sequence[str]) -> bool:
 
 
 class PartitionWatch:
-    """Subscribes a scanner to partitions that come while it reads, from their start on. One thread calls `look`."""
+    """Subscribes a scanner to partitions created while it reads, from their start. One thread calls `look`."""
 
     def __init__(self, core: ScannerCore) -> None:
         self._core = core
@@ -147,7 +147,7 @@ class PartitionWatch:
         self._next_look = time.monotonic() + PARTITION_LOOK_SECONDS
 
     def look(self) -> None:
-        """Ask when it is time, without waiting for the answer; subscribe when it is there."""
+        """Ask when it is due, without waiting for the answer; subscribe once the answer is there."""
         if not self._core.table.is_partitioned:
             return
         if self._asked is None:
@@ -161,5 +161,5 @@ class PartitionWatch:
         try:
             self._core.subscribe_added(asked.result())
         except FlussError as error:
-            if not error.is_retriable:  # else the next look may succeed
+            if not error.is_retriable:  # a later call may succeed
                 raise

@@ -1,4 +1,4 @@
-"""`FlussConnection`: the door to a cluster."""
+"""`FlussConnection`: a connection to a cluster, the entry point of the API."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fluss.config import Config
 from fluss.model.paths import TablePath
 from fluss.values.basic import as_table_path
 
-# A close waits for every appended row. The writer gives up on its own when its retries or time-outs end.
+# A close waits for every appended row. The writer itself gives up when its retries or time-outs are exhausted.
 CLOSE_TIMEOUT_SECONDS = 600.0
 
 C = TypeVar("C", bound="BaseConnection")
 
 
 class BaseConnection(EndsWithAnyBlock):
-    """What the two faces of a connection share."""
+    """The common part of the blocking and the awaitable connection."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -34,12 +34,12 @@ class BaseConnection(EndsWithAnyBlock):
 
     @classmethod
     async def connect(cls: type[C], config: Config | None = None) -> C:
-        """Same as `create`."""
+        """Alias of `create`."""
         return await cls.create(config)
 
     @classmethod
     def open(cls: type[C], config: Config | None = None) -> C:
-        """The same without `await`: blocks until it is connected."""
+        """Connect without `await`: blocks until it is connected."""
         return cls(open_session_blocking(Config() if config is None else config))
 
     @property
@@ -49,7 +49,7 @@ class BaseConnection(EndsWithAnyBlock):
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` was called."""
+        """True once `close` was called."""
         return self._session.is_closed
 
     def get_admin(self) -> FlussAdmin:
@@ -83,7 +83,7 @@ class FlussConnection(BaseConnection):
         return FlussTable(self._session, await self._open_table(table_path))
 
     def close(self) -> Closing:
-        """Write what was appended, then close. `await` it, or just call it: then it blocks until it is done."""
+        """Write all appended rows, then close. If it is not awaited, it blocks until it is done."""
         closing = Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
         if not runs_in_event_loop():
             closing.wait()

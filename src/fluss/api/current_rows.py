@@ -1,7 +1,7 @@
-"""`to_arrow()` of a table: all rows it has now.
+"""`to_arrow()` of a table: all its current rows.
 
-A log table is read from its start to its latest offsets. A primary-key table is scanned bucket by bucket, each as it is
-at one moment; where the server has no SCAN_KV, its changelog is read instead. What a table has in a lake is read too
+A log table is read from its start to its latest offsets. A primary-key table is scanned bucket by bucket, each as of
+one moment; if the server has no SCAN_KV, its changelog is read instead. Rows that the table has in a lake are read too
 (`lake.reading.current_rows`). All coroutines here are awaited in the user's event loop.
 """
 
@@ -48,8 +48,8 @@ async def read_current(
             return found
     elif lake.is_lake_only:
         raise FlussError(
-            f"table {table.path} has no Iceberg lake to read from: set its property {DATALAKE_ENABLED}=true, and let "
-            "it be tiered. If that was done after the table was opened, open it again",
+            f"table {table.path} has no Iceberg lake to read from: set its property {DATALAKE_ENABLED}=true and let it "
+            "be tiered; if that was done after the table was opened, open it again",
             ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
         )
     if table.has_primary_key:
@@ -59,12 +59,12 @@ async def read_current(
 
 async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
     scanner = AioLogScanner(session, table, replace(plan, limit=None), records=False)
-    leave_lake_out(scanner)  # whoever calls this has decided that
+    leave_lake_out(scanner)  # the caller has decided that
     async with scanner:
         await asyncio.get_running_loop().run_in_executor(None, scanner.subscribe_all)
         core = core_of(scanner)
         if not core.positions():
-            return scanner.arrow_schema.empty_table()  # partitioned, without any partition
+            return scanner.arrow_schema.empty_table()  # partitioned, but without partitions
         if plan.limit is None:
             return await scanner.to_arrow()
         missing = plan.limit

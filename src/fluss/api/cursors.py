@@ -1,8 +1,8 @@
-"""Named cursors: places in the log of a table that the server keeps, for readers that have nowhere else to keep them.
+"""Named cursors: positions in the log of a table that the server stores for readers that cannot store them elsewhere.
 
-The protocol has no call for it, but one that keeps offsets of producers under a name and never replaces them. So a
-cursor is two such entries that are written in turn, each deleted just before: whenever a program dies, one of them is
-whole. The newer one, by the time at which it expires, is the cursor. Coroutines run on the I/O thread.
+The protocol has no call for it, only one that stores offsets of producers under a name and never replaces them. So a
+cursor is two such entries that are written in turn, each deleted just before. Whenever a program dies, one of them is
+complete. The entry that expires later is the cursor. Coroutines run on the I/O thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.values.basic import TableBucket
 
 LIFE_MS = 366 * 24 * 3600 * 1000
-"""A cursor that nobody moves for a year is forgotten."""
+"""A cursor that is not moved for a year is deleted."""
 ZOOKEEPER_GONE = "NoNodeException"
 OFFSETS_FILE_GONE = "Offsets file not found"
 READ_ATTEMPTS = 10
@@ -31,7 +31,7 @@ class _Entry(NamedTuple):
 
 
 class Cursor:
-    """One cursor of one table. Whoever moves it is alone: of two that do at once, one may be told so (63)."""
+    """One cursor of one table. It is for one writer: of two that move it at once, one may get error 63."""
 
     def __init__(self, cluster: Cluster, table_id: int, name: str) -> None:
         self._cluster = cluster
@@ -39,7 +39,7 @@ class Cursor:
         check_cursor_name(name)
         self._name = name
         self._older: int | None = None
-        """The entry that the next move writes; None until the entries were looked at."""
+        """The entry that the next move writes; None until the entries were read."""
 
     async def load(self) -> dict[TableBucket, int] | None:
         """The next offset of each bucket; None if there is no such cursor."""
@@ -53,12 +53,12 @@ class Cursor:
         return newest.offsets
 
     async def move(self, offsets: Mapping[TableBucket, int]) -> None:
-        """Put it there. Needs permission to write the table: to the server it is a producer's."""
+        """Move it. Requires permission to write the table: to the server it belongs to a producer."""
         for bucket, offset in offsets.items():
             if not isinstance(bucket, TableBucket) or bucket.table_id != self._table_id:
-                raise FlussError(f"a cursor of table id {self._table_id} is of its TableBuckets, got {bucket!r}")
+                raise FlussError(f"a cursor of table id {self._table_id} must have TableBuckets of it, got {bucket!r}")
             if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-                raise FlussError(f"the offset of {bucket} is a whole number from 0 on, got {offset!r}")
+                raise FlussError(f"the offset of {bucket} must be an int >= 0, got {offset!r}")
         if self._older is None:
             await self.load()
         number = self._older or 0
@@ -73,17 +73,17 @@ class Cursor:
         if answer.result != _CREATED:
             self._older = None
             raise FlussError(
-                f"cursor {self._name!r} was moved by somebody else at the same time, and is where he put it or where it"
-                " was: give each reader a cursor of its own, or move it again",
+                f"cursor {self._name!r} was moved by another program at the same time, and is at its offsets or the "
+                "previous ones: give each reader its own cursor, or move it again",
                 ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
             )
         self._older = 1 - number
 
     async def drop(self) -> None:
-        """Forget it; fine if there is none."""
+        """Delete it; no error if it does not exist."""
         await self.load()
         older = self._older or 0
-        for number in (older, 1 - older):  # the one that counts goes last
+        for number in (older, 1 - older):  # the current one last
             await self._delete(number)
         self._older = None
 
@@ -91,10 +91,10 @@ class Cursor:
         request = pb.GetProducerOffsetsRequest(producer_id=self._id(number))
         for attempt in range(1, READ_ATTEMPTS + 1):
             try:
-                answer = await self._cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request, read_only=True)
+                answer = await self._cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request, idempotent=True)
                 break
             except FlussError as error:
-                # Apache Fluss looks the file up and opens it later: another program may have replaced it in between.
+                # Apache Fluss looks the file up and opens it later; another program may have replaced it in between.
                 if attempt == READ_ATTEMPTS or OFFSETS_FILE_GONE not in error.message:
                     raise
         if not answer.HasField("producer_id"):
@@ -112,7 +112,7 @@ class Cursor:
         try:
             await self._cluster.call_coordinator(ApiKey.DELETE_PRODUCER_OFFSETS, request)
         except FlussError as error:
-            # What Apache Fluss says, without a code of its own, when another program was a moment faster: it is gone.
+            # Apache Fluss returns this, without a specific code, if another program has just deleted it.
             if error.error_code != ErrorCode.UNKNOWN_SERVER_ERROR or ZOOKEEPER_GONE not in error.message:
                 raise
 

@@ -1,8 +1,8 @@
-"""Limit scans: some rows of one bucket in one question.
+"""Limit scans: some rows of one bucket with one request.
 
-Of a log table these are the last rows of the bucket: a server returns whole batches, so that the rows are cut here. Of
-a primary-key table they are the first rows in the order of their keys, as they are now; they have no offsets.
-Creating a scanner asks nothing; the first read does, once. An error leaves the scanner spent.
+For a log table these are the last rows of the bucket: a server returns whole batches, so the rows are cut here. For a
+primary-key table they are the first current rows in key order; they have no offsets.
+Creating a scanner sends nothing; the first read sends one request. After an error the scanner cannot be used again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.values.basic import TableBucket
 
-# Rows of a primary-key table do not know when they were written.
+# Rows of a primary-key table have no time of writing.
 NO_TIMESTAMP = -1
 
 
@@ -40,7 +40,7 @@ class BaseBatchScanner:
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan, bucket: TableBucket) -> None:
         if plan.limit is None:
-            raise FlussError("a scan of one bucket needs a limit: new_scan().limit(n).create_bucket_batch_scanner(b)")
+            raise FlussError("a bucket scan must have a limit: new_scan().limit(n).create_bucket_batch_scanner(b)")
         if plan.predicate is not None:
             raise FlussError("a filter cannot be combined with limit(): the server counts rows before it filters")
         session.check_open()
@@ -56,7 +56,7 @@ class BaseBatchScanner:
 
     @property
     def bucket(self) -> TableBucket:
-        """The bucket that is read."""
+        """The bucket to read."""
         return self._bucket
 
     def _is_spent(self) -> bool:
@@ -64,14 +64,14 @@ class BaseBatchScanner:
         return spent
 
     def _told(self) -> RecordBatch | None:
-        """What was found, once the user's own thread knows of all batches that were left out."""
+        """The rows that were found; skipped batches are reported first, in the user's thread."""
         while self._skipped:
             self._plan.on_skipped(self._skipped.popleft())
         found, self._found = self._found, None
         return found
 
     async def _answer(self) -> Any:
-        """Ask the leader; ask again when it has moved, as it does right after a table was created."""
+        """Ask the leader; ask again if it has moved, as it does right after a table was created."""
         cluster, path = self._session.cluster, self._table.path
         request = pb.LimitScanRequest(
             table_id=self._bucket.table_id,
@@ -95,7 +95,7 @@ class BaseBatchScanner:
             await asyncio.sleep(pause)
 
     async def _scan(self) -> None:
-        """On the I/O thread."""
+        """Read the bucket; runs on the I/O thread."""
         cluster, path = self._session.cluster, self._table.path
         answer = await self._answer()
         if self._table.has_primary_key:
@@ -111,9 +111,9 @@ class BaseBatchScanner:
             records = records[walked.end :]
             if not len(records):
                 break
-            if offset < 0:  # the first batch is damaged: its own word is all there is
+            if offset < 0:  # the first batch is damaged: its own offset is the only information
                 offset = max(int.from_bytes(records[:8], "little", signed=True), 0)
-            fault = walked.fault or f"{len(records)} bytes are no whole batch"
+            fault = walked.fault or f"{len(records)} bytes are not a whole batch"
             found = next_sound_batch(records, offset)
             if found is None:
                 latest = await list_bucket_offsets(cluster, path, [self._bucket], LATEST)
@@ -123,16 +123,16 @@ class BaseBatchScanner:
         self._found = self._last_rows(steps)
 
     def _stepped_over(self, first: int, next_offset: int, fault: str) -> Decoded:
-        """Bytes that are no batch, up to the next that is one, or to the end of the log."""
+        """A step over bytes that are not a batch, up to the next batch or the end of the log."""
         if not self._decoder.skips_bad_batches:
             return Decoded(None, first, error=self._decoder.damaged_log(self._bucket, first, fault))
-        what = f"what is stored for offsets {first} to {next_offset - 1}"
+        what = f"the data stored for offsets {first} to {next_offset - 1}"
         bad = self._decoder.bad_batch(self._bucket, first, next_offset - 1, what, fault)
         return Decoded(None, next_offset, skipped=bad)
 
     async def _current_rows(self, records: bytes) -> RecordBatch | None:
         with import_lock:
-            from fluss.client.state.kv_scan import ValueBatches  # it needs scanners itself
+            from fluss.client.state.kv_scan import ValueBatches  # it imports scanners itself
 
         rows = await ValueBatches(self._session, self._table, self._plan).decode(self._bucket, records)
         if not rows.num_rows:
@@ -180,14 +180,14 @@ class BatchScanner(BaseBatchScanner):
         return self._told()
 
     def collect_all_batches(self) -> list[RecordBatch]:
-        """All that is left: one batch or none."""
+        """All remaining rows: one batch or none."""
         batch = self.next_batch()
         return [] if batch is None else [batch]
 
     def to_arrow(self) -> Any:
-        """All that is left as a `pyarrow.Table`."""
+        """All remaining rows as a `pyarrow.Table`."""
         return self._table_of(self.collect_all_batches())
 
     def to_pandas(self) -> Any:
-        """All that is left as a `pandas.DataFrame`."""
+        """All remaining rows as a `pandas.DataFrame`."""
         return pandas_of(self.to_arrow())

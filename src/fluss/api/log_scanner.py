@@ -1,4 +1,4 @@
-"""The blocking scanner of `fluss`: calls block the calling thread, inside of a coroutine too, as the documents show."""
+"""The blocking scanner of `fluss`: calls block the calling thread, even in a coroutine, as documented."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from fluss.api.base_scanner import BaseLogScanner, pandas_of, polars_of
 from fluss.client.decode.materialize import ScanRecord
 from fluss.client.scan.records import RecordBatch, ScanRecords
 
-# How long an iteration waits at a time; it goes on waiting afterwards.
+# How long an iteration waits at a time; it then waits again.
 ITERATION_POLL_MS = 60_000
 
 
 class LogScanner(BaseLogScanner):
-    """Reads a log as it grows: `subscribe`, then `poll` again and again, or `to_arrow` for all that is there now."""
+    """Reads a log as it grows: `subscribe`, then `poll` repeatedly, or `to_arrow` for all rows there are now."""
 
     def poll(self, timeout_ms: int) -> ScanRecords:
-        """Records that are there, or the first that come within `timeout_ms`; empty when none come."""
+        """Records that are available, or the first to arrive within `timeout_ms`; empty if none do."""
         self._need_records()
         return ScanRecords(self._core.poll(self._max_poll_records, timeout_ms))
 
     def poll_record_batch(self, timeout_ms: int) -> list[RecordBatch]:
-        """Arrow batches with their bucket and offsets; empty when none come within `timeout_ms`."""
+        """Arrow batches with their bucket and offsets; empty if none arrive within `timeout_ms`."""
         self._need_batches("poll_record_batch")
         return [RecordBatch(rows) for rows in self._core.poll(None, timeout_ms)]
 
     def poll_batches(self, timeout_ms: int) -> list[RecordBatch]:
-        """Same as `poll_record_batch(timeout_ms)`."""
+        """Alias of `poll_record_batch(timeout_ms)`."""
         return self.poll_record_batch(timeout_ms)
 
     def poll_arrow(self, timeout_ms: int) -> Any:
-        """A `pyarrow.Table` of what is there; without rows when none come within `timeout_ms`."""
+        """A `pyarrow.Table` of the available rows; it is empty if none arrive within `timeout_ms`."""
         self._need_batches("poll_arrow")
         return self._table_of([rows.rows for rows in self._core.poll(None, timeout_ms)])
 
     def to_arrow(self) -> Any:
-        """Everything from the current positions up to the latest offsets of now, as a `pyarrow.Table`.
+        """Everything from the current positions up to the offsets that are the latest now, as a `pyarrow.Table`.
 
-        What has expired from the log and is in the lake of the table is found there. If it fails or is interrupted,
-        the positions are those from before: calling it again loses nothing.
+        Rows that have expired from the log are read from the lake of the table. If the call fails or is interrupted,
+        the positions are restored: calling it again loses nothing.
         """
         self._need_batches("to_arrow")
         with self._all_or_nothing():
@@ -48,15 +48,15 @@ class LogScanner(BaseLogScanner):
             return self._table_of(list(self._bounded_batches(older, subscriptions)))
 
     def to_pandas(self) -> Any:
-        """The same as a `pandas.DataFrame`."""
+        """The rows of `to_arrow` as a `pandas.DataFrame`."""
         return pandas_of(self.to_arrow())
 
     def to_polars(self) -> Any:
-        """The same as a `polars.DataFrame`."""
+        """The rows of `to_arrow` as a `polars.DataFrame`."""
         return polars_of(self.to_arrow())
 
     def __iter__(self) -> Iterator[ScanRecord | RecordBatch]:
-        """Records, or Arrow batches, without end; after a `break` the scanner goes on with the next one."""
+        """Records, or Arrow batches, without end; after a `break` the scanner continues with the next one."""
         core = self._core
         while True:
             if self._records:

@@ -1,7 +1,7 @@
 """`TableLookup`, `Lookuper`, `PrefixLookuper`: rows of a primary-key table by key.
 
-Everything here may be used by several event loops and threads at once; a lookuper holds no state but what it was made
-of. Requests are shared by all lookupers of a connection, see `client.keys.lookup_queue`.
+Everything here may be used by several event loops and threads at once; a lookuper is immutable. Requests are shared
+by all lookupers of a connection, see `client.keys.lookup_queue`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _queues: weakref.WeakKeyDictionary[Session, dict[tuple[int, bool, bool], LookupQ
 
 
 def has_other_partitions(table: ClientTable) -> bool:
-    """Whether partitions that are not in Fluss may be in a lake."""
+    """True if partitions that are not in Fluss may be in a lake."""
     return table.has_lake and table.is_partitioned
 
 
@@ -55,7 +55,7 @@ def queue_of(session: Session, table: ClientTable, *, by_prefix: bool) -> Lookup
 
 
 class _BaseLookuper:
-    """What lookups by key and by prefix share."""
+    """The common part of lookups by key and by prefix."""
 
     def __init__(self, session: Session, table: ClientTable, keys: KeyReader, *, by_prefix: bool) -> None:
         session.check_open()
@@ -72,7 +72,7 @@ class _BaseLookuper:
             self._lake = LakeRows(TableAccess(Engine(session), table), keys)
 
     async def _value(self, key: Any) -> Any:
-        """What the server has for a key; None when it cannot have anything."""
+        """The server's value for a key; None if it cannot have one."""
         self._session.check_open()
         place, encoded = self._keys.one(key)
         if place is None:
@@ -120,13 +120,13 @@ class Lookuper(_BaseLookuper):
 
         `keys` is a pyarrow Table or RecordBatch with the key columns, a pandas or polars DataFrame, or an iterable of
         keys as `lookup` takes them. The result is a list of dicts for an iterable and a pyarrow Table otherwise;
-        `output` chooses. A key that is not there gives None, or a row of nulls.
+        `output` overrides that. A missing key gives None, or a row of nulls.
         """
         return await look_up_many(self._session, self._keys, self._rows, self._queue, self._lake, keys, output)
 
 
 class PrefixLookuper(_BaseLookuper):
-    """Looks up all rows whose primary key begins with some columns."""
+    """Looks up all rows whose primary key starts with a prefix of columns."""
 
     async def lookup(self, prefix: Any) -> list[dict[str, Any]]:
         """The rows with this prefix, in the order of their keys; `prefix` as in `Lookuper.lookup`."""
@@ -161,13 +161,13 @@ class TablePrefixLookup:
 
     def __init__(self, session: Session, table: ClientTable, column_names: Sequence[str]) -> None:
         if isinstance(column_names, str):
-            raise FlussError(f"lookup_by takes a list of names, got the text {column_names!r}")
+            raise FlussError(f"lookup_by takes a list of column names, got the string {column_names!r}")
         self._session = session
         self._table = table
         self._reader = prefix_reader(table, list(column_names), session.config.bucket_hash)
 
     def create_lookuper(self) -> PrefixLookuper:
-        """The lookuper."""
+        """A lookuper by prefix."""
         return PrefixLookuper(self._session, self._table, self._reader, by_prefix=True)
 
     def __repr__(self) -> str:
@@ -180,7 +180,7 @@ class TableLookup(Lookuper):
     def __init__(self, session: Session, table: ClientTable) -> None:
         if not table.has_primary_key:
             raise FlussError(
-                f"table {table.path} has no primary key: lookups are for primary-key tables, read it with new_scan()",
+                f"table {table.path} has no primary key, which lookups require; read it with new_scan()",
                 ErrorCode.CLIENT_ERROR,
             )
         keys = primary_key_reader(table, session.config.bucket_hash)

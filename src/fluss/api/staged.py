@@ -1,4 +1,4 @@
-"""Staged appends: rows of many tasks that become visible with one commit, exactly once, whatever dies in between.
+"""Staged appends: rows of many tasks that become visible with one commit, exactly once, whichever process dies.
 
     appender = StagedAppender(table, "query-7", batch_id=3)        # in every task
     appender.write_arrow_batch(batch)
@@ -7,13 +7,13 @@
     commit_staged(table, "query-7", 3, [attempt, ...])             # in the driver
 
 A *transaction* is a name for a series of commits to one table, such as the id of a streaming query; the *batch id*
-counts them. A batch id is committed at most once: a driver that repeats a batch after a crash, or an old one that is
-still alive, gets False and its rows are dropped. Each task attempt stages on its own; only those named in the commit
-count, so a task may be tried several times or run twice.
+counts them. A batch id is committed at most once: a driver that repeats a batch after a crash, or an old driver that
+is still alive, gets False and its rows are dropped. Each task attempt stages on its own. Only the attempts named in
+the commit count, so a task may be retried or run twice.
 
 For log tables of this project's server (`supports_staging`). All calls block the calling thread and have a deadline;
-none may be made in a coroutine's thread. Everything is repeated over lost connections and restarts of the server until
-the deadline, and recognised there.
+none may be made in a coroutine's thread. Every request is retried over lost connections and restarts of the server
+until the deadline, and the server recognises repeated ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StagedBucket:
-    """What an attempt has staged in one bucket."""
+    """The rows that an attempt has staged in one bucket."""
 
     partition_id: int | None
     bucket_id: int
@@ -58,7 +58,7 @@ class StagedBucket:
 
 @dataclass(frozen=True)
 class StagedAttempt:
-    """What one task attempt has staged. It can be pickled; a commit needs nothing else of the task.
+    """The rows that one task attempt has staged. It can be pickled; a commit needs nothing else of the task.
 
     `writer_id` is None and `buckets` empty when the task had no rows.
     """
@@ -78,7 +78,7 @@ class StagedAppender(EndsWithBlock):
     ...     appender.write_arrow_batch(batch)
     ...     attempt = appender.finish()
 
-    Leaving the block without `finish` removes what was staged. `on_extra_digits="truncate"` has digits cut that a
+    Leaving the block without `finish` removes the staged rows. `on_extra_digits="truncate"` cuts off digits that a
     column cannot hold, as for other writers.
     """
 
@@ -100,9 +100,9 @@ class StagedAppender(EndsWithBlock):
         self._failure: FlussError | None = None
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> None:
-        """Stage all rows of a record batch, whatever partitions and buckets they belong to.
+        """Stage all rows of a record batch, of any partition and bucket.
 
-        Returns at once unless `writer.buffer.memory-size` bytes are under way; then it waits for room. Raises the
+        Returns at once unless `writer.buffer.memory-size` bytes are in flight; then it waits for room. Raises the
         error of earlier rows that could not be staged: the attempt has failed then.
         """
         self._stage(lambda: [self._form.batch(batch)])
@@ -118,12 +118,12 @@ class StagedAppender(EndsWithBlock):
                 self._buffer.write_batch(batch)
                 self._row_count += batch.num_rows
         except BaseException as error:
-            # Whoever goes on all the same must not commit an attempt that lacks rows.
+            # A caller that ignores the error must not be able to commit an attempt that lacks rows.
             self._failure = error if isinstance(error, FlussError) else FlussError(repr(error))
             raise
 
     def finish(self, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> StagedAttempt:
-        """Wait until everything is staged; what it returns goes into the commit. No rows can be added afterwards."""
+        """Wait until everything is staged; return the attempt for the commit. No rows can be added afterwards."""
         try:
             self._check_going_on()
             PendingResult(self._buffer.begin_flush(), "finish()").result(timeout_seconds)
@@ -131,7 +131,7 @@ class StagedAppender(EndsWithBlock):
         except BaseException:
             self.abort()
             raise
-        self._end(FlussError("the staged attempt is finished: make a new one to write more"))
+        self._end(FlussError("the staged attempt is finished; create a new StagedAppender to write more"))
         staged = sorted(self._sender.staged.items(), key=lambda item: (item[0].partition_id or 0, item[0].bucket_id))
         return StagedAttempt(
             self._table.table_id,
@@ -143,10 +143,10 @@ class StagedAppender(EndsWithBlock):
         )
 
     def abort(self) -> None:
-        """Give up: what was staged is removed, as far as the server can be reached now; the rest expires there."""
+        """Give up: staged rows are removed if the server can be reached now, otherwise they expire there."""
         if self._is_over:
             return
-        error = FlussError("the staged attempt was given up")
+        error = FlussError("the staged attempt was aborted")
         self._end(error)
         if self._session.is_closed:
             return
@@ -157,7 +157,7 @@ class StagedAppender(EndsWithBlock):
 
     def _check_going_on(self) -> None:
         if self._is_over:
-            raise FlussError("the staged attempt is over: make a new one to write more")
+            raise FlussError("the staged attempt has ended; create a new StagedAppender to write more")
         failure = self._failure or self._sender.failure
         if failure is not None:
             raise FlussError(failure.message, failure.error_code)
@@ -181,14 +181,14 @@ def commit_staged(
     attempts: Iterable[StagedAttempt],
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> bool:
-    """Make the rows of these attempts part of the table, once; returns when they can be read.
+    """Add the rows of these attempts to the table, once; return when they can be read.
 
-    True: committed by this call. False: this batch id or a later one of the transaction was committed before; the
-    attempts are dropped, and what was committed can be read. Attempts of a bucket are appended in the order given.
+    True: committed by this call. False: this batch id or a later one of the transaction was committed earlier; the
+    attempts are dropped, and the committed rows can be read. Attempts of a bucket are appended in the order given.
 
-    Raises `FlussError`: 33 if rows are no longer staged (aborted, expired, lost with the power), 7 or 36 if table or
-    partition were dropped: nothing is committed then. 25 if it took too long: the batch may be committed all the same,
-    and is completed by the server; commit again to find out.
+    Raises `FlussError`: 33 if rows are no longer staged (aborted, expired, lost in a power cut), 7 or 36 if the table
+    or a partition was dropped; nothing is committed then. 25 if it took too long: the batch may still be committed,
+    and the server completes it; commit again to find out.
 
     >>> commit_staged(table, "query-7", 3, attempts)      # doctest: +SKIP
     True
@@ -224,9 +224,9 @@ def commit_staged(
 def abort_staged(
     table: BaseTable, transaction: str, batch_id: int, attempts: Sequence[StagedAttempt] | None = None
 ) -> None:
-    """Remove what these attempts have staged; without `attempts`, what all attempts of the batch have.
+    """Remove the rows staged by these attempts; without `attempts`, by all attempts of the batch.
 
-    Rows that are committed stay. Never raises for a server that cannot be reached: what is left there expires.
+    Committed rows stay. Does not raise if a server cannot be reached: its staged rows expire.
     """
     _check_identity(table, transaction, batch_id)
     writer_ids = [attempt.writer_id for attempt in attempts or () if attempt.writer_id is not None]
@@ -248,7 +248,7 @@ def last_committed(table: BaseTable, transaction: str, timeout_seconds: float = 
 
 
 def supports_staging(connection: BaseConnection, timeout_seconds: float = 60.0) -> bool:
-    """Whether the server has staged appends: this project's server does, Apache Fluss does not."""
+    """True if the server has staged appends: this project's server does, Apache Fluss does not."""
     session = session_of(connection)
     return session.run(commit_calls.is_supported(session.cluster), timeout_seconds)
 
@@ -263,15 +263,13 @@ def _abort(session: Session, table_id: int, transaction: str, batch_id: int, wri
 
 def _check_identity(table: Any, transaction: Any, batch_id: Any) -> None:
     if not isinstance(table, BaseTable):
-        raise FlussError(f"staged appends need a FlussTable, got {type(table).__name__}")
+        raise FlussError(f"table must be a FlussTable, got {type(table).__name__}")
     if table.has_primary_key():
         raise FlussError(f"table {table.table_path} has a primary key: staged appends are for log tables")
     if not isinstance(transaction, str) or not 1 <= len(transaction.encode()) <= MAX_TRANSACTION_NAME_BYTES:
         raise FlussError(
-            f"a transaction name is a text of 1 to {MAX_TRANSACTION_NAME_BYTES} bytes, got {transaction!r:.100}",
+            f"transaction must be a string of 1 to {MAX_TRANSACTION_NAME_BYTES} bytes, got {transaction!r:.100}",
             ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
         )
     if isinstance(batch_id, bool) or not isinstance(batch_id, int) or not 0 <= batch_id < 2**63:
-        raise FlussError(
-            f"a batch id is a whole number from 0 on, got {batch_id!r}", ErrorCode.INVALID_PRODUCER_ID_EXCEPTION
-        )
+        raise FlussError(f"batch_id must be an int >= 0, got {batch_id!r}", ErrorCode.INVALID_PRODUCER_ID_EXCEPTION)

@@ -1,7 +1,7 @@
 """`FlussTable` and its builders: from a table to writers and scanners.
 
-Builders hold no connection state of their own; `TableScan` is immutable, so a half-configured scan can be kept and used
-several times. Writers and scanners are imported when they are made: a program that only writes loads no scanner.
+Builders hold no connection state. `TableScan` is immutable, so a partly configured scan can be kept and used several
+times. Writers and scanners are imported when they are created: a program that only writes loads no scanner.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ S = TypeVar("S", bound="BaseTableScan")
 
 
 class BaseTable:
-    """What the two faces of a table share."""
+    """The common part of the blocking and the awaitable table."""
 
     def __init__(self, session: Session, table: ClientTable) -> None:
         self._session = session
@@ -52,13 +52,13 @@ class BaseTable:
         return TableAppend(self._session, self._table)
 
     async def new_append_writer(self) -> AppendWriter:
-        """Same as `new_append().create_writer()`."""
+        """Shorthand for `new_append().create_writer()`."""
         return self.new_append().create_writer()
 
     def new_upsert(self, columns: Sequence[str] | None = None) -> TableUpsert:
-        """A builder for writers of a primary-key table, which can be written to itself.
+        """A builder for writers of a primary-key table, which is also a writer itself.
 
-        With `columns`, same as `new_upsert().partial_update_by_name(columns)`.
+        With `columns`, shorthand for `new_upsert().partial_update_by_name(columns)`.
         """
         with import_lock:
             from fluss.api.table_upsert import new_upsert
@@ -83,16 +83,16 @@ class BaseTable:
         lake_snapshot: int | None = None,
         as_of: int | datetime.datetime | None = None,
     ) -> pa.Table:
-        """All rows that the table has now, as a `pyarrow.Table`.
+        """All current rows of the table, as a `pyarrow.Table`.
 
-        A log table is read from its start to its latest offsets; of a primary-key table these are its current rows,
-        each bucket as it is at one moment. What has expired from Fluss and is in the lake of the table is read there.
+        A log table is read from its start to its latest offsets; for a primary-key table the result is its current
+        rows, each bucket as of one moment. Rows that have expired from Fluss are read from the lake of the table.
 
         Args:
             columns: the columns to read, by name.
             filter: a condition such as `col("id") >= 200`.
-            limit: at most so many rows.
-            union: True merges lake and log also where the live rows of a primary-key table would do; False reads
+            limit: the largest number of rows.
+            union: True merges lake and log even if the live rows of a primary-key table would be enough; False reads
                 nothing from the lake.
             read_optimized: read the lake only, up to its newest snapshot.
             lake_snapshot: the lake as it was at this snapshot, by id.
@@ -116,14 +116,14 @@ class BaseTable:
         return await read_current(self._session, self._table, scan._plan, lake)
 
     async def to_pandas(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The same as a `pandas.DataFrame`; the options are those of `to_arrow`."""
+        """The rows of `to_arrow` as a `pandas.DataFrame`, with the same options."""
         with import_lock:
             from fluss.api.base_scanner import pandas_of
 
         return pandas_of(await self.to_arrow(columns, **options))
 
     async def to_polars(self, columns: Sequence[str] | None = None, **options: Any) -> Any:
-        """The same as a `polars.DataFrame`; the options are those of `to_arrow`."""
+        """The rows of `to_arrow` as a `polars.DataFrame`, with the same options."""
         with import_lock:
             from fluss.api.base_scanner import polars_of
 
@@ -135,7 +135,7 @@ class BaseTable:
         return to_arrow_schema(self._table.schema)
 
     def get_table_info(self) -> TableInfo:
-        """What was known about the table when it was opened."""
+        """The description of the table as of when it was opened."""
         return TableInfo(self._table)
 
     def get_table_path(self) -> TablePath:
@@ -144,15 +144,15 @@ class BaseTable:
 
     @property
     def table_path(self) -> TablePath:
-        """Same as `get_table_path()`."""
+        """Alias of `get_table_path()`."""
         return self.get_table_path()
 
     def has_primary_key(self) -> bool:
-        """Whether it is a primary-key table."""
+        """True for a primary-key table."""
         return self._table.has_primary_key
 
     def is_partitioned(self) -> bool:
-        """Whether it has partitions."""
+        """True for a partitioned table."""
         return self._table.is_partitioned
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class TableAppend:
     def __init__(self, session: Session, table: ClientTable) -> None:
         if table.has_primary_key:
             raise FlussError(
-                f"table {table.path} has a primary key: append is for log tables, use new_upsert() instead",
+                f"table {table.path} has a primary key, so rows cannot be appended; use new_upsert()",
                 ErrorCode.CLIENT_ERROR,
             )
         self._session = session
@@ -182,8 +182,8 @@ class TableAppend:
     def create_writer(self, *, on_extra_digits: ExtraDigits = "error") -> AppendWriter:
         """A writer that sends rows to the table.
 
-        Digits of a second or of a decimal that a column cannot hold are refused; `on_extra_digits="truncate"` has them
-        cut off, towards the past and the smaller number.
+        Digits of a second or of a decimal that a column cannot hold are refused; `on_extra_digits="truncate"` cuts them
+        off, towards the past and the smaller number.
 
         >>> writer = table.new_append().create_writer(on_extra_digits="truncate")   # doctest: +SKIP
         """
@@ -198,7 +198,7 @@ class TableAppend:
 
 
 class BaseTableScan:
-    """What the two faces of the scan builder share."""
+    """The common part of the blocking and the awaitable scan builder."""
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan | None = None) -> None:
         self._session = session
@@ -214,7 +214,7 @@ class BaseTableScan:
         return self._with(projection=self._named(names))
 
     def filter(self: S, predicate: Predicate) -> S:
-        """Read only rows that satisfy a condition, e.g. `col("id") >= 200`; the server leaves out what it can.
+        """Read only rows that satisfy a condition, e.g. `col("id") >= 200`; the server skips batches where it can.
 
         Called again, rows must satisfy both conditions.
         """
@@ -227,19 +227,19 @@ class BaseTableScan:
     def limit(self: S, n: int) -> S:
         """At most this many rows; for `create_bucket_batch_scanner`."""
         if isinstance(n, bool) or not isinstance(n, int) or n <= 0:
-            raise FlussError(f"a limit is a positive number of rows, got {n!r}")
+            raise FlussError(f"limit must be an int greater than 0, got {n!r}")
         return self._with(limit=n)
 
     def with_fixed_schema(self: S, fixed_schema: bool) -> S:
-        """Whether batches of older schemas are brought to the table's current columns (default)."""
+        """If true (the default), batches of older schemas are converted to the table's current columns."""
         return self._with(fixed_schema=bool(fixed_schema))
 
     def on_bad_batch(self: S, on_bad_batch: str, callback: Callable[[BadBatch], None] | None = None) -> S:
-        """What happens at a batch that cannot be read, e.g. because another client wrote values out of range.
+        """Set what happens at a batch that cannot be read, e.g. because another client wrote values out of range.
 
-        `"error"` (the default) raises code 14 with bucket and offsets, again with every poll. `"skip"` reads on behind
-        it: `callback` is told of every `BadBatch` that was left out, by the thread that polls; without one, each is a
-        warning in the log (`fluss.client.scanner`).
+        `"error"` (the default) raises code 14 with bucket and offsets, again with every poll. `"skip"` continues after
+        it: `callback` is called with every `BadBatch` that was skipped, by the thread that polls; without a callback,
+        each is a warning in the log (`fluss.client.scanner`).
 
         >>> skipped = []
         >>> scanner = await table.new_scan().on_bad_batch("skip", skipped.append).create_log_scanner()
@@ -256,16 +256,16 @@ class BaseTableScan:
         count = len(self._table.schema.columns)
         for index in indices:
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
-                raise FlussError(f"table {self._table.path} has columns 0 to {count - 1}, got {index!r}")
+                raise FlussError(f"columns of table {self._table.path} are 0 to {count - 1}, got {index!r}")
         if not indices:
-            raise FlussError("a projection needs at least one column")
+            raise FlussError("a projection must have at least one column")
         if len(set(indices)) != len(indices):
-            raise FlussError(f"a projection cannot have a column twice, got {list(indices)}")
+            raise FlussError(f"a projection must not have duplicate columns, got {list(indices)}")
         return tuple(indices)
 
     def _named(self, names: Sequence[str]) -> tuple[int, ...]:
         if isinstance(names, str):
-            raise FlussError(f"project_by_name takes a list of names, got the text {names!r}; write [{names!r}]")
+            raise FlussError(f"project_by_name takes a list of names, got the string {names!r}; write [{names!r}]")
         try:
             return self._positions([self._table.schema.position(name) for name in names])
         except KeyError as error:
@@ -274,7 +274,7 @@ class BaseTableScan:
     def _check_log_scan(self) -> None:
         self._session.check_open()
         if self._plan.limit is not None:
-            raise FlussError("log scanners have no limit: use create_bucket_batch_scanner(bucket) with limit()")
+            raise FlussError("limit() cannot be used with a log scanner; use create_bucket_batch_scanner(bucket)")
 
     def __repr__(self) -> str:
         columns = "all columns"
@@ -287,7 +287,7 @@ class BaseTableScan:
 
 
 class TableScan(BaseTableScan):
-    """Builder for scanners; every step returns a new builder."""
+    """Builder for scanners; each method returns a new builder."""
 
     async def create_log_scanner(self) -> LogScanner:
         """A scanner of records, for `poll()`."""
@@ -298,7 +298,7 @@ class TableScan(BaseTableScan):
         return self._log_scanner(records=False)
 
     async def create_batch_scanner(self) -> LogScanner:
-        """Same as `create_record_batch_log_scanner()`."""
+        """Alias of `create_record_batch_log_scanner()`."""
         return self._log_scanner(records=False)
 
     def create_bucket_batch_scanner(self, bucket: paths.TableBucket) -> BatchScanner:
@@ -340,14 +340,14 @@ def batch_scanner_of(scan: TableScan) -> LogScanner:
 
 
 def check_bucket(table: ClientTable, bucket: paths.TableBucket) -> TableBucket:
-    """The bucket as a public value, refused when it cannot be one of the table's."""
+    """The bucket as a public value; raises if it cannot be a bucket of the table."""
     if not isinstance(bucket, paths.TableBucket):
-        raise FlussError(f"a bucket is a TableBucket, got {bucket!r}")
+        raise FlussError(f"bucket must be a TableBucket, got {bucket!r}")
     if bucket.table_id != table.table_id:
-        raise FlussError(f"{bucket} is of table id {bucket.table_id}, but {table.path} has id {table.table_id}")
+        raise FlussError(f"{bucket} has table id {bucket.table_id}, but the id of {table.path} is {table.table_id}")
     if not 0 <= bucket.bucket_id < table.bucket_count:
-        raise FlussError(f"table {table.path} has buckets 0 to {table.bucket_count - 1}, got {bucket.bucket_id}")
+        raise FlussError(f"buckets of table {table.path} are 0 to {table.bucket_count - 1}, got {bucket.bucket_id}")
     if (bucket.partition_id is None) == table.is_partitioned:
-        wanted = "needs a" if table.is_partitioned else "has no"
+        wanted = "must have a" if table.is_partitioned else "must not have a"
         raise FlussError(f"table {table.path}: a bucket {wanted} partition id, got {bucket}")
     return TableBucket.with_partition(*bucket)

@@ -1,8 +1,8 @@
 """`TableUpsert`: the builder of upsert writers, which is also a writer itself.
 
 Documents of different releases write to `table.new_upsert()` directly or to `table.new_upsert().create_writer()`; both
-work. A builder becomes a writer of its own with its first write, and each `create_writer()` makes another one. A writer
-of whole rows is refused where the server gives values, as in pyfluss; a builder that is written to leaves them out.
+work. A builder becomes a writer of its own with its first write, and each `create_writer()` makes another one. As in
+pyfluss, whole rows cannot be written if the server assigns a column; writing to the builder itself leaves it out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TableUpsert(UpsertWriter):
         super().__init__(session, table, targets)
 
     def _check_columns(self) -> None:
-        """Left to `create_writer()` or the first write, as in pyfluss: until then the columns can still be changed."""
+        """No check here: `create_writer()` or the first write does it, as in pyfluss, when the columns are known."""
 
     def partial_update_by_name(self, columns: Sequence[str] | None) -> TableUpsert:
         """A builder for writers of only these columns, the primary key among them; None means all columns.
@@ -38,9 +38,9 @@ class TableUpsert(UpsertWriter):
     def partial_update_by_index(
         self, indices: Sequence[int] | None = None, *, column_indices: Sequence[int] | None = None
     ) -> TableUpsert:
-        """The same, by position. Documents call the parameter `indices`, pyfluss calls it `column_indices`."""
+        """Like `partial_update_by_name`, by position. Documents say `indices`, pyfluss `column_indices`."""
         if indices is not None and column_indices is not None:
-            raise FlussError("indices and column_indices are the same parameter: give one of them")
+            raise FlussError("indices and column_indices are the same parameter; pass only one of them")
         positions = column_indices if indices is None else indices
         targets = None if positions is None else target_positions(self._table, positions)
         return TableUpsert(self._session, self._table, targets)
@@ -48,10 +48,11 @@ class TableUpsert(UpsertWriter):
     def create_writer(self, *, on_extra_digits: ExtraDigits = "error") -> UpsertWriter:
         """A writer that sends rows to the table.
 
-        A table with an auto-increment column has no writer of whole rows: name the columns that you write.
+        A table with an auto-increment column has no writer of whole rows: name the columns to write.
 
-        Digits of a second or of a decimal that a column cannot hold are refused; `on_extra_digits="truncate"` has them
-        cut off, towards the past and the smaller number. Never those of the primary key: two rows could become one.
+        Digits of a second or of a decimal that a column cannot hold are refused; `on_extra_digits="truncate"` cuts them
+        off, towards the past and the smaller number. Digits of the primary key are never cut off: two rows could
+        become one.
 
         >>> writer = table.new_upsert().partial_update_by_name(["name", "region"]).create_writer()
         >>> writer = table.new_upsert().create_writer(on_extra_digits="truncate")   # doctest: +SKIP
@@ -59,7 +60,7 @@ class TableUpsert(UpsertWriter):
         automatic = self._table.schema.auto_increment_column
         if self._writes_whole_rows and automatic is not None:
             raise FlussError(
-                f"table {self._table.path}: the server gives the values of auto-increment column {automatic!r}, "
+                f"table {self._table.path}: the server assigns the values of auto-increment column {automatic!r}, "
                 "so whole rows cannot be written; name the other columns with partial_update_by_name([...])"
             )
         return self._new_writer(on_extra_digits)
@@ -69,12 +70,12 @@ class TableUpsert(UpsertWriter):
 
 
 def lenient_writer(builder: TableUpsert, on_extra_digits: ExtraDigits) -> UpsertWriter:
-    """A writer for `fluss.connect`, whose rows leave an auto-increment column out."""
+    """A writer for `fluss.connect`, whose rows omit an auto-increment column."""
     return builder._new_writer(on_extra_digits)
 
 
 def new_upsert(session: Session, table: ClientTable, columns: Sequence[str] | None) -> TableUpsert:
-    """A builder; with columns, one whose columns were checked."""
+    """A builder; given columns are checked."""
     builder = TableUpsert(session, table)
     if columns is None:
         return builder

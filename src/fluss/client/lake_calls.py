@@ -1,4 +1,4 @@
-"""Moved to `fluss.lake.coordinator_calls`; importing it from here warns."""
+"""Moved to `fluss.lake.coordinator_calls`; importing this module warns."""
 
 from __future__ import annotations
 

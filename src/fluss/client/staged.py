@@ -1,4 +1,4 @@
-"""Moved to `fluss.api.staged`; importing it from here warns."""
+"""Moved to `fluss.api.staged`; importing this module warns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codecs accept as bytes: everything that `struct` can read without a copy."""
+"""The buffer types that the codecs accept: everything that `struct` can read without a copy."""
 
 from __future__ import annotations
 

@@ -184,8 +184,8 @@ class TieringCalls:
         return answer.table_id, lake_snapshot(answer)
 
     def _repeatable(self, api_key: ApiKey, request: Any) -> Coroutine[Any, Any, Any]:
-        """A call that may be repeated after a lost connection."""
-        return self._engine.call_coordinator(api_key, request, is_idempotent=True)
+        """An idempotent call, which may be repeated after a lost connection."""
+        return self._engine.call_coordinator(api_key, request, idempotent=True)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         return self._engine.run(call)

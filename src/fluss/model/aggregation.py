@@ -1,4 +1,4 @@
-"""Aggregation functions of columns: names, the types they take, their parameters."""
+"""Aggregation functions of columns: names, accepted types, parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIMES = frozenset({"DATE", "TIME_WITHOUT_TIME_ZONE", "TIMESTAMP_WITHOUT_TIME_ZO
 
 DELIMITER_PARAMETER = "delimiter"
 
-# Function name -> type roots it takes; None = every type.
+# Function name -> accepted type roots; None means every type.
 AGGREGATION_FUNCTIONS: Mapping[str, frozenset[str] | None] = {
     "sum": _NUMBERS,
     "product": _NUMBERS,
@@ -36,7 +36,7 @@ _WITH_DELIMITER = frozenset({"listagg", "string_agg"})
 
 
 def normalized_function(node: object) -> dict[str, Any] | None:
-    """The stored form of an `agg_function` object; None when the function is unknown, as readers drop such ones."""
+    """The stored form of an `agg_function` object; None for an unknown function, which readers ignore."""
     if not isinstance(node, Mapping) or not isinstance(node.get("type"), str):
         return None
     name = node["type"].lower().replace("-", "_")
@@ -50,11 +50,11 @@ def normalized_function(node: object) -> dict[str, Any] | None:
 
 
 def broken_function_rule(function: Mapping[str, Any], data_type: DataType) -> str | None:
-    """Why a normalized function cannot be used on a column of `data_type`, or None when it can."""
+    """The reason why a normalized function cannot be used on a column of `data_type`, or None if it can."""
     name = function["type"]
     roots = AGGREGATION_FUNCTIONS[name]
     if roots is not None and data_type.root not in roots:
-        return f"function {name} does not take type {data_type}; it takes {', '.join(sorted(roots))}"
+        return f"function {name} does not accept type {data_type}; it accepts {', '.join(sorted(roots))}"
     for key, value in function.get("parameters", {}).items():
         if name not in _WITH_DELIMITER or key != DELIMITER_PARAMETER:
             return f"function {name} has no parameter {key!r}"

@@ -1,6 +1,6 @@
 """Table and database descriptors and their JSON form.
 
-Reading a document checks everything that needs nothing but the document: the schema, partition keys, bucket keys.
+Reading checks everything that depends on the document alone: the schema, partition keys, bucket keys.
 Broken rules are ValueErrors; the server turns them into code 15. Rules about properties and cluster limits live in
 the coordinator.
 """
@@ -19,7 +19,7 @@ from fluss.model.schema import Schema, schema_from_json, schema_to_json
 
 @dataclass(frozen=True)
 class TableDescriptor:
-    """What a user says about a table. Treat the maps as read-only."""
+    """The definition of a table, as given by a user. Treat the maps as read-only."""
 
     schema: Schema
     comment: str | None = None
@@ -39,25 +39,25 @@ class TableDescriptor:
 
     @property
     def physical_primary_key(self) -> tuple[str, ...]:
-        """The primary key without the partition keys, in primary-key order: what identifies a row in a partition."""
+        """The primary key without the partition keys, in primary-key order; it identifies a row within a partition."""
         return tuple(name for name in self.schema.primary_key if name not in self.partition_keys)
 
 
 @dataclass(frozen=True)
 class DatabaseDescriptor:
-    """What a user says about a database. Treat the map as read-only."""
+    """The definition of a database, as given by a user. Treat the map as read-only."""
 
     comment: str | None = None
     custom_properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def dump_json(node: object) -> bytes:
-    """Compact UTF-8, as the documents travel on the wire."""
+    """A JSON document as compact UTF-8, its form on the wire."""
     return json.dumps(node, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def load_json(document: bytes | str) -> object:
-    """Parse a JSON document; ValueError that says where it is broken."""
+    """Parse a JSON document; ValueError describes where it is invalid."""
     try:
         return json.loads(document, parse_constant=_refuse_constant)
     except RecursionError:
@@ -67,11 +67,11 @@ def load_json(document: bytes | str) -> object:
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(f"{name} is not allowed in JSON")
 
 
 def table_descriptor_to_json(descriptor: TableDescriptor) -> dict[str, Any]:
-    """The JSON object of a table descriptor; keys that readers need are always there."""
+    """The JSON object of a table descriptor; keys that readers require are always present."""
     out: dict[str, Any] = {"version": 1, "schema": schema_to_json(descriptor.schema)}
     if descriptor.comment is not None:
         out["comment"] = descriptor.comment
@@ -109,7 +109,7 @@ def database_descriptor_to_json(descriptor: DatabaseDescriptor) -> dict[str, Any
 
 
 def database_descriptor_from_json(document: bytes | str) -> DatabaseDescriptor:
-    """Read a database descriptor; raises ValueError that names what is broken."""
+    """Read a database descriptor; raises ValueError that names the broken rule."""
     node = _json_object(load_json(document), "a database descriptor")
     return DatabaseDescriptor(_text_or_none(node, "comment"), _text_map(node, "custom_properties"))
 
@@ -127,7 +127,7 @@ def _with_known_functions(schema: Schema) -> Schema:
 
 
 def _with_checked_keys(descriptor: TableDescriptor) -> TableDescriptor:
-    """Partition and bucket keys against the schema; the bucket keys of a primary-key table are filled in."""
+    """Check partition and bucket keys against the schema; fill in the bucket keys of a primary-key table."""
     schema = descriptor.schema
     _check_distinct("partition key", descriptor.partition_keys)
     _check_distinct("bucket key", descriptor.bucket_keys)
@@ -142,7 +142,7 @@ def _with_checked_keys(descriptor: TableDescriptor) -> TableDescriptor:
         if name not in schema:
             raise ValueError(f"bucket key {name!r} is not a column of the table")
         if name in descriptor.partition_keys:
-            raise ValueError(f"bucket key {name!r} must not be a partition key as well")
+            raise ValueError(f"bucket key {name!r} must not also be a partition key")
         if schema.primary_key and name not in schema.primary_key:
             raise ValueError(f"bucket key {name!r} must be part of the primary key ({', '.join(schema.primary_key)})")
     if not schema.primary_key or descriptor.bucket_keys:
@@ -172,14 +172,14 @@ def _bucket_count(node: Mapping[str, Any]) -> int | None:
     if count is None:
         return None
     if isinstance(count, bool) or not isinstance(count, int) or abs(count) > INT32_MAX:
-        raise ValueError(f"'bucket_count' must be a whole number of 32 bits, got {count!r}")
+        raise ValueError(f"'bucket_count' must be a 32-bit integer, got {count!r}")
     return count
 
 
 def _text_or_none(node: Mapping[str, Any], key: str) -> str | None:
     value = node.get(key)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{key!r} must be a text, got {value!r}")
+        raise ValueError(f"{key!r} must be a string, got {value!r}")
     return value
 
 
@@ -193,15 +193,15 @@ def _names(node: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _text_map(node: Mapping[str, Any], key: str) -> dict[str, str]:
-    """A map of texts. Numbers and booleans are taken as their JSON text, as the reference reads them."""
+    """A map of strings. Numbers and booleans become their JSON text, as in the reference."""
     value = node.get(key)
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"{key!r} must be a JSON object of texts, got {value!r}")
+        raise ValueError(f"{key!r} must be a JSON object of strings, got {value!r}")
     out: dict[str, str] = {}
     for name, text in value.items():
         if not isinstance(text, str | int | float):
-            raise ValueError(f"{key}[{name!r}] must be a text, got {text!r}")
+            raise ValueError(f"{key}[{name!r}] must be a string, got {text!r}")
         out[name] = text if isinstance(text, str) else json.dumps(text)
     return out

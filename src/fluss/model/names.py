@@ -1,4 +1,4 @@
-"""Which names are allowed for databases, tables, partitions, producers and columns."""
+"""The names that are allowed for databases, tables, partitions, producers and columns."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from fluss.errors import ErrorCode, FlussError
 
 MAX_NAME_LENGTH_CHARACTERS = 200
-# Of the name of a partition, in the names of its directories.
+# The part of a partition's name that goes into the names of its directories.
 DIRECTORY_NAME_LIMIT_CHARACTERS = 200
-# With the id of a table around it, it is the id of a producer.
+# With the id of a table added, it is the id of a producer.
 MAX_CURSOR_NAME_CHARACTERS = 160
 INTERNAL_NAME_PREFIX = "__"
 PARTITION_NAME_SEPARATOR = "$"
 DEFAULT_DATABASE = "fluss"
-# Partition that answers lookups of expired partitions; created by the server alone, never listed.
+# The partition that answers lookups of expired partitions; only the server creates it, and it is never listed.
 HISTORICAL_PARTITION = "__historical__"
 
 RESERVED_COLUMN_NAMES: frozenset[str] = frozenset(
@@ -32,11 +32,11 @@ def broken_name_rule(name: str, *, internal_prefix_allowed: bool = False) -> str
     if name in (".", ".."):
         return "'.' and '..' are not allowed"
     if len(name) > MAX_NAME_LENGTH_CHARACTERS:
-        return f"it has {len(name)} characters, the longest allowed is {MAX_NAME_LENGTH_CHARACTERS}"
+        return f"it has {len(name)} characters, at most {MAX_NAME_LENGTH_CHARACTERS} are allowed"
     if _ALLOWED.fullmatch(name) is None:
-        return f"it contains other characters than {_ALLOWED_TEXT}"
+        return f"it contains characters other than {_ALLOWED_TEXT}"
     if name.startswith(INTERNAL_NAME_PREFIX) and not internal_prefix_allowed:
-        return f"names that start with {INTERNAL_NAME_PREFIX!r} are kept for the server"
+        return f"names that start with {INTERNAL_NAME_PREFIX!r} are reserved for the server"
     return None
 
 
@@ -64,10 +64,10 @@ def check_producer_id(producer_id: str) -> None:
 def check_cursor_name(name: str) -> None:
     """Raise FlussError unless `name` may name a cursor."""
     if not isinstance(name, str):
-        raise FlussError(f"a cursor is named by a text, got {name!r}")
+        raise FlussError(f"a cursor name must be a string, got {name!r}")
     _check("cursor name", name, ErrorCode.CLIENT_ERROR, internal_prefix_allowed=True)
     if len(name) > MAX_CURSOR_NAME_CHARACTERS:
-        raise FlussError(f"cursor name {name!r} is not allowed: more than {MAX_CURSOR_NAME_CHARACTERS} characters")
+        raise FlussError(f"cursor name {name!r} must have at most {MAX_CURSOR_NAME_CHARACTERS} characters")
 
 
 def _check(what: str, name: str, code: ErrorCode, internal_prefix_allowed: bool = False) -> None:

@@ -1,6 +1,6 @@
-"""Texts of option values: durations, memory sizes, booleans, numbers and enumerations.
+"""Parsers of option values: durations, memory sizes, booleans, numbers and enumerations.
 
-Every function takes the text as a user wrote it and raises ValueError that says what is wrong with it. Table
+Every function takes a string as a user wrote it and raises a ValueError that says what is wrong with it. Table
 properties and server options share these rules.
 """
 
@@ -22,7 +22,7 @@ _DURATION_UNITS: dict[str, int] = {
         (("min", "m", "minute", "minutes"), 60_000_000_000),
         (("s", "sec", "secs", "second", "seconds"), 1_000_000_000),
         (("ms", "milli", "millis", "millisecond", "milliseconds"), 1_000_000),
-        # Both code points of the micro sign occur in the wild.
+        # Both code points of the micro sign are in use.
         (("\u00b5s", "\u03bcs", "micro", "micros", "microsecond", "microseconds"), 1_000),
         (("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1),
     )
@@ -47,7 +47,7 @@ _NUMBER_AND_UNIT = re.compile(r"([0-9]+)\s*([^0-9\s]*)")
 def _split(text: str, what: str) -> tuple[int, str]:
     match = _NUMBER_AND_UNIT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a {what}: expected a whole number followed by a unit")
+        raise ValueError(f"{text!r} is not a {what}; give a whole number followed by a unit")
     return int(match[1]), match[2].lower()
 
 
@@ -111,7 +111,7 @@ def _whole_number(text: str, highest: int) -> int:
 
 
 def parse_text(text: str) -> str:
-    """Any text, as it is."""
+    """Any string, unchanged."""
     return text
 
 

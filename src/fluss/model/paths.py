@@ -1,4 +1,4 @@
-"""Names of things: tables, partitions, buckets, change types."""
+"""Identifiers of tables, partitions and buckets, and change types."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TableBucket(NamedTuple):
 
 
 class ChangeType(IntEnum):
-    """Kind of a log record, as the byte on the wire."""
+    """The kind of a log record; the number is the byte on the wire."""
 
     APPEND_ONLY = 0
     INSERT = 1

@@ -1,4 +1,4 @@
-"""The numbers and names of permissions (ACLs): what server and client both know of them."""
+"""The numbers and names of permissions (ACLs), shared by server and client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CLUSTER_NAME = "fluss-cluster"
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about; ANY only in filters."""
+    """The kind of resource an ACL applies to; ANY is for filters only."""
 
     ANY = 1
     CLUSTER = 2
@@ -18,7 +18,7 @@ class ResourceType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What an ACL allows; ANY only in filters, ALL contains every other."""
+    """The operation an ACL allows; ANY is for filters only, ALL includes all others."""
 
     ANY = 1
     ALL = 2
@@ -31,7 +31,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """There is no denial."""
+    """Permissions only allow; there is no DENY."""
 
     ANY = 1
     ALLOW = 2

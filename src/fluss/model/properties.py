@@ -1,6 +1,6 @@
 """The `table.*` properties: keys, value types, defaults, and which may be altered.
 
-`properties` of a table descriptor is a map of texts. This module knows how to read each text; which combinations are
+`properties` of a table descriptor is a map of strings. This module knows how to read each value; which combinations are
 allowed is decided by the coordinator, because that depends on the schema and on the server's configuration.
 """
 
@@ -52,7 +52,7 @@ AUTO_INCREMENT_CACHE_SIZE = "table.auto-increment.cache-size"
 CHANGELOG_IMAGE = "table.changelog.image"
 STATISTICS_COLUMNS = "table.statistics.columns"
 
-# For tables that name no level. Apache Fluss's own clients take 3 then, which takes half as long again and saves about
+# The default level. Apache Fluss's own clients use 3, which takes half as long again and saves about
 # two percent of typical rows (docs/writing.md); to readers the level makes no difference.
 DEFAULT_ZSTD_LEVEL = 1
 
@@ -63,7 +63,7 @@ MILLISECONDS_PER_DAY = 86_400_000
 
 @dataclass(frozen=True)
 class TableProperty:
-    """How one property is read. `default` None means: absent has a meaning of its own."""
+    """How one property is read. A `default` of None means that an absent value has a meaning of its own."""
 
     key: str
     parse: Callable[[str], Any]
@@ -94,7 +94,7 @@ TABLE_PROPERTIES: Mapping[str, TableProperty] = {
         TableProperty(DATALAKE_ENABLED, parse_boolean, False, alterable=True),
         TableProperty(DATALAKE_FORMAT, enum_parser(LAKE_FORMATS)),
         TableProperty(DATALAKE_FRESHNESS, parse_duration_ms, 180_000, alterable=True),
-        # On unless switched off; in Apache Fluss both are off.
+        # On by default; in Apache Fluss both are off.
         TableProperty(DATALAKE_AUTO_COMPACTION, parse_boolean, True, alterable=True),
         TableProperty(DATALAKE_AUTO_EXPIRE_SNAPSHOT, parse_boolean, True),
         TableProperty(DATALAKE_HISTORICAL_PARTITION, parse_boolean, False, alterable=True),

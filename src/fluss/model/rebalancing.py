@@ -1,4 +1,4 @@
-"""The numbers of server tags and rebalances, as server and client both know them."""
+"""The numbers of server tags and rebalances, shared by server and client."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import IntEnum
 
 
 class ServerTag(IntEnum):
-    """What an operator says of a tablet server. A permanently offline one gets no new replicas."""
+    """The tag that an operator gives a tablet server. A permanently offline one gets no new replicas."""
 
     PERMANENT_OFFLINE = 0
     TEMPORARY_OFFLINE = 1
 
 
 class RebalanceGoal(IntEnum):
-    """What shall be even after a rebalance."""
+    """What a rebalance distributes evenly."""
 
     REPLICA_DISTRIBUTION = 0
     LEADER_DISTRIBUTION = 1
@@ -21,7 +21,7 @@ class RebalanceGoal(IntEnum):
 
 
 class RebalanceStatus(IntEnum):
-    """How far a rebalance, or one bucket of it, is."""
+    """The state of a rebalance, or of one bucket in it."""
 
     NOT_STARTED = 0
     REBALANCING = 1

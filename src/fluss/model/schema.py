@@ -19,7 +19,7 @@ from fluss.model.types import (
 
 @dataclass(frozen=True)
 class Column:
-    """One top-level column. `column_id` -1 means not yet numbered."""
+    """One top-level column. A `column_id` of -1 means not yet numbered."""
 
     name: str
     data_type: DataType
@@ -54,7 +54,7 @@ class Schema:
         try:
             return self._positions[name]
         except KeyError:
-            raise KeyError(f"no column {name!r}; the columns are {', '.join(self.column_names)}") from None
+            raise KeyError(f"unknown column {name!r}; the columns are {', '.join(self.column_names)}") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._positions
@@ -66,7 +66,7 @@ class Schema:
             yield from _nested_ids(column.data_type)
 
     def numbered(self) -> Schema:
-        """Ids given depth first from 0; called for schemas that were built without ids."""
+        """The schema with ids assigned depth first from 0; for schemas that were built without ids."""
         next_id = 0
         columns = []
         for column in self.columns:
@@ -77,7 +77,7 @@ class Schema:
 
 
 def assign_field_ids(data_type: DataType, next_id: int) -> tuple[DataType, int]:
-    """Number the ROW fields inside `data_type` from `next_id` on, depth first; also returns the next free id."""
+    """Number the ROW fields inside `data_type` from `next_id` on, depth first; return the type and the next free id."""
     if isinstance(data_type, ArrayType):
         element, next_id = assign_field_ids(data_type.element, next_id)
         return replace(data_type, element=element), next_id
@@ -175,14 +175,14 @@ def _with_checked_ids(schema: Schema) -> Schema:
     if len(missing) == len(schema.columns):
         return schema.numbered()
     if missing:
-        raise ValueError(f"either all columns have an id or none; without one: {', '.join(missing)}")
+        raise ValueError(f"all columns or none must have an id; these have none: {', '.join(missing)}")
     ids = list(schema.all_ids())
     _check_distinct("column or field id", ids)
     highest = max(ids)
     if schema.highest_field_id == -1:
         return replace(schema, highest_field_id=highest)
     if schema.highest_field_id < highest:
-        raise ValueError(f"'highest_field_id' is {schema.highest_field_id} but id {highest} is in use")
+        raise ValueError(f"'highest_field_id' must be at least {highest}, got {schema.highest_field_id}")
     return schema
 
 
@@ -196,7 +196,7 @@ def _check_distinct(what: str, values: Sequence[object]) -> None:
 
 def _column_from_json(node: object) -> Column:
     if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
-        raise ValueError(f"a column needs a 'name', got {node!r}")
+        raise ValueError(f"a column must be an object with a 'name', got {node!r}")
     column_id = node.get("id", -1)
     if isinstance(column_id, bool) or not isinstance(column_id, int):
         raise ValueError(f"'id' of column {node['name']!r} must be an integer, got {column_id!r}")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 MAX_DECIMAL_PRECISION = 38
 MAX_TIME_PRECISION = 9
-# Decimals up to this precision travel as an int64, timestamps up to this one as milliseconds alone.
+# Decimals up to this precision are stored as an int64, timestamps up to this precision as milliseconds alone.
 MAX_COMPACT_DECIMAL_PRECISION = 18
 MAX_COMPACT_TIMESTAMP_PRECISION = 3
 
@@ -26,15 +26,15 @@ class DataType:
     root: ClassVar[str] = ""
 
     def copy(self: _Self, nullable: bool) -> _Self:
-        """The same type with another nullability."""
+        """The type with another nullability."""
         return self if self.nullable == nullable else replace(self, nullable=nullable)
 
     def not_null(self: _Self) -> _Self:
-        """The same type, NOT NULL."""
+        """The type, NOT NULL."""
         return self.copy(False)
 
     def parameters(self) -> str:
-        """Text between the parentheses of the SQL form, empty for plain types."""
+        """The text between the parentheses of the SQL form, empty for plain types."""
         return ""
 
     def __str__(self) -> str:
@@ -192,7 +192,7 @@ class MapType(DataType):
 
 @dataclass(frozen=True)
 class RowField:
-    """A field of a ROW type. `field_id` -1 means not yet numbered."""
+    """A field of a ROW type. A `field_id` of -1 means not yet numbered."""
 
     name: str
     data_type: DataType
@@ -266,7 +266,7 @@ def data_type_from_json(node: object) -> DataType:
     if not isinstance(nullable, bool):
         raise ValueError(f"'nullable' of type {root} must be true or false, got {nullable!r}")
     if not isinstance(root, str):
-        raise ValueError(f"a data type needs a 'type' text, got {root!r}")
+        raise ValueError(f"'type' of a data type must be a string, got {root!r}")
     if root in _PLAIN:
         return _PLAIN[root](nullable=nullable)
     if root in _LENGTH:
@@ -279,7 +279,7 @@ def data_type_from_json(node: object) -> DataType:
     if root == "ARRAY":
         return ArrayType(data_type_from_json(node.get("element_type")), nullable=nullable)
     if root == "MAP":
-        # Map keys are never null, whatever the document says about them.
+        # Map keys are never null, whatever the document says.
         key, value = data_type_from_json(node.get("key_type")), data_type_from_json(node.get("value_type"))
         return MapType(key, value, nullable=nullable)
     if root == "ROW":
@@ -289,7 +289,7 @@ def data_type_from_json(node: object) -> DataType:
 
 def _row_field_from_json(node: object) -> RowField:
     if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
-        raise ValueError(f"a ROW field needs a 'name', got {node!r}")
+        raise ValueError(f"a ROW field must be an object with a 'name', got {node!r}")
     field_id = node.get("field_id", -1)
     if isinstance(field_id, bool) or not isinstance(field_id, int):
         raise ValueError(f"'field_id' of ROW field {node['name']!r} must be an integer, got {field_id!r}")

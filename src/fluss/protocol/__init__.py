@@ -1,1 +1,1 @@
-"""The Fluss wire protocol: messages, API keys, frames, and walks that keep record bytes out of messages. No sockets."""
+"""The Fluss wire protocol: messages, API keys, frames, and record bytes outside of messages. No sockets."""

@@ -1,6 +1,6 @@
-"""API keys of the Fluss protocol: versions, who serves them, and their message types.
+"""API keys of the Fluss protocol: versions, the roles that serve them, and their message types.
 
-One table, so that the server, its clients and the tests agree. No message layout depends on a version
+One table, shared by the server, its clients and the tests. No message layout depends on a version
 number: a version is only a promise about what the sender understands.
 """
 
@@ -85,7 +85,7 @@ class ApiKey(IntEnum):
     LIST_REMOTE_LOG_MANIFESTS = 1063
     LIST_KV_SNAPSHOTS = 1064
 
-    # Extensions of this project, far behind the keys of Apache Fluss. Clients use them where API_VERSIONS lists them.
+    # Extensions of this project, far above the keys of Apache Fluss. Clients use them where API_VERSIONS lists them.
     STAGE_LOG = 9001
     PREPARE_STAGED = 9002
     DECIDE_STAGED = 9003
@@ -107,7 +107,7 @@ BOTH_ROLES = Role.COORDINATOR | Role.TABLET
 
 
 class Api(NamedTuple):
-    """What the protocol says about one API key."""
+    """The entry of one API key."""
 
     min_version: int
     max_version: int
@@ -246,5 +246,5 @@ APIS: dict[ApiKey, Api] = {
     ApiKey.SPLIT_KV: Api(0, 0, True, Role.TABLET, range_pb.SplitKvRequest, range_pb.SplitKvResponse),
     ApiKey.SCAN_KV_RANGE: Api(0, 0, True, Role.TABLET, range_pb.ScanKvRangeRequest, range_pb.ScanKvRangeResponse),
 }
-# The keys that Apache Fluss knows too.
+# The keys that Apache Fluss has too.
 PUBLISHED_KEYS: tuple[ApiKey, ...] = tuple(key for key in ApiKey if key < ApiKey.STAGE_LOG)

@@ -1,8 +1,8 @@
 """Frames: the length-prefixed envelope of every message, both directions. Pure functions over buffers.
 
-Request:  int32 length | int16 api_key | int16 api_version | int32 request_id | body   (length counts what follows it)
+Request:  int32 length | int16 api_key | int16 api_version | int32 request_id | body   (length excludes itself)
 Answer:   int32 length | int8 type     | int32 request_id  | body   type 0 success, 1 error
-Failure:  int32 length | int8 2        | body   no request id; read, never sent
+Failure:  int32 length | int8 2        | body   no request id; read by clients, never sent by our server
 
 All integers are big-endian and signed. The body of an error is an `ErrorResponse`.
 """
@@ -16,7 +16,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 
 LENGTH_BYTES = 4
-REQUEST_HEADER_BYTES = 8  # what follows the length before the body
+REQUEST_HEADER_BYTES = 8  # the part between the length and the body
 RESPONSE_HEADER_BYTES = 5
 MAX_FRAME_LENGTH = 2**31 - 1
 MAX_ERROR_TEXT_CHARACTERS = 2048
@@ -42,7 +42,7 @@ class RequestHeader(NamedTuple):
 
 
 class Response(NamedTuple):
-    """One answer frame, taken apart. `request_id` is None for a server failure."""
+    """A parsed answer frame. `request_id` is None for a server failure."""
 
     type: int
     request_id: int | None
@@ -50,7 +50,7 @@ class Response(NamedTuple):
 
 
 def read_length(buffer: Buffer, position: int = 0) -> int:
-    """The frame length field at `position`; the caller judges whether it is acceptable."""
+    """The frame length at `position`; the caller decides whether it is acceptable."""
     length: int = _LENGTH.unpack_from(buffer, position)[0]
     return length
 
@@ -66,10 +66,10 @@ def request_frame(api_key: int, api_version: int, request_id: int, body: bytes) 
 
 
 def success_prefix(request_id: int, body_bytes: int) -> bytes:
-    """What goes in front of a success body of `body_bytes` bytes that is sent as separate pieces."""
+    """The bytes before a success body of `body_bytes` bytes whose parts are sent separately."""
     length = RESPONSE_HEADER_BYTES + body_bytes
     if length > MAX_FRAME_LENGTH:
-        raise FlussError(f"an answer of {body_bytes} bytes does not fit a frame", ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise FlussError(f"an answer of {body_bytes} bytes is too large for a frame", ErrorCode.UNKNOWN_SERVER_ERROR)
     return _RESPONSE.pack(length, TYPE_SUCCESS, request_id)
 
 
@@ -79,10 +79,10 @@ def success_frame(request_id: int, body: bytes) -> bytes:
 
 
 def error_frame(request_id: int, error_code: int, error_message: str | None = None) -> bytes:
-    """A whole error frame for one request. The connection stays usable after it."""
+    """A whole error frame for one request. The connection remains usable."""
     error = pb.ErrorResponse(error_code=error_code)
     if error_message:
-        # Lone surrogates (from undecodable file names) cannot be encoded: they must not turn an error into another one.
+        # Lone surrogates (from undecodable file names) cannot be encoded: they must not turn into another error.
         text = error_message[:MAX_ERROR_TEXT_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
         error.error_message = text
     body = error.SerializeToString()
@@ -90,10 +90,10 @@ def error_frame(request_id: int, error_code: int, error_message: str | None = No
 
 
 def read_response(frame: Buffer) -> Response:
-    """Take an answer apart; `frame` is what follows the length field."""
+    """Parse an answer; `frame` begins after the length field."""
     view = memoryview(frame)
     if len(view) < 1:
-        raise FlussError("empty answer frame", ErrorCode.NETWORK_EXCEPTION)
+        raise FlussError("the answer frame is empty", ErrorCode.NETWORK_EXCEPTION)
     kind = view[0]
     if kind == TYPE_SERVER_FAILURE:
         return Response(kind, None, view[1:])
@@ -103,7 +103,7 @@ def read_response(frame: Buffer) -> Response:
 
 
 def read_error(body: Buffer) -> FlussError:
-    """The error that an error frame's body describes."""
+    """The error in the body of an error frame."""
     error = pb.ErrorResponse.FromString(bytes(body))
     text = error.error_message if error.HasField("error_message") else f"server error {error.error_code}"
     return FlussError(text, error.error_code)

@@ -1,7 +1,7 @@
 """From body bytes to a request message, with the checks that the protobuf runtime leaves out.
 
-The C back end accepts messages whose required fields are missing, and for proto2 hands out `bytes` where a string field
-is not UTF-8. A handler must never see either, so both are refused here, as a corrupt message.
+The C back end accepts messages that lack required fields, and for proto2 returns `bytes` for a string field that is not
+UTF-8. A handler must never see either, so both are refused here, as a corrupt message.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.protocol.entry_limit import MAX_REQUEST_ENTRIES, check_entries
+from fluss.protocol.request_limits import MAX_REQUEST_ENTRIES, check_entries
 
 MAX_NAMED_MISSING_FIELDS = 5
 
@@ -21,21 +21,21 @@ TextCheck = Callable[[Any], bool]
 
 
 def parse_request(request_type: type[Message], body: bytes | bytearray | memoryview) -> Any:
-    """The message in `body`, complete and with valid texts, or `FlussError` 3 that says what is wrong."""
+    """Parse a complete message with valid strings from `body`; `FlussError` 3 describes what is wrong."""
     message: Any
     try:
         message = request_type.FromString(body)  # type: ignore[arg-type]  # the stub forgets other buffers
     except DecodeError:
         name = request_type.DESCRIPTOR.name
-        raise FlussError(f"the body is not a {name}", ErrorCode.CORRUPT_MESSAGE) from None
-    if len(body) > MAX_REQUEST_ENTRIES:  # Before everything that goes through the entries.
+        raise FlussError(f"the body is not a valid {name}", ErrorCode.CORRUPT_MESSAGE) from None
+    if len(body) > MAX_REQUEST_ENTRIES:  # Before anything that visits the entries.
         check_entries(message)
     if not message.IsInitialized():
         raise missing_fields(message)
     check = text_check_of(message.DESCRIPTOR)
-    # Bytes that are all ASCII cannot hold a bad text: true for most small requests, and much cheaper than the walk.
+    # Bytes that are all ASCII cannot hold an invalid string: true for most small requests, and much cheaper to check.
     if check is not None and not bytes(body).isascii() and not check(message):
-        raise FlussError(f"a text in {request_type.DESCRIPTOR.name} is not UTF-8", ErrorCode.CORRUPT_MESSAGE)
+        raise FlussError(f"a string in {request_type.DESCRIPTOR.name} is not UTF-8", ErrorCode.CORRUPT_MESSAGE)
     return message
 
 
@@ -52,7 +52,7 @@ _checks: dict[str, TextCheck | None] = {}
 
 
 def text_check_of(descriptor: Descriptor) -> TextCheck | None:
-    """A function that tells whether all texts of such a message are valid; None if the type has no texts."""
+    """A function that returns True if all strings of a message are valid; None if the type has no strings."""
     name = descriptor.full_name
     if name not in _checks:
         _checks[name] = _build_check(descriptor) if _has_text(descriptor, set()) else None

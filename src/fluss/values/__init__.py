@@ -1,5 +1,5 @@
-"""What users hand in and get back: schemas, descriptors, buckets, offsets, permissions, filters. No I/O.
+"""The values that users pass in and get back: schemas, descriptors, buckets, offsets, permissions, filters. No I/O.
 
-Each wraps or repeats a class of `model` in the form of the public API. Everything above `protocol` may import it. Start
+Each wraps or mirrors a class of `model` in the form of the public API. Everything above `protocol` may import it. Start
 with `basic`.
 """

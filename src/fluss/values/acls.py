@@ -1,6 +1,6 @@
-"""`Acl`: a permission as users write it, and as it travels.
+"""`Acl`: a permission as users write it, and its form on the wire.
 
-A resource is written from the cluster down, so that its kind can be seen: `cluster`, `cluster.shop` (a database),
+A resource is written from the cluster down, which shows its kind: `cluster`, `cluster.shop` (a database),
 `cluster.shop.orders` (a table); `cluster.*` is every database and `cluster.*.*` every table.
 """
 
@@ -20,9 +20,9 @@ _EVERY_TABLE = f"{_CLUSTER}.{WILDCARD}.{WILDCARD}"
 
 @dataclass(frozen=True)
 class Acl:
-    """A permission: `principal` may do `operation` on `resource` from `host`. What none allows is denied.
+    """A permission: `principal` may do `operation` on `resource` from `host`. Anything else is denied.
 
-    Principals are `User:alice`, or `*` for everybody; operations are all, read, write, create, drop, alter and
+    Principals are `User:alice`, or `*` for everyone; operations are all, read, write, create, drop, alter and
     describe; a permission on the cluster or a database is one on everything inside.
 
     >>> Acl("User:alice", "read", "cluster.shop.orders")
@@ -35,16 +35,16 @@ class Acl:
     host: str = WILDCARD
 
     def __post_init__(self) -> None:
-        """Operations are listed in small letters, so that permissions that are equal compare so."""
+        """Store the operation in lower case, so that equal permissions compare equal."""
         object.__setattr__(self, "operation", str(self.operation).lower())
 
     def to_message(self) -> pb.PbAclInfo:
-        """As CREATE_ACLS wants it; FlussError for what no server could mean."""
+        """The message for CREATE_ACLS; FlussError for values that no server accepts."""
         kind, name = _resource(self.resource)
         principal_type, principal_name = _principal(self.principal)
         operation = _operation(self.operation)
         if operation == Operation.ANY:
-            raise FlussError("operation 'any' is for filters; 'all' allows everything")
+            raise FlussError("operation must not be 'any', which is for filters; use 'all' to allow everything")
         return pb.PbAclInfo(
             resource_name=name,
             resource_type=kind,
@@ -57,7 +57,7 @@ class Acl:
 
     @classmethod
     def from_message(cls, info: pb.PbAclInfo) -> Acl:
-        """As LIST_ACLS tells it, which may be what another client has made of it."""
+        """A permission from a LIST_ACLS answer, which another client may have created."""
         principal = f"{info.principal_type}:{info.principal_name}"
         return cls(
             WILDCARD if principal == _EVERYBODY else principal,
@@ -68,7 +68,7 @@ class Acl:
 
 
 def acl_filter(principal: str | None, operation: str | None, resource: str | None, host: str | None) -> pb.PbAclFilter:
-    """Which permissions are meant; None means all."""
+    """A filter for permissions; None matches all."""
     chosen = pb.PbAclFilter(
         resource_type=ResourceType.ANY, operation_type=Operation.ANY, permission_type=Permission.ANY
     )
@@ -84,7 +84,7 @@ def acl_filter(principal: str | None, operation: str | None, resource: str | Non
 
 
 def _operation(text: str) -> Operation:
-    return word_of("an operation", Operation, text)
+    return word_of("operation", Operation, text)
 
 
 def _principal(text: str) -> tuple[str, str]:
@@ -93,7 +93,7 @@ def _principal(text: str) -> tuple[str, str]:
         return WILDCARD, WILDCARD
     kind, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
     if not (colon and kind and name):
-        raise FlussError(f"a principal is written as 'User:alice', or '*' for everybody, got {text!r}")
+        raise FlussError(f"principal must be 'Type:name' such as 'User:alice', or '*' for everyone, got {text!r}")
     return kind, name
 
 
@@ -110,8 +110,8 @@ def _resource(text: str) -> tuple[ResourceType, str]:
         if len(names) == 2 and WILDCARD not in names:
             return ResourceType.TABLE, ".".join(names)
     raise FlussError(
-        "a resource is written as 'cluster', 'cluster.database' or 'cluster.database.table', 'cluster.*' being every "
-        f"database and {_EVERY_TABLE!r} every table, got {text!r}"
+        "resource must be 'cluster', 'cluster.database' or 'cluster.database.table' ('cluster.*' is every database, "
+        f"{_EVERY_TABLE!r} every table), got {text!r}"
     )
 
 
@@ -125,5 +125,5 @@ def _resource_text(kind: int, name: str) -> str:
 
 def _host(text: str) -> str:
     if not isinstance(text, str) or not text:
-        raise FlussError(f"a host is the address that a client comes from, or '*' for any, got {text!r}")
+        raise FlussError(f"host must be the address of a client, or '*' for any, got {text!r}")
     return text

@@ -11,13 +11,13 @@ from fluss.errors import FlussError
 from fluss.model import paths
 
 EARLIEST_OFFSET = -2
-"""Start reading at the oldest row that is still there."""
+"""Start reading at the oldest row that still exists."""
 LATEST_OFFSET = -1
-"""Start reading behind the newest row; resolved when a scanner subscribes."""
+"""Start reading after the newest row; resolved when a scanner subscribes."""
 
 
 class ChangeType(IntEnum):
-    """What a log record did. The number is the byte on the wire."""
+    """The kind of change that a log record describes. The number is the byte on the wire."""
 
     AppendOnly = 0
     Insert = 1
@@ -52,19 +52,19 @@ class TablePath(paths.TablePath):
 
     @property
     def database(self) -> str:
-        """Same as `database_name`."""
+        """Alias of `database_name`."""
         return self.database_name
 
     @property
     def table(self) -> str:
-        """Same as `table_name`."""
+        """Alias of `table_name`."""
         return self.table_name
 
     def table_path_str(self) -> str:
         """`database.table`."""
         return str(self)
 
-    # Equal to the inner form, so that a path from either side finds the same entry of a dict.
+    # Equal to the internal class, so that both find the same entry of a dict.
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, paths.TablePath):
             return NotImplemented
@@ -83,19 +83,19 @@ class TablePath(paths.TablePath):
 def _one_name(what: str, short: str | None, long: str | None) -> str:
     name = short if short is not None else long
     if not isinstance(name, str):
-        raise FlussError(f"a table path needs the {what} name as a text, got {name!r}")
+        raise FlussError(f"the {what} name of a table path must be a string, got {name!r}")
     return name
 
 
 def as_table_path(value: object) -> TablePath:
-    """A path from a path, or from the text `database.table`."""
+    """The path given as a path, or as a string `database.table`."""
     if isinstance(value, TablePath):
         return value
     if isinstance(value, paths.TablePath):
         return TablePath(value.database_name, value.table_name)
     if isinstance(value, str) and value.count(".") == 1:
         return TablePath(*value.split("."))
-    raise FlussError(f"a table is named by TablePath(database, table) or 'database.table', got {value!r}")
+    raise FlussError(f"a table must be a TablePath or 'database.table', got {value!r}")
 
 
 class TableBucket(paths.TableBucket):
@@ -128,7 +128,7 @@ class TableBucket(paths.TableBucket):
 
 
 def public_bucket(bucket: paths.TableBucket) -> TableBucket:
-    """The bucket as users see it; equal to the inner one and with the same hash."""
+    """The public form of a bucket; it equals the internal one and has the same hash."""
     return bucket if isinstance(bucket, TableBucket) else TableBucket.with_partition(*bucket)
 
 
@@ -153,7 +153,7 @@ TABLET_SERVER = "TabletServer"
 
 
 class OffsetType(Enum):
-    """The kinds of offsets; `OffsetSpec` is the documented way to ask."""
+    """The kinds of offsets; `OffsetSpec` is the documented form."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -169,19 +169,19 @@ class OffsetSpec:
 
     @staticmethod
     def earliest() -> OffsetSpec:
-        """The oldest row that is still there."""
+        """The oldest row that still exists."""
         return OffsetSpec(OffsetType.EARLIEST)
 
     @staticmethod
     def latest() -> OffsetSpec:
-        """Behind the newest row."""
+        """After the newest row."""
         return OffsetSpec(OffsetType.LATEST)
 
     @staticmethod
     def timestamp(ts: int) -> OffsetSpec:
         """The first row at or after a time in milliseconds since 1970."""
         if isinstance(ts, bool) or not isinstance(ts, int):
-            raise FlussError(f"a timestamp is a whole number of milliseconds, got {ts!r}")
+            raise FlussError(f"timestamp must be an int of milliseconds, got {ts!r}")
         return OffsetSpec(OffsetType.TIMESTAMP, ts)
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ class OffsetSpec:
 
 
 def resolve_offset_spec(offset_spec: object, offset_type: object, timestamp: int | None) -> OffsetSpec:
-    """All the spellings of the documents as one `OffsetSpec`; None counts as not given."""
+    """One `OffsetSpec` from any of the documented spellings; None counts as not given."""
     spec = offset_spec if offset_spec is not None else offset_type
     if isinstance(spec, OffsetSpec):
         return spec
@@ -199,19 +199,19 @@ def resolve_offset_spec(offset_spec: object, offset_type: object, timestamp: int
     if not isinstance(name, str) or name.lower() not in kinds:
         given = "nothing" if spec is None else repr(spec)
         raise FlussError(
-            "which offsets? Give OffsetSpec.earliest(), OffsetSpec.latest() or OffsetSpec.timestamp(ms), "
-            f"or offset_type 'earliest', 'latest' or 'timestamp'; got {given}"
+            "offsets must be given as OffsetSpec.earliest(), OffsetSpec.latest() or OffsetSpec.timestamp(ms), "
+            f"or as offset_type 'earliest', 'latest' or 'timestamp'; got {given}"
         )
     kind = kinds[name.lower()]
     if kind is not OffsetType.TIMESTAMP:
         return OffsetSpec(kind)
     if timestamp is None:
-        raise FlussError("offset_type 'timestamp' needs timestamp=<milliseconds since 1970>")
+        raise FlussError("offset_type 'timestamp' requires timestamp=<milliseconds since 1970>")
     return OffsetSpec.timestamp(timestamp)
 
 
 class PartitionSpec(Mapping[str, str]):
-    """Partition columns and their values; a plain dict does as well wherever one is asked for."""
+    """Partition columns and their values; a plain dict is accepted wherever one is expected."""
 
     def __init__(self, spec_map: Mapping[str, str]) -> None:
         self._spec_map = dict(spec_map)
@@ -258,7 +258,7 @@ class PartitionInfo:
 
 
 class LakeSnapshot:
-    """A snapshot of a table in the lake, and up to which offset of every bucket it reaches."""
+    """A snapshot of a table in the lake, and the offset up to which it covers each bucket."""
 
     def __init__(self, snapshot_id: int, table_buckets_offset: Mapping[Any, int] | None = None) -> None:
         self._snapshot_id = snapshot_id
@@ -275,11 +275,11 @@ class LakeSnapshot:
         return dict(self._offsets)
 
     def get_bucket_offset(self, bucket: paths.TableBucket) -> int | None:
-        """The offset of one bucket, None if the snapshot has nothing of it."""
+        """The offset of one bucket, None if the snapshot has no data of it."""
         return self._offsets.get(public_bucket(bucket))
 
     def get_table_buckets(self) -> list[TableBucket]:
-        """The buckets that the snapshot has something of."""
+        """The buckets of which the snapshot has data."""
         return list(self._offsets)
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""`DataTypes`: every type of a column, by name, for schemas that are built without Arrow."""
+"""`DataTypes`: all column types by name, for schemas that are built without Arrow."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ class DataTypes:
 
     @staticmethod
     def timestamp(precision: _Int | None = None) -> DataType:
-        """Date and time of a clock on the wall, without time zone."""
+        """Date and time of a wall clock, without time zone."""
         return _checked(lambda: types.TimestampType(6 if precision is None else precision))
 
     @staticmethod
     def timestamp_ltz(precision: _Int | None = None) -> DataType:
-        """A point in time."""
+        """An instant."""
         return _checked(lambda: types.TimestampLtzType(6 if precision is None else precision))
 
     @staticmethod
     def decimal(precision: _Int = 10, scale: _Int = 0) -> DataType:
-        """Fixed-point number with `precision` digits, `scale` of them behind the point."""
+        """Fixed-point number with `precision` digits, `scale` of them after the point."""
         return _checked(lambda: types.DecimalType(precision, scale))
 
     @staticmethod
@@ -118,7 +118,7 @@ class DataTypes:
     @staticmethod
     def row(fields: Iterable[types.RowField]) -> DataType:
         """A nested row; make its fields with `DataTypes.field`."""
-        # Plain fields: a schema gives them numbers, which users do not.
+        # Plain fields: a schema assigns their ids.
         plain = (types.RowField(field.name, field.data_type, field.description) for field in fields)
         return types.RowType(tuple(plain))
 
@@ -141,7 +141,7 @@ def as_data_type(value: object, nullable: bool = True) -> DataType:
         return value
     if isinstance(value, pa.DataType):
         return _checked(lambda: from_arrow_type(value, nullable))
-    raise FlussError(f"a data type is DataTypes.xyz() or a pyarrow type, got {value!r}")
+    raise FlussError(f"a data type must be one of DataTypes or a pyarrow type, got {value!r}")
 
 
 _NAMES = {
@@ -153,7 +153,7 @@ _NAMES = {
 
 
 def type_text(data_type: DataType) -> str:
-    """A type as users read it: `decimal(10,2) NOT NULL`, `array<int>`, `timestamp(3)`.
+    """A type as shown to users: `decimal(10,2) NOT NULL`, `array<int>`, `timestamp(3)`.
 
     >>> type_text(types.TimestampType(6))
     'timestamp'

@@ -1,4 +1,4 @@
-"""Databases as users describe them and as servers answer about them."""
+"""Descriptions of databases, as users give them and as servers return them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fluss.model import descriptor as wire
 
 
 class DatabaseDescriptor:
-    """A database to create: words about it and properties of the user's own."""
+    """A database to create: its comment and custom properties."""
 
     def __init__(self, comment: str | None = None, custom_properties: Mapping[str, str] | None = None) -> None:
         self._inner = wire.DatabaseDescriptor(comment, dict(custom_properties or {}))
@@ -20,16 +20,16 @@ class DatabaseDescriptor:
 
     @property
     def comment(self) -> str | None:
-        """Words about the database."""
+        """A description of the database."""
         return self._inner.comment
 
     @property
     def custom_properties(self) -> dict[str, str]:
-        """Same as `get_custom_properties()`."""
+        """Alias of `get_custom_properties()`."""
         return self.get_custom_properties()
 
     def get_custom_properties(self) -> dict[str, str]:
-        """Properties of the user's own."""
+        """Properties that only the user interprets."""
         return dict(self._inner.custom_properties)
 
     def __eq__(self, other: object) -> bool:
@@ -43,29 +43,29 @@ class DatabaseDescriptor:
 
 
 class DatabaseDescriptorBuilder:
-    """The same step by step; every step returns the builder."""
+    """Builds a `DatabaseDescriptor` step by step; each method returns the builder."""
 
     def __init__(self) -> None:
         self._comment: str | None = None
         self._custom_properties: dict[str, str] = {}
 
     def comment(self, comment: str) -> DatabaseDescriptorBuilder:
-        """Words about the database."""
+        """Set a description of the database."""
         self._comment = comment
         return self
 
     def custom_property(self, key: str, value: str) -> DatabaseDescriptorBuilder:
-        """One property of the user's own."""
+        """Add one custom property."""
         self._custom_properties[key] = value
         return self
 
     def custom_properties(self, properties: Mapping[str, str]) -> DatabaseDescriptorBuilder:
-        """Several of them."""
+        """Add several custom properties."""
         self._custom_properties.update(properties)
         return self
 
     def build(self) -> DatabaseDescriptor:
-        """The descriptor."""
+        """Return the descriptor."""
         return DatabaseDescriptor(self._comment, self._custom_properties)
 
 
@@ -80,26 +80,26 @@ class DatabaseInfo:
 
     @property
     def database_name(self) -> str:
-        """The name."""
+        """Name of the database."""
         return self._database_name
 
     @property
     def created_time(self) -> int:
-        """Milliseconds since 1970."""
+        """Time of creation in milliseconds since 1970."""
         return self._created_time
 
     @property
     def modified_time(self) -> int:
-        """Milliseconds since 1970."""
+        """Time of the last change in milliseconds since 1970."""
         return self._modified_time
 
     @property
     def database_descriptor(self) -> DatabaseDescriptor:
-        """Same as `get_database_descriptor()`."""
+        """Alias of `get_database_descriptor()`."""
         return self._descriptor
 
     def get_database_descriptor(self) -> DatabaseDescriptor:
-        """What was said about it."""
+        """The descriptor of the database."""
         return self._descriptor
 
     def _parts(self) -> tuple[str, DatabaseDescriptor, int, int]:

@@ -1,4 +1,4 @@
-"""What users say about tables that they create."""
+"""Definitions of tables to create."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluss.values.schema import Schema, model_schema
 
 
 class LogFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this is public
-    """How rows lie in the log."""
+    """The format of rows in the log."""
 
     ARROW = "ARROW"
     INDEXED = "INDEXED"
@@ -23,7 +23,7 @@ class LogFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this
 
 
 class KvFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this is public
-    """How rows of a primary-key table are kept."""
+    """The format of stored rows of a primary-key table."""
 
     INDEXED = "INDEXED"
     COMPACTED = "COMPACTED"
@@ -48,14 +48,14 @@ class TableDescriptor:
         if isinstance(schema, pa.Schema):
             schema = Schema(schema)
         if not isinstance(schema, Schema):
-            raise FlussError(f"TableDescriptor takes a fluss.Schema, got {type(schema).__name__}")
+            raise FlussError(f"schema must be a fluss.Schema, got {type(schema).__name__}")
         settings = _texts("properties", properties)
         if log_format is not None:
             settings[LOG_FORMAT] = _format_name("log_format", LogFormat, log_format)
         if kv_format is not None:
             settings[KV_FORMAT] = _format_name("kv_format", KvFormat, kv_format)
         if bucket_count is not None and (isinstance(bucket_count, bool) or not isinstance(bucket_count, int)):
-            raise FlussError(f"bucket_count is a whole number, got {bucket_count!r}")
+            raise FlussError(f"bucket_count must be an int, got {bucket_count!r}")
         self._inner = _completed(
             wire.TableDescriptor(
                 model_schema(schema),
@@ -80,7 +80,7 @@ class TableDescriptor:
 
     @property
     def schema(self) -> Schema:
-        """Same as `get_schema()`."""
+        """Alias of `get_schema()`."""
         return self._schema
 
     @property
@@ -100,7 +100,7 @@ class TableDescriptor:
 
     @property
     def comment(self) -> str | None:
-        """Words about the table."""
+        """A description of the table."""
         return self._inner.comment
 
     @property
@@ -110,15 +110,15 @@ class TableDescriptor:
 
     @property
     def custom_properties(self) -> dict[str, str]:
-        """Properties of the user's own."""
+        """Properties that only the user interprets."""
         return dict(self._inner.custom_properties)
 
     def has_primary_key(self) -> bool:
-        """Whether it is a primary-key table."""
+        """True for a primary-key table."""
         return self._inner.has_primary_key
 
     def is_partitioned(self) -> bool:
-        """Whether it has partitions."""
+        """True for a partitioned table."""
         return self._inner.is_partitioned
 
     def __eq__(self, other: object) -> bool:
@@ -132,7 +132,7 @@ class TableDescriptor:
 
 
 class TableDescriptorBuilder:
-    """The same step by step; every step returns the builder."""
+    """Builds a `TableDescriptor` step by step; each method returns the builder."""
 
     def __init__(self) -> None:
         self._schema: Schema | None = None
@@ -146,55 +146,55 @@ class TableDescriptorBuilder:
         self._custom_properties: dict[str, str] = {}
 
     def schema(self, schema: Schema) -> TableDescriptorBuilder:
-        """The columns; needed."""
+        """Set the schema, which is required."""
         self._schema = schema
         return self
 
     def log_format(self, log_format: str) -> TableDescriptorBuilder:
-        """`LogFormat.ARROW` or another."""
+        """Set the format of the log, e.g. `LogFormat.ARROW`."""
         self._log_format = log_format
         return self
 
     def kv_format(self, kv_format: str) -> TableDescriptorBuilder:
-        """`KvFormat.COMPACTED` or another."""
+        """Set the format of stored rows, e.g. `KvFormat.COMPACTED`."""
         self._kv_format = kv_format
         return self
 
     def property(self, key: str, value: str) -> TableDescriptorBuilder:
-        """One property that the server understands."""
+        """Add one property that the server understands."""
         self._properties[key] = value
         return self
 
     def properties(self, properties: Mapping[str, str]) -> TableDescriptorBuilder:
-        """Several of them."""
+        """Add several properties that the server understands."""
         self._properties.update(properties)
         return self
 
     def custom_property(self, key: str, value: str) -> TableDescriptorBuilder:
-        """One property of the user's own."""
+        """Add one custom property."""
         self._custom_properties[key] = value
         return self
 
     def custom_properties(self, properties: Mapping[str, str]) -> TableDescriptorBuilder:
-        """Several of them."""
+        """Add several custom properties."""
         self._custom_properties.update(properties)
         return self
 
     def partitioned_by(self, keys: Sequence[str]) -> TableDescriptorBuilder:
-        """The partition columns."""
+        """Set the partition columns."""
         self._partition_keys = keys
         return self
 
     def distributed_by(
         self, bucket_count: int | None = None, bucket_keys: Sequence[str] | None = None
     ) -> TableDescriptorBuilder:
-        """Number of buckets and the columns that decide the bucket."""
+        """Set the number of buckets and the columns that decide the bucket."""
         self._bucket_count = bucket_count
         self._bucket_keys = bucket_keys or ()
         return self
 
     def comment(self, comment: str) -> TableDescriptorBuilder:
-        """Words about the table."""
+        """Set a description of the table."""
         self._comment = comment
         return self
 
@@ -203,9 +203,9 @@ class TableDescriptorBuilder:
         return f"TableDescriptorBuilder({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     def build(self) -> TableDescriptor:
-        """The descriptor; `FlussError` when something is missing or inconsistent."""
+        """Return the descriptor; `FlussError` if something is missing or inconsistent."""
         if self._schema is None:
-            raise FlussError("a table descriptor needs a schema: call schema(...) before build()")
+            raise FlussError("the table descriptor has no schema; call schema(...) before build()")
         return TableDescriptor(
             self._schema,
             partition_keys=self._partition_keys,
@@ -246,29 +246,29 @@ def _format_name(what: str, kinds: type[Enum], value: object) -> str:
 
 def _names(what: str, names: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(names, str):
-        raise FlussError(f"{what} is a list of column names, got the text {names!r}; write [{names!r}]")
+        raise FlussError(f"{what} must be a list of column names, got the string {names!r}; write [{names!r}]")
     return tuple(names or ())
 
 
 def _texts(what: str, values: Mapping[str, object] | None) -> dict[str, str]:
-    """A map of texts; numbers and booleans are written as the server reads them."""
+    """A dict of strings; numbers and booleans are converted to the form that the server reads."""
     texts = {}
     for key, value in (values or {}).items():
         if not isinstance(key, str) or not isinstance(value, (str, int, float)):
-            raise FlussError(f"{what} maps texts to texts, got {key!r}: {value!r}")
+            raise FlussError(f"{what} must be a dict of str to str, got {key!r}: {value!r}")
         texts[key] = value if isinstance(value, str) else json.dumps(value)
     return texts
 
 
 def _completed(descriptor: wire.TableDescriptor) -> wire.TableDescriptor:
-    """With the bucket keys of a primary-key table filled in.
+    """The descriptor with the bucket keys of a primary-key table filled in.
 
-    Keys that are no columns are left to the server, which refuses them with code 15 when the table is created: that is
+    Keys that are not columns are left to the server, which refuses them with code 15 when the table is created: that is
     where programs written for pyfluss expect the error.
     """
     try:
         return wire.table_descriptor_from_json(wire.dump_json(wire.table_descriptor_to_json(descriptor)))
     except ValueError as error:
         if descriptor.has_primary_key:
-            raise FlussError(f"this table cannot be created: {error}", ErrorCode.INVALID_TABLE_EXCEPTION) from None
+            raise FlussError(f"invalid table descriptor: {error}", ErrorCode.INVALID_TABLE_EXCEPTION) from None
         return descriptor

@@ -1,7 +1,7 @@
 """Filters as users write them: `(col("id") >= 200) & col("name").starts_with("a")`.
 
-A predicate is an immutable tree of names and values; it knows no table. `filters.py` binds it to a schema, which is
-where wrong names and values are found. A comparison with null is never true, also under `~`, as in SQL.
+A predicate is an immutable tree of names and values; it is not tied to a table. `filters.py` binds it to a schema and
+finds wrong names and values then. A comparison with null is never true, also under `~`, as in SQL.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Predicate:
         return _joined(CompoundFunction.OR, self, other)
 
     def not_(self) -> Predicate:
-        """Rows for which the condition is false; rows where it is unknown, because of a null, satisfy neither."""
+        """Rows for which the condition is false; rows where a null makes it unknown satisfy neither."""
         return Negation(self)
 
     def __and__(self, other: Predicate) -> Predicate:
@@ -69,19 +69,19 @@ class Predicate:
         raise TypeError("a Predicate has no truth value: combine them with & | ~, not with and, or, not")
 
     def column_names(self) -> Iterator[str]:
-        """Names of the columns it looks at, with repetitions."""
-        raise AssertionError("every kind of predicate has its own")
+        """Names of the columns it uses, with repetitions."""
+        raise AssertionError("every subclass of Predicate must implement column_names")
 
 
 class Comparison(Predicate):
-    """One column against values."""
+    """A comparison of one column with values."""
 
     __slots__ = ("column", "function", "values")
 
     def __init__(self, function: LeafFunction, column: str, values: tuple[Any, ...] = ()) -> None:
         if any(isinstance(value, int) and value not in _INT64 for value in values):
             raise OverflowError(
-                f"filter: column {column!r}: an int of more than 64 bits; a DECIMAL column takes Decimal"
+                f"filter: column {column!r}: an int must fit into 64 bits; pass a Decimal for a DECIMAL column"
             )
         self.function = function
         self.column = column
@@ -134,7 +134,7 @@ class Combination(Predicate):
 
 
 class Negation(Predicate):
-    """The opposite of a condition that has no opposite of its own."""
+    """The negation of a condition that cannot be negated otherwise."""
 
     __slots__ = ("child",)
 
@@ -152,15 +152,15 @@ class Negation(Predicate):
 
 
 def checked_predicate(predicate: object) -> Predicate:
-    """The predicate; `FlussError` if it is none."""
+    """Return the argument; `FlussError` if it is not a predicate."""
     if not isinstance(predicate, Predicate):
-        raise FlussError(f"a filter is made of columns, e.g. col('id') >= 200, got {predicate!r}")
+        raise FlussError(f"a filter must be a Predicate, e.g. col('id') >= 200, got {predicate!r}")
     return predicate
 
 
 def _joined(function: CompoundFunction, left: Predicate, right: Predicate) -> Predicate:
     if not isinstance(right, Predicate):
-        hint = " (comparisons need brackets around them)" if isinstance(right, (ColumnRef, int, str)) else ""
+        hint = "; put parentheses around comparisons" if isinstance(right, (ColumnRef, int, str)) else ""
         raise FlussError(f"a filter can only be combined with another filter, got {right!r}{hint}")
     children: list[Predicate] = []
     for side in (left, right):
@@ -174,15 +174,15 @@ def _joined(function: CompoundFunction, left: Predicate, right: Predicate) -> Pr
 class ColumnRef:
     """A column in a filter; made by `col(name)`.
 
-    Values are plain Python values of the column's type. A naive `datetime` belongs to TIMESTAMP columns, an aware one
-    to TIMESTAMP_LTZ columns. Nulls are found with `is_null()` and `is_not_null()`.
+    Values are plain Python values of the column's type. Use a naive `datetime` for TIMESTAMP columns and an aware one
+    for TIMESTAMP_LTZ columns. Nulls are found with `is_null()` and `is_not_null()`.
     """
 
     __slots__ = ("_name",)
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str):
-            raise FlussError(f"a column is referred to by its name, got {name!r}")
+            raise FlussError(f"a column name must be a string, got {name!r}")
         self._name = name
 
     @property
@@ -223,15 +223,15 @@ class ColumnRef:
         return Comparison(LeafFunction.IS_NOT_NULL, self._name)
 
     def starts_with(self, prefix: str) -> Predicate:
-        """The text column starts with `prefix`."""
+        """The string column starts with `prefix`."""
         return Comparison(LeafFunction.STARTS_WITH, self._name, (prefix,))
 
     def ends_with(self, suffix: str) -> Predicate:
-        """The text column ends with `suffix`."""
+        """The string column ends with `suffix`."""
         return Comparison(LeafFunction.ENDS_WITH, self._name, (suffix,))
 
     def contains(self, infix: str) -> Predicate:
-        """The text column contains `infix`."""
+        """The string column contains `infix`."""
         return Comparison(LeafFunction.CONTAINS, self._name, (infix,))
 
     def is_in(self, values: Iterable[Any]) -> Predicate:
@@ -243,11 +243,11 @@ class ColumnRef:
         return Comparison(LeafFunction.NOT_IN, self._name, _listed(values))
 
     def isin(self, values: Iterable[Any]) -> Predicate:
-        """Same as `is_in(values)`, in the spelling of pandas and Spark."""
+        """Alias of `is_in(values)`, as spelled in pandas and Spark."""
         return self.is_in(values)
 
     def between(self, low: Any, high: Any) -> Predicate:
-        """The column lies between the two values, both included."""
+        """The column is between the two values, both included."""
         return self.greater_or_equal(low) & self.less_or_equal(high)
 
     __eq__ = equal  # type: ignore[assignment]
@@ -267,7 +267,7 @@ class ColumnRef:
 
 def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
     if isinstance(values, (str, bytes)):
-        raise FlussError(f"a list of values is needed, got {values!r}; write [{values!r}]")
+        raise FlussError(f"values must be a list, got {values!r}; write [{values!r}]")
     return tuple(values)
 
 

@@ -1,4 +1,4 @@
-"""`RebalanceProgress`: which buckets a rebalance moves, and how far it is."""
+"""`RebalanceProgress`: the buckets that a rebalance moves, and its progress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNDER_WAY = {"not_started", "rebalancing"}
 
 @dataclass(frozen=True)
 class BucketMove:
-    """What a rebalance does to one bucket: its servers before and after, by their ids."""
+    """The change that a rebalance makes to one bucket: the ids of its servers before and after."""
 
     status: str
     original_leader: int | None
@@ -25,7 +25,7 @@ class BucketMove:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more will happen to the bucket."""
+        """True if the move of the bucket has ended."""
         return self.status not in _UNDER_WAY
 
 
@@ -39,7 +39,7 @@ class RebalanceProgress:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has come to an end, good or bad."""
+        """True if it has ended, with success or without."""
         return self.status not in _UNDER_WAY
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class RebalanceProgress:
 
 
 def progress_from_message(answer: pb.ListRebalanceProgressResponse) -> RebalanceProgress | None:
-    """None: there has been no rebalance."""
+    """The progress in an answer; None if there has been no rebalance."""
     if not answer.HasField("rebalance_id"):
         return None
     moves = {}

@@ -30,11 +30,11 @@ class Schema:
         auto_increment_column: str | None = None,
     ) -> None:
         if not isinstance(schema, pa.Schema):
-            raise FlussError(f"Schema takes a pyarrow.Schema, got {type(schema).__name__}; or use Schema.builder()")
+            raise FlussError(f"schema must be a pyarrow.Schema, got {type(schema).__name__}; or use Schema.builder()")
         try:
             columns = from_arrow_schema(schema).columns
         except ValueError as error:
-            raise FlussError(f"this Arrow schema cannot be a table: {error}") from None
+            raise FlussError(f"invalid Arrow schema for a table: {error}") from None
         self._inner = _checked_schema(columns, primary_keys or (), auto_increment_column)
 
     @staticmethod
@@ -47,7 +47,7 @@ class Schema:
         return list(self._inner.column_names)
 
     def get_column_types(self) -> list[str]:
-        """Types of all columns as texts, in order."""
+        """Types of all columns as strings, in order."""
         return [type_text(data_type) for data_type in self._inner.data_types]
 
     def get_columns(self) -> list[tuple[str, str]]:
@@ -59,7 +59,7 @@ class Schema:
         return list(self._inner.primary_key)
 
     def get_auto_increment_columns(self) -> list[str]:
-        """Names of the columns that the server numbers."""
+        """Names of the columns whose numbers the server assigns."""
         column = self._inner.auto_increment_column
         return [] if column is None else [column]
 
@@ -70,7 +70,7 @@ class Schema:
 
     @property
     def column_names(self) -> list[str]:
-        """Same as `get_column_names()`."""
+        """Alias of `get_column_names()`."""
         return self.get_column_names()
 
     @property
@@ -84,7 +84,7 @@ class Schema:
         return [self._inner.position(name) for name in self._inner.primary_key]
 
     def to_arrow(self) -> pa.Schema:
-        """The Arrow schema that scans of such a table have."""
+        """The Arrow schema of scans of such a table."""
         return to_arrow_schema(self._inner)
 
     def __eq__(self, other: object) -> bool:
@@ -104,14 +104,14 @@ class Schema:
 
 @dataclass(frozen=True)
 class SchemaInfo:
-    """A schema of a table and its id; a table gets a new one whenever its columns change."""
+    """A schema of a table and its id; a table gets a new schema when its columns change."""
 
     schema: Schema
     schema_id: int
 
 
 class SchemaBuilder:
-    """Columns one by one: `Schema.builder().column("id", DataTypes.int()).primary_key(["id"]).build()`."""
+    """Builds a schema: `Schema.builder().column("id", DataTypes.int()).primary_key(["id"]).build()`."""
 
     def __init__(self) -> None:
         self._columns: list[wire.Column] = []
@@ -124,14 +124,14 @@ class SchemaBuilder:
         return self
 
     def with_comment(self, comment: str) -> SchemaBuilder:
-        """A comment for the column added last."""
+        """Set the comment of the column added last."""
         if not self._columns:
-            raise FlussError("with_comment() describes the column before it: add a column first")
+            raise FlussError("with_comment() applies to the last column: add a column first")
         self._columns[-1] = replace(self._columns[-1], comment=comment)
         return self
 
     def with_aggregation(self, function: str, **parameters: str) -> SchemaBuilder:
-        """How the column added last combines its old and its new value in a table with the merge engine `aggregation`.
+        """Set how the column added last combines old and new values in a table with the merge engine `aggregation`.
 
         >>> builder = Schema.builder().column("shop", DataTypes.string())
         >>> builder = builder.column("total", DataTypes.bigint()).with_aggregation("sum")
@@ -141,12 +141,12 @@ class SchemaBuilder:
         ... )
         """
         if not self._columns:
-            raise FlussError("with_aggregation() is for the column before it: add a column first")
+            raise FlussError("with_aggregation() applies to the last column: add a column first")
         column = self._columns[-1]
         normalized = normalized_function({"type": function, "parameters": parameters})
         if normalized is None:
             known = ", ".join(AGGREGATION_FUNCTIONS)
-            raise FlussError(f"there is no aggregation function {function!r}; there are {known}")
+            raise FlussError(f"unknown aggregation function {function!r}; known are {known}")
         broken = broken_function_rule(normalized, column.data_type)
         if broken is not None:
             raise FlussError(f"column {column.name!r}: {broken}")
@@ -154,17 +154,17 @@ class SchemaBuilder:
         return self
 
     def primary_key(self, keys: Sequence[str] | str, *more: str) -> SchemaBuilder:
-        """The columns that identify a row."""
+        """Set the columns that identify a row."""
         self._primary_key = (keys, *more) if isinstance(keys, str) else (*keys, *more)
         return self
 
     def enable_auto_increment(self, column: str) -> SchemaBuilder:
-        """A column of a primary-key table that the server fills with growing numbers."""
+        """Let the server fill a column of a primary-key table with increasing numbers."""
         self._auto_increment = column
         return self
 
     def build(self) -> Schema:
-        """The schema; `FlussError` when it is inconsistent."""
+        """Return the schema; `FlussError` if it is inconsistent."""
         return public_schema(_checked_schema(tuple(self._columns), self._primary_key, self._auto_increment))
 
     def __repr__(self) -> str:
@@ -186,13 +186,13 @@ def model_schema(schema: Schema) -> wire.Schema:
 def _checked_schema(
     columns: tuple[wire.Column, ...], primary_keys: Sequence[str], auto_increment: str | None
 ) -> wire.Schema:
-    """Numbered, primary-key columns NOT NULL, and checked by the reader of the wire's own document."""
+    """The schema with ids and NOT NULL key columns, checked by the reader of the wire format."""
     if not columns:
-        raise FlussError("a table needs at least one column")
+        raise FlussError("a table must have at least one column")
     if isinstance(primary_keys, str):
-        raise FlussError(f"primary_keys is a list of column names, got the text {primary_keys!r}")
+        raise FlussError(f"primary_keys must be a list of column names, got the string {primary_keys!r}")
     schema = wire.Schema(columns, tuple(primary_keys), auto_increment).numbered()
     try:
         return wire.schema_from_json(wire.schema_to_json(schema))
     except ValueError as error:
-        raise FlussError(f"this schema cannot be a table: {error}") from None
+        raise FlussError(f"invalid schema for a table: {error}") from None

@@ -1,4 +1,4 @@
-"""Words that stand for numbers of the protocol."""
+"""Names of the numeric enums of the protocol."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Kind = TypeVar("Kind", bound=IntEnum)
 
 
 def word_of(what: str, kind: type[Kind], text: str) -> Kind:
-    """The member that a text names, in any case, with dashes or underscores."""
+    """The member with this name, in any case, with dashes or underscores."""
     name = text.upper().replace("-", "_") if isinstance(text, str) else text
     if name not in kind.__members__:
         known = ", ".join(member.name.lower() for member in kind)
-        raise FlussError(f"{what} is one of {known}, got {text!r}")
+        raise FlussError(f"{what} must be one of {known}, got {text!r}")
     return kind[name]
 
 
 def word_for(kind: type[IntEnum], number: int) -> str:
-    """How a number is written; one that only newer servers know stays a number.
+    """The name of a number; a number that this client does not know is shown as it is.
 
     >>> from fluss.model.rebalancing import ServerTag
     >>> word_for(ServerTag, 0), word_for(ServerTag, 9)

@@ -96,5 +96,5 @@ def test_properties_of_the_lake_are_a_dict_of_strings() -> None:
     config = fluss.Config({"lake.properties": SECRETS})
     assert fluss.Config({"lake.properties": config.lake_properties}) == config
     for wrong in ("s3.region", {"s3.region": 1}, ["s3.region"], "[1]"):
-        with pytest.raises(FlussError, match=r"lake\.properties must be a dict of texts"):
+        with pytest.raises(FlussError, match=r"lake\.properties must be a dict of str to str"):
             fluss.Config({"lake.properties": wrong})

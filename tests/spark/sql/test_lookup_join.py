@@ -106,7 +106,7 @@ def test_keys_of_several_types_and_partitions(spark: SparkSession, tables: Table
 
 def test_a_key_is_never_cut(spark: SparkSession, tables: Tables) -> None:
     tables.create("prices", fluss.Schema(pa.schema([("id", pa.decimal128(10, 2)), ("name", pa.string())]), ["id"]))
-    with pytest.raises(Exception, match=r"'id' expects DECIMAL.*got .*1\.0149.* in row 0: .*a key is not cut off"):
+    with pytest.raises(Exception, match=r"'id' expects DECIMAL.*got .*1\.0149.* in row 0: .*keys are never cut off"):
         joined(tables, spark.sql("SELECT 1.0149BD AS id"), "prices").collect()
 
 

@@ -14,7 +14,7 @@ import uvloop
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.protocol.record_walk import BucketRecords, fetch_response_pieces
+from fluss.protocol.server_payloads import BucketRecords, fetch_response_pieces
 from fluss.server.network.limits import NetworkLimits
 from fluss.server.network.server import BoundListener, NetworkServer
 from fluss.server.runtime.handlers import Handler, Piece, ProduceRequest, RequestContext

@@ -115,7 +115,7 @@ def _document(**changes: Any) -> bytes:
         ({"partition_key": ["b"], "schema": {"primary_key": ["a"]}}, "part of the primary key"),
         ({"bucket_key": ["x"]}, "bucket key 'x'"),
         ({"bucket_key": ["a", "a"]}, "duplicate bucket key"),
-        ({"bucket_key": ["a"], "partition_key": ["a"]}, "partition key as well"),
+        ({"bucket_key": ["a"], "partition_key": ["a"]}, "also be a partition key"),
         ({"bucket_key": ["b"], "schema": {"primary_key": ["a"]}}, "part of the primary key"),
         ({"partition_key": ["a"], "schema": {"primary_key": ["a"]}}, "partition keys only"),
         ({"bucket_count": "3"}, "bucket_count"),
@@ -138,13 +138,13 @@ def test_ids_all_or_none() -> None:
         {"name": "a", "data_type": {"type": "INTEGER"}, "id": 0},
         {"name": "b", "data_type": {"type": "BIGINT"}},
     ]
-    with pytest.raises(ValueError, match="without one: b"):
+    with pytest.raises(ValueError, match="these have none: b"):
         table_descriptor_from_json(_document(schema={"columns": columns}))
     columns[1]["id"] = 0
     with pytest.raises(ValueError, match="duplicate column or field id"):
         table_descriptor_from_json(_document(schema={"columns": columns}))
     columns[1]["id"] = 9
-    with pytest.raises(ValueError, match="'highest_field_id' is 3 but id 9"):
+    with pytest.raises(ValueError, match="'highest_field_id' must be at least 9, got 3"):
         table_descriptor_from_json(_document(schema={"columns": columns, "highest_field_id": 3}))
     assert table_descriptor_from_json(_document(schema={"columns": columns})).schema.highest_field_id == 9
     kept = table_descriptor_from_json(_document(schema={"columns": columns, "highest_field_id": 12}))

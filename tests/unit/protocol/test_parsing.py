@@ -1,4 +1,4 @@
-"""Requests are complete and their texts are texts, or they are refused with code 3."""
+"""A request is complete and its strings are valid, or it is refused with code 3."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_a_good_request_in_any_buffer() -> None:
 @pytest.mark.parametrize(
     ("request_type", "body", "text"),
     [
-        (pb.TableExistsRequest, b"\x0a", "not a TableExistsRequest"),
-        (pb.TableExistsRequest, b"\x0a\x7f", "not a TableExistsRequest"),
+        (pb.TableExistsRequest, b"\x0a", "not a valid TableExistsRequest"),
+        (pb.TableExistsRequest, b"\x0a\x7f", "not a valid TableExistsRequest"),
         (pb.TableExistsRequest, b"", "lacks required fields: table_path"),
         (pb.TableExistsRequest, b"\x0a\x00", "table_path.database_name, table_path.table_name"),
         (pb.DatabaseExistsRequest, b"\x0a\x01\xff", "not UTF-8"),

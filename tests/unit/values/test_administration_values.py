@@ -23,7 +23,7 @@ def test_a_permission_survives_its_message(acl: Acl) -> None:
 
 
 def test_a_permission_for_any_operation_makes_no_sense() -> None:
-    with pytest.raises(FlussError, match="'any' is for filters"):
+    with pytest.raises(FlussError, match="'any', which is for filters"):
         Acl("User:alice", "any", "cluster").to_message()
 
 

@@ -81,11 +81,11 @@ def test_the_builder_makes_the_same() -> None:
         (lambda: Schema(pa.schema([("a", pa.uint32())])), "column 'a': Arrow type uint32 has no Fluss type"),
         (lambda: Schema(pa.schema([("a", pa.int8())]), ["z"]), "primary-key column 'z' is not a column"),
         (lambda: Schema(pa.schema([("a", pa.int8()), ("a", pa.int8())])), "duplicate column name 'a'"),
-        (lambda: Schema(pa.schema([("a", pa.int8())]), "a"), "primary_keys is a list of column names"),
+        (lambda: Schema(pa.schema([("a", pa.int8())]), "a"), "primary_keys must be a list of column names"),
         (lambda: Schema(pa.schema([])), "at least one column"),
-        (lambda: Schema({"a": 1}), "Schema takes a pyarrow.Schema"),
+        (lambda: Schema({"a": 1}), "schema must be a pyarrow.Schema"),
         (lambda: Schema.builder().build(), "at least one column"),
-        (lambda: Schema.builder().column("a", "int"), "a data type is DataTypes.xyz() or a pyarrow type"),
+        (lambda: Schema.builder().column("a", "int"), "a data type must be one of DataTypes or a pyarrow type"),
         (lambda: Schema.builder().with_aggregation("sum"), "add a column first"),
         (lambda: Schema(pa.schema([("a", pa.int8())]), auto_increment_column="a"), "auto-increment column 'a' must be"),
         (lambda: DataTypes.decimal(50, 2), "DECIMAL precision must be an integer from 1 to 38"),
@@ -189,10 +189,10 @@ def test_a_descriptor_keeps_what_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"partition_keys": "region"}, "partition_keys is a list of column names"),
+        ({"partition_keys": "region"}, "partition_keys must be a list of column names"),
         ({"log_format": "json"}, "log_format must be one of ARROW, INDEXED, COMPACTED, got 'json'"),
-        ({"bucket_count": "3"}, "bucket_count is a whole number, got '3'"),
-        ({"properties": {"a": None}}, "properties maps texts to texts"),
+        ({"bucket_count": "3"}, "bucket_count must be an int, got '3'"),
+        ({"properties": {"a": None}}, "properties must be a dict of str to str"),
     ],
 )
 def test_impossible_descriptors_are_refused_with_the_reason(options: dict[str, object], text: str) -> None:

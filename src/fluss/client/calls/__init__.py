@@ -1,1 +1,1 @@
-"""Requests that are one question and one answer, as coroutines of the I/O thread. `api.admin` is their face."""
+"""Calls with one request and one answer, as coroutines of the I/O thread. `api.admin` is their public form."""

@@ -1,4 +1,4 @@
-"""The admin calls as coroutines of the I/O thread: messages out, public values in. `FlussAdmin` is the face."""
+"""The admin calls as coroutines of the I/O thread: messages out, public values in. `FlussAdmin` is the public class."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NewColumns: TypeAlias = pa.Schema | Mapping[str, Any] | Sequence[Any]
 
 @dataclass(frozen=True)
 class ConfigEntry:
-    """An option of the cluster, its value (None if it is secret or not set) and where the value comes from."""
+    """An option of the cluster, its value (None if it is secret or not set) and the source of the value."""
 
     name: str
     value: str | None
@@ -56,7 +56,7 @@ class AdminCalls:
         self._cluster = cluster
 
     async def _read(self, api_key: int, request: Any) -> Any:
-        return await self._cluster.call_coordinator(api_key, request, read_only=True)
+        return await self._cluster.call_coordinator(api_key, request, idempotent=True)
 
     async def _write(self, api_key: int, request: Any) -> None:
         await self._cluster.call_coordinator(api_key, request)
@@ -182,7 +182,7 @@ class AdminCalls:
         partition_id = None if partition_name is None else await self._cluster.partition_id(path, partition_name)
         for bucket_id in bucket_ids:
             if not 0 <= bucket_id < table.bucket_count:
-                raise FlussError(f"table {path} has no bucket {bucket_id}, only 0 to {table.bucket_count - 1}")
+                raise FlussError(f"buckets of table {path} are 0 to {table.bucket_count - 1}, got {bucket_id}")
         buckets = [TableBucket.with_partition(table.table_id, partition_id, each) for each in dict.fromkeys(bucket_ids)]
         kind, timestamp_ms = _OFFSET_NUMBERS[spec.offset_type], spec.timestamp_ms
         offsets = await list_bucket_offsets(self._cluster, path, buckets, kind, timestamp_ms)
@@ -213,7 +213,7 @@ class AdminCalls:
 
 
 def lake_snapshot(answer: pb.GetLakeSnapshotResponse) -> LakeSnapshot:
-    """The snapshot in an answer; buckets without an offset are left out."""
+    """The snapshot in an answer; buckets without an offset are omitted."""
     offsets = {
         TableBucket.with_partition(
             answer.table_id, entry.partition_id if entry.HasField("partition_id") else None, entry.bucket_id
@@ -225,11 +225,11 @@ def lake_snapshot(answer: pb.GetLakeSnapshotResponse) -> LakeSnapshot:
 
 
 def config_changes(kind: int, values: Mapping[str, object] | Iterable[str] | None) -> list[pb.PbAlterConfig]:
-    """Changes of one kind; a map of values, or just keys for removals."""
+    """Changes of one kind, from a dict of values, or from keys alone for removals."""
     if values is None:
         return []
     if isinstance(values, str):
-        raise FlussError(f"expected several keys, got the text {values!r}; write [{values!r}]")
+        raise FlussError(f"option keys must be a list, got the string {values!r}; write [{values!r}]")
     if not isinstance(values, Mapping):
         return [pb.PbAlterConfig(config_key=key, op_type=kind) for key in values]
     return [
@@ -242,7 +242,7 @@ def _value_text(value: object) -> str:
 
 
 def new_columns(columns: NewColumns | None) -> list[Column]:
-    """Columns to add: an Arrow schema, Arrow fields, (name, type) pairs or a map of names to types."""
+    """Columns to add: an Arrow schema, Arrow fields, (name, type) pairs or a dict of names to types."""
     if columns is None:
         return []
     items = columns.items() if isinstance(columns, Mapping) else columns
@@ -264,11 +264,11 @@ def _path(path: TablePath) -> pb.PbTablePath:
 
 def _spec(spec: Mapping[str, str]) -> pb.PbPartitionSpec:
     if not isinstance(spec, Mapping):
-        raise FlussError(f"a partition is named by its columns and values, e.g. {{'region': 'US'}}, got {spec!r}")
+        raise FlussError(f"a partition spec must be a dict such as {{'region': 'US'}}, got {spec!r}")
     pairs = []
     for key, value in spec.items():
         if not isinstance(value, str):
-            raise FlussError(f"the value of partition column {key!r} must be a text, got {value!r}")
+            raise FlussError(f"the value of partition column {key!r} must be a string, got {value!r}")
         pairs.append(pb.PbKeyValue(key=key, value=value))
     return pb.PbPartitionSpec(partition_key_values=pairs)
 

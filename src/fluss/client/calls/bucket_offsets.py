@@ -1,4 +1,4 @@
-"""Offsets of many buckets, also of several partitions, at once. Runs on the I/O thread."""
+"""Offsets of many buckets at once, also across partitions. Runs on the I/O thread."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _MOVED = frozenset(
 async def list_offsets_at(
     cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket], timestamp_ms: int
 ) -> dict[TableBucket, int]:
-    """At or before the first row of each bucket with this commit time or a later one.
+    """Offsets at or before the first row of each bucket with this commit time or a later one.
 
-    The end of the log where the time is still to come by the clock of the leader: only that clock counts. The ends are
-    asked for first, so that no row can come between the two questions and be missed.
+    For a time that is in the future by the leader's clock, which alone counts, it is the end of the log. The ends are
+    requested first, so that no row can arrive between the two requests and be missed.
     """
     ends = await list_bucket_offsets(cluster, path, buckets, LATEST)
     return await list_bucket_offsets(cluster, path, buckets, TIMESTAMP, timestamp_ms, ends)
@@ -48,9 +48,9 @@ async def list_bucket_offsets(
     timestamp_ms: int | None = None,
     if_to_come: Mapping[TableBucket, int] | None = None,
 ) -> dict[TableBucket, int]:
-    """One offset per bucket; asks all leaders at the same time, and again where a leader has moved.
+    """One offset per bucket; asks all leaders at the same time, and retries where a leader has moved.
 
-    `if_to_come` has the answers for times that are later than the clock of a leader, which are errors otherwise.
+    `if_to_come` holds the offsets for times later than the leader's clock, which are errors without it.
     """
     found: dict[TableBucket, int] = {}
     missing = list(buckets)
@@ -61,7 +61,7 @@ async def list_bucket_offsets(
         if not missing:
             return found
         if trouble is None:
-            raise FlussError(f"no offset of {missing[0]} in the answer", ErrorCode.CORRUPT_MESSAGE)
+            raise FlussError(f"the server's answer has no offset of {missing[0]}", ErrorCode.CORRUPT_MESSAGE)
         if trouble.error_code not in _MOVED or (pause := next(pauses, None)) is None:
             raise trouble
         for bucket in missing:
@@ -107,7 +107,7 @@ async def _ask(
 
 
 async def _leader(cluster: Cluster, path: TablePath, bucket: TableBucket) -> Any:
-    """Waits for a leader, but not longer than for an answer."""
+    """The leader of a bucket; waits for it as long as for an answer at most."""
     timeout_ms = cluster.config.request_timeout_ms
     try:
         return await asyncio.wait_for(cluster.leader(bucket, path), timeout_ms / 1000)

@@ -30,11 +30,11 @@ class ClusterCalls:
 
     async def list_acls(self, chosen: pb.PbAclFilter) -> list[Acl]:
         request = pb.ListAclsRequest(acl_filter=chosen)
-        answer = await self._cluster.call_coordinator(ApiKey.LIST_ACLS, request, read_only=True)
+        answer = await self._cluster.call_coordinator(ApiKey.LIST_ACLS, request, idempotent=True)
         return [Acl.from_message(info) for info in answer.acl]
 
     async def drop_acls(self, chosen: pb.PbAclFilter) -> list[Acl]:
-        """Those that were dropped."""
+        """Return the permissions that were dropped."""
         answer = await self._cluster.call_coordinator(ApiKey.DROP_ACLS, pb.DropAclsRequest(acl_filter=[chosen]))
         dropped = []
         for result in answer.filter_results:
@@ -60,7 +60,7 @@ class ClusterCalls:
 
     async def list_rebalance_progress(self, rebalance_id: str | None) -> RebalanceProgress | None:
         request = pb.ListRebalanceProgressRequest(rebalance_id=rebalance_id)
-        answer = await self._cluster.call_coordinator(ApiKey.LIST_REBALANCE_PROGRESS, request, read_only=True)
+        answer = await self._cluster.call_coordinator(ApiKey.LIST_REBALANCE_PROGRESS, request, idempotent=True)
         return progress_from_message(answer)
 
     async def cancel_rebalance(self, rebalance_id: str | None) -> None:
@@ -73,50 +73,51 @@ class ClusterCalls:
 
 
 def acls_of(acls: Acl | Iterable[Acl]) -> list[Acl]:
-    """One permission or several."""
+    """A list from one permission or several."""
     found = [acls] if isinstance(acls, Acl) else list(acls)
     for acl in found:
         if not isinstance(acl, Acl):
-            raise FlussError(f"permissions are Acl('User:alice', 'read', 'cluster.shop.orders'), got {acl!r}")
+            raise FlussError(f"acls must be like Acl('User:alice', 'read', 'cluster.shop.orders'), got {acl!r}")
     if not found:
-        raise FlussError("no permission is given: which ones?")
+        raise FlussError("acls must not be empty")
     return found
 
 
 def acls_to_drop(
     principal: str | None, operation: str | None, resource: str | None, host: str | None
 ) -> pb.PbAclFilter:
-    """A filter that was meant: one without a condition would take all permissions away by an oversight."""
+    """A filter with at least one condition: an empty one, given by mistake, would drop all permissions."""
     if principal is None and operation is None and resource is None and host is None:
-        raise FlussError("which permissions? Give a principal, operation, resource or host; operation='any' means all")
+        raise FlussError("refusing to drop all ACLs: pass principal, operation, resource or host, or operation='any'")
     return acl_filter(principal, operation, resource, host)
 
 
 def server_ids_of(server_ids: int | Iterable[int]) -> list[int]:
-    """One server or several."""
+    """A list from one server id or several."""
     found = [server_ids] if isinstance(server_ids, int) else list(server_ids)
     if not found or not all(isinstance(server_id, int) and not isinstance(server_id, bool) for server_id in found):
-        raise FlussError(f"servers are given by their ids, such as [0, 1], got {server_ids!r}")
+        raise FlussError(f"server_ids must be a non-empty list of ints such as [0, 1], got {server_ids!r}")
     return found
 
 
 def tag_of(text: str) -> ServerTag:
     """`permanent_offline` or `temporary_offline`."""
-    return word_of("a server tag", ServerTag, text)
+    return word_of("server tag", ServerTag, text)
 
 
 def goals_of(goals: Iterable[str]) -> list[RebalanceGoal]:
-    """In the order of their weight."""
+    """The goals in order of priority."""
     if isinstance(goals, str):
-        raise FlussError(f"goals is a list of names, got the text {goals!r}; write [{goals!r}]")
-    found = [word_of("a goal", RebalanceGoal, goal) for goal in goals]
+        raise FlussError(f"goals must be a list of names, got the string {goals!r}; write [{goals!r}]")
+    found = [word_of("goal", RebalanceGoal, goal) for goal in goals]
     if not found:
-        raise FlussError("no goal is given: what shall be even afterwards?")
+        known = ", ".join(goal.name.lower() for goal in RebalanceGoal)
+        raise FlussError(f"goals must not be empty; choose from {known}")
     return found
 
 
 def _raise_failed(verb: str, results: Sequence[Any]) -> None:
-    """Servers that we know do all or nothing; the protocol lets others do a part, and then the error says which."""
+    """Raise for failures. Known servers do all or nothing; the protocol allows a part, which the error names."""
     failed = [result for result in results if result.error_code]
     if failed:
         reasons = "; ".join(f"{Acl.from_message(result.acl)}: {result.error_message}" for result in failed)

@@ -1,4 +1,4 @@
-"""How many rows buckets have, as their leaders know it. Runs on the I/O thread."""
+"""Row counts of buckets, as reported by their leaders. Runs on the I/O thread."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fluss.values.basic import TableBucket
 async def count_bucket_rows(
     cluster: Cluster, path: TablePath, buckets: Sequence[TableBucket]
 ) -> dict[TableBucket, int] | None:
-    """Rows of a log table that can be read, keys of a primary-key table that are there; None if a server cannot tell.
+    """Readable rows of a log table, or keys of a primary-key table; None if a server cannot tell.
 
-    It cannot for tables whose changelog has no old images, and older servers cannot at all.
+    It cannot for tables whose changelog has no old images. Older servers never can.
     """
     groups: dict[int, tuple[Any, list[TableBucket]]] = {}
     for bucket in buckets:

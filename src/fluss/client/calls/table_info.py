@@ -1,4 +1,4 @@
-"""What servers answer about a table."""
+"""The description of a table by the servers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TableInfo:
 
     @property
     def table_id(self) -> int:
-        """Unique in the cluster, also over time."""
+        """The id of the table, never reused in the cluster."""
         return self._table.table_id
 
     @property
@@ -31,27 +31,27 @@ class TableInfo:
 
     @property
     def num_buckets(self) -> int:
-        """Buckets of the table, or of each partition."""
+        """Number of buckets of the table, or of each partition."""
         return self._table.bucket_count
 
     @property
     def comment(self) -> str | None:
-        """Words about the table."""
+        """A description of the table."""
         return self._table.descriptor.comment
 
     @property
     def created_time(self) -> int:
-        """Milliseconds since 1970."""
+        """Time of creation in milliseconds since 1970."""
         return self._table.created_time
 
     @property
     def modified_time(self) -> int:
-        """Milliseconds since 1970."""
+        """Time of the last change in milliseconds since 1970."""
         return self._table.modified_time
 
     @property
     def remote_data_dir(self) -> str | None:
-        """Where old segments are kept, if the server tells."""
+        """The directory of remote segments, if the server reports it."""
         return self._table.remote_data_dir
 
     def get_primary_keys(self) -> list[str]:
@@ -67,11 +67,11 @@ class TableInfo:
         return list(self._table.descriptor.bucket_keys)
 
     def has_primary_key(self) -> bool:
-        """Whether it is a primary-key table."""
+        """True for a primary-key table."""
         return self._table.has_primary_key
 
     def is_partitioned(self) -> bool:
-        """Whether it has partitions."""
+        """True for a partitioned table."""
         return self._table.is_partitioned
 
     def get_schema(self) -> Schema:
@@ -87,41 +87,41 @@ class TableInfo:
         return len(self._table.schema.columns)
 
     def get_properties(self) -> dict[str, str]:
-        """Properties that the server understands, defaults it has filled in included."""
+        """Properties that the server understands, including defaults that it has filled in."""
         return dict(self._table.descriptor.properties)
 
     def get_custom_properties(self) -> dict[str, str]:
-        """Properties of the user's own."""
+        """Properties that only the user interprets."""
         return dict(self._table.descriptor.custom_properties)
 
     @property
     def schema(self) -> Schema:
-        """Same as `get_schema()`."""
+        """Alias of `get_schema()`."""
         return self.get_schema()
 
     @property
     def primary_keys(self) -> list[str]:
-        """Same as `get_primary_keys()`."""
+        """Alias of `get_primary_keys()`."""
         return self.get_primary_keys()
 
     @property
     def partition_keys(self) -> list[str]:
-        """Same as `get_partition_keys()`."""
+        """Alias of `get_partition_keys()`."""
         return self.get_partition_keys()
 
     @property
     def bucket_keys(self) -> list[str]:
-        """Same as `get_bucket_keys()`."""
+        """Alias of `get_bucket_keys()`."""
         return self.get_bucket_keys()
 
     @property
     def properties(self) -> dict[str, str]:
-        """Same as `get_properties()`."""
+        """Alias of `get_properties()`."""
         return self.get_properties()
 
     @property
     def custom_properties(self) -> dict[str, str]:
-        """Same as `get_custom_properties()`."""
+        """Alias of `get_custom_properties()`."""
         return self.get_custom_properties()
 
     def __eq__(self, other: object) -> bool:

@@ -1,9 +1,9 @@
-"""Batches of a log that cannot be read, and scans that go on behind them.
+"""Batches of a log that cannot be read, and scans that continue after them.
 
-A batch may be bad for ever: a client wrote values that its columns cannot hold, or a file was damaged. A scan then
-raises at that offset every time, which is right for whoever must not lose a row. `on_bad_batch("skip")` reads on
-instead, and says which offsets it has left out: the decoder makes a `BadBatch` of such a batch, it travels through the
-`ReadyQueue` at its place between the rows, and is told to the user's thread when a poll comes by.
+A batch may be permanently unreadable: a client wrote values that its columns cannot hold, or a file was damaged. A scan
+then raises at that offset every time, which is right for readers that must not lose rows. `on_bad_batch("skip")`
+continues instead and reports the skipped offsets: the decoder makes a `BadBatch`, which takes its place between the
+rows in the `ReadyQueue` and is reported in the user's thread by a poll.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from fluss.errors import FlussError
 from fluss.values.basic import TableBucket, TablePath
 
-logger = logging.getLogger("fluss.client.scanner")  # the name that documents give
+logger = logging.getLogger("fluss.client.scanner")  # the documented name
 
 
 @dataclass(frozen=True)
 class BadBatch:
-    """A batch that a scan has left out: rows from `first_offset` to `last_offset` of a bucket.
+    """A batch that a scan has skipped: rows from `first_offset` to `last_offset` of a bucket.
 
     >>> skipped = []
     >>> scan = table.new_scan().on_bad_batch("skip", skipped.append)
@@ -37,18 +37,18 @@ OnSkipped = Callable[[BadBatch], None]
 
 
 def warn_of(bad: BadBatch) -> None:
-    """What is done about a skipped batch where nothing else was asked for."""
+    """Log a skipped batch: the default callback."""
     logger.warning("skipped offsets %d to %d: %s", bad.first_offset, bad.last_offset, bad.error)
 
 
 def checked_rule(on_bad_batch: str, on_skipped: OnSkipped | None) -> OnSkipped | None:
-    """Whom to tell of skipped batches; None if none may be skipped."""
+    """The callback for skipped batches; None if none may be skipped."""
     if on_bad_batch not in ("error", "skip"):
-        raise FlussError(f"on_bad_batch is 'error' or 'skip', got {on_bad_batch!r}")
+        raise FlussError(f"on_bad_batch must be 'error' or 'skip', got {on_bad_batch!r}")
     if on_bad_batch == "error":
         if on_skipped is not None:
-            raise FlussError("on_bad_batch 'error' skips nothing: a callback goes with 'skip'")
+            raise FlussError("a callback is only allowed with on_bad_batch='skip'")
         return None
     if on_skipped is not None and not callable(on_skipped):
-        raise FlussError(f"a callback for skipped batches takes a BadBatch, got {on_skipped!r}")
+        raise FlussError(f"callback must be a function that takes a BadBatch, got {on_skipped!r}")
     return on_skipped or warn_of

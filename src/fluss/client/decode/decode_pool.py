@@ -1,7 +1,7 @@
-"""Threads that decode larger answers, shared by all scanners of a process and started when first needed.
+"""Threads that decode larger answers, shared by all scanners of a process and started at first use.
 
 Arrow decompresses without holding the interpreter's lock, so decoding overlaps with network work and with the user's
-own code. A forked child starts its own.
+own code. A forked child starts its own pool.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def decode_pool() -> ThreadPoolExecutor:
 
 
 def _after_fork_in_child() -> None:
-    """The threads of the parent do not exist here, and the lock may have been held."""
+    """The parent's threads do not exist here, and one of them may have held the lock."""
     global _lock, _pool
     _lock = threading.Lock()
     _pool = None

@@ -1,10 +1,10 @@
-"""From record bytes to rows: which columns come over the wire, how batches of any schema become the scanner's columns.
+"""Decoding record bytes to rows: the columns to fetch, and the conversion of any schema to the scanner's columns.
 
-A `BatchDecoder` belongs to one scanner. It holds the plan (columns, filter) and the schemas of the table met so far.
+A `BatchDecoder` belongs to one scanner. It holds the plan (columns, filter) and the schemas of the table seen so far.
 `decode` may run on any thread; `learn` adds a schema and is called on the I/O thread before a batch with that schema is
-decoded. What is cached is only ever added, so readers need no lock.
+decoded. Caches only grow, so readers need no lock.
 
-Columns are matched by column id: a column that a batch's schema does not have yet is null, one that the scanner does
+Columns are matched by column id: a column that a batch's schema lacks is null, one that the scanner does
 not know is dropped. With `fixed_schema` off and no projection, rows keep the columns they were written with.
 """
 
@@ -39,7 +39,7 @@ _ARROW_MARKER = b"\xff\xff\xff\xff"
 
 
 class Decoded(NamedTuple):
-    """A step of a bucket: rows to deliver (or none, an error, or a batch that was left out), and the offset behind."""
+    """A step of a bucket: rows to deliver (or none, an error, or a skipped batch), and the offset after them."""
 
     rows: LogRows | None
     next_offset: int
@@ -61,7 +61,7 @@ class _Shape:
 
 
 class BatchDecoder:
-    """See the module's text."""
+    """Decodes the batches of one table; see the module docstring."""
 
     def __init__(self, table: ClientTable, plan: ScanPlan) -> None:
         self.table = table
@@ -91,21 +91,21 @@ class BatchDecoder:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether a server leaves out batches between others, because they have no row of the filter."""
+        """True if a server may skip batches because no row of them matches the filter."""
         return self.row_filter is not None
 
     # ---- schemas ----
 
     def knows(self, schema_id: int) -> bool:
-        """Whether batches with this schema can be decoded."""
+        """True if batches with this schema can be decoded."""
         return schema_id in self._schemas
 
     def learn(self, schema_id: int, schema: Schema) -> None:
-        """A schema of the table, as the coordinator describes it."""
+        """Add a schema of the table, as described by the coordinator."""
         self._schemas[schema_id] = schema
 
     def has_wire_columns(self, schema_id: int) -> bool:
-        """Whether batches with this schema have all columns that a projected fetch asks for."""
+        """True if batches with this schema have all columns that a projected fetch asks for."""
         schema = self._schemas.get(schema_id)
         return self.wire_positions is None or (schema is not None and self.wire_positions[-1] < len(schema.columns))
 
@@ -138,7 +138,7 @@ class BatchDecoder:
     def decode(
         self, view: memoryview, position: int, bucket: TableBucket, *, projected: bool, filtered_end: int | None = None
     ) -> list[Decoded]:
-        """All whole batches of `view`, without rows before `position`. A bad batch ends the list with an error."""
+        """Decode the whole batches of `view`, without rows before `position`. A bad batch ends it with an error."""
         steps: list[Decoded] = []
         at = position
         try:
@@ -173,19 +173,19 @@ class BatchDecoder:
         return self.bad_batch(bucket, first, last, f"the batch of offsets {header.base_offset} to {last}", error)
 
     def bad_batch(self, bucket: TableBucket, first: int, last: int, what: str, reason: object) -> BadBatch:
-        """Offsets that cannot be read, and the error for who does not skip them."""
+        """Offsets that cannot be read, and the error for readers that do not skip them."""
         text = (
-            f"{bucket} of {self.table.path}: {what} cannot be read: {reason}; {self._skipping_advice}, or begin to "
+            f"{bucket} of {self.table.path}: {what} cannot be read: {reason}; {self._skipping_advice}, or start to "
             f"read at offset {last + 1}"
         )
         failure = FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
         return BadBatch(as_table_path(self.table.path), bucket, first, last, failure)
 
     def damaged_log(self, bucket: TableBucket, first: int, reason: object) -> FlussError:
-        """The error for bytes that are no batch, where nobody knows yet how far they reach."""
+        """The error for bytes that are not a batch and whose extent is not known yet."""
         text = (
-            f"{bucket} of {self.table.path}: what is stored from offset {first} on is no batch: {reason}; "
-            f"{self._skipping_advice}, or begin to read behind it"
+            f"{bucket} of {self.table.path}: the data stored from offset {first} on is not a batch: {reason}; "
+            f"{self._skipping_advice}, or start to read after it"
         )
         return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
 
@@ -198,7 +198,7 @@ class BatchDecoder:
         if not header.record_count:
             return None
         if header.schema_id not in self._schemas:
-            raise CorruptBatch(f"the table has no schema with the id {header.schema_id} that it names")
+            raise CorruptBatch(f"it names schema id {header.schema_id}, which the table does not have")
         shape = self._shape(header.schema_id, cut)
         if self._keeps_stored and shape.is_identity and _is_arrow(view, start, header):
             stored = stored_batch(view, start, header, shape.arrow_schema)
@@ -247,13 +247,13 @@ def _arrow_schema_of(columns: tuple[Column, ...]) -> Any:
 
 
 def _is_arrow(view: memoryview, start: int, header: BatchHeader) -> bool:
-    """pyfluss writes Arrow batches into row tables too; no row record starts with this length."""
+    """True for an Arrow message: pyfluss writes them into row tables too. No row record starts with this length."""
     at = start + header.records_start + (0 if header.append_only else header.record_count)
     return view[at : at + len(_ARROW_MARKER)] == _ARROW_MARKER
 
 
 def _size_bytes(rows: Any) -> int:
-    """What the rows hold in memory; 40 times cheaper to ask for than `nbytes`."""
+    """The memory of the rows; 40 times cheaper to compute than `nbytes`."""
     return int(rows.get_total_buffer_size())
 
 

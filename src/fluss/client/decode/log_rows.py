@@ -1,4 +1,4 @@
-"""A run of rows of one bucket, decoded, not yet made into Python objects. Immutable; cut, never changed."""
+"""Consecutive decoded rows of one bucket, not yet converted to Python objects. Immutable."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fluss.client.decode.materialize import ScanRecord, UnreadableRecord, change
 from fluss.errors import FlussError
 from fluss.values.basic import ChangeType, TableBucket
 
-# Bounds the memory of rows that exist as Python objects while somebody iterates over a large batch.
+# Limits the rows that exist as Python objects during iteration over a large batch.
 PAGE_ROWS = 1_024
 PAGED_FROM_ROWS = 10_000
 UPDATE_BEFORE = ChangeType.UpdateBefore
 
 
 class LogRows:
-    """`rows` is an Arrow record batch; row i has offset `base_offset + i`, or `offsets[i]` when rows were left out."""
+    """`rows` is an Arrow record batch; row i has offset `base_offset + i`, or `offsets[i]` if rows are missing."""
 
     __slots__ = ("base_offset", "bucket", "change_types", "offsets", "rows", "timestamp")
 
@@ -65,7 +65,7 @@ class LogRows:
         )
 
     def index_of(self, offset: int) -> int:
-        """How many rows lie before an offset."""
+        """The number of rows before an offset."""
         if self.offsets is None:
             return min(max(offset - self.base_offset, 0), len(self))
         return int(np.searchsorted(self.offsets, offset))
@@ -104,7 +104,7 @@ class LogRows:
         return listed(offsets, self.timestamp, kinds, columns)
 
     def _around_unreadable(self, start: int, stop: int, error: FlussError) -> Iterator[ScanRecord]:
-        """A page with values that Python cannot hold: halves of it, until such a row is alone. The others are shown."""
+        """Yield a page with values that Python cannot hold: it is halved until such a row is alone."""
         if stop - start > 1:
             middle = (start + stop) // 2
             return chain(self._page(start, middle), self._page(middle, stop))

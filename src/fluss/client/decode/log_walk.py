@@ -1,9 +1,9 @@
-"""Stepping over the batches of a piece of log, and finding the way behind bytes that are none.
+"""Iterating over the batches in a part of a log, and finding the next batch after damaged bytes.
 
-Lengths, offsets and magics are what a reader goes by, and no checksum covers most of them. So they are held against
-each other: every batch begins at the offset where the one before it ended. Where that is not so, `walk` stops and says
-why; the last batch before that place is part of the damage if its checksum is wrong, for then its own length or offsets
-led there. `next_sound_batch` finds where to go on.
+Readers rely on lengths, offsets and magics, and no checksum covers most of them. So they are checked against each
+other: every batch must begin at the offset where the previous one ended. Where it does not, `walk` stops and reports
+why. The last batch before that place is part of the damage if its checksum is wrong, because its own length or offsets
+led there. `next_sound_batch` finds where to continue.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _EPOCH_FRONT_POSITION = 29
 
 
 class Walked(NamedTuple):
-    """What is in a piece of log: where its whole batches end, the offset behind them, the schema ids.
+    """The contents of a part of a log: the end of its whole batches, the offset after them, the schema ids.
 
-    `middle` is the start of a batch near the half of it: two threads can decode the two parts. With a `fault`, what
-    follows at `end` is no batch that continues those before it.
+    `middle` is the start of a batch near the half: two threads can decode the two parts. If there is a `fault`, the
+    bytes at `end` are not a batch that continues the previous ones.
     """
 
     end: int
@@ -45,7 +45,7 @@ class Walked(NamedTuple):
 
 
 class BrokenHeader(NamedTuple):
-    """A batch that is in its place, while the rest of its header makes no sense."""
+    """A batch at the expected position whose header is otherwise invalid."""
 
     base_offset: int
     next_offset: int
@@ -53,9 +53,9 @@ class BrokenHeader(NamedTuple):
 
 
 def walk(view: memoryview, wanted_offset: int = -1, *, has_gaps: bool = False) -> Walked:
-    """Step over the whole batches, the first of which holds `wanted_offset` (negative: whatever comes).
+    """Step over the whole batches, the first of which must hold `wanted_offset` (if negative: any).
 
-    With `has_gaps` batches may have been left out between them, as a filter does.
+    With `has_gaps`, batches may be missing between them, as with a filter.
     """
     position, remaining = 0, len(view)
     last, middle, half = -1, 0, len(view) // 2
@@ -67,13 +67,11 @@ def walk(view: memoryview, wanted_offset: int = -1, *, has_gaps: bool = False) -
         if magic == MAGIC_V2:
             schema_id, delta = _EPOCH_FRONT.unpack_from(view, position + _EPOCH_FRONT_POSITION)
         if length < MIN_HEADER_BYTES - LENGTH_PREFIX_BYTES:
-            fault = f"batch at {position}: impossible length {length}"
+            fault = f"batch at {position}: invalid length {length}"
         elif not 0 <= magic <= MAGIC_V2 or delta < 0:
-            fault = f"batch at {position}: impossible magic {magic} or offset delta {delta}"
+            fault = f"batch at {position}: invalid magic {magic} or offset delta {delta}"
         elif base != expected and (last >= 0 or base > wanted_offset >= 0) and not (has_gaps and base > expected):
-            fault = (
-                f"batch at {position}: it has offset {base} where {expected if last >= 0 else wanted_offset} follows"
-            )
+            fault = f"batch at {position}: it has offset {base}, expected {expected if last >= 0 else wanted_offset}"
         if fault is not None or length + LENGTH_PREFIX_BYTES > remaining - position:
             break
         schema_ids.add(schema_id)
@@ -85,7 +83,7 @@ def walk(view: memoryview, wanted_offset: int = -1, *, has_gaps: bool = False) -
     if last < 0:
         return Walked(0, None, schema_ids, fault=fault)
     if fault is not None and last == 0 and _base_offset(view, 0) < wanted_offset:
-        return Walked(0, None, set(), fault=fault)  # nothing says whose offset of the two is the wrong one
+        return Walked(0, None, set(), fault=fault)  # it is unknown which of the two offsets is wrong
     doubt = _doubt(view, last, is_in_question=fault is not None)
     if doubt is not None:
         return walk(view[:last], wanted_offset, has_gaps=has_gaps)._replace(fault=fault or doubt)
@@ -93,7 +91,7 @@ def walk(view: memoryview, wanted_offset: int = -1, *, has_gaps: bool = False) -
 
 
 def _doubt(view: memoryview, start: int, *, is_in_question: bool) -> str | None:
-    """Why the end of the last batch is not to be believed: nothing behind it confirms its length and its offsets."""
+    """The reason to distrust the end of the last batch: no batch after it confirms its length and offsets."""
     try:
         header = read_header(view, start)
     except CorruptBatch as error:
@@ -104,12 +102,12 @@ def _doubt(view: memoryview, start: int, *, is_in_question: bool) -> str | None:
 
 
 def headers(view: memoryview) -> Iterator[tuple[int, BatchHeader | BrokenHeader]]:
-    """Position and header of every whole batch, of those too whose headers `walk` alone could make sense of."""
+    """Position and header of every whole batch, including those whose headers only `walk` accepts."""
     position, stop = 0, len(view)
     while stop - position >= MIN_HEADER_BYTES:
         base, length, magic, _, delta = _FRONT.unpack_from(view, position)
         if length < MIN_HEADER_BYTES - LENGTH_PREFIX_BYTES:
-            raise CorruptBatch(f"batch at {position}: impossible length {length}")
+            raise CorruptBatch(f"batch at {position}: invalid length {length}")
         if length + LENGTH_PREFIX_BYTES > stop - position:
             return
         try:
@@ -124,9 +122,9 @@ def headers(view: memoryview) -> Iterator[tuple[int, BatchHeader | BrokenHeader]
 def next_sound_batch(
     view: memoryview, offset: int, end_offset: int = -1, *, has_gaps: bool = False
 ) -> tuple[int, int] | None:
-    """Where a batch begins that is whole and not before `offset`, and its base offset; None if there is none.
+    """Position and base offset of the next whole batch not before `offset`; None if there is none.
 
-    No checksum covers a base offset. So it is `offset` itself, or the batch behind confirms it, or it leads to
+    No checksum covers a base offset. So it must be `offset` itself, or be confirmed by the next batch, or lead to
     `end_offset`.
     """
     offset = max(offset, 0)

@@ -1,10 +1,10 @@
 """Rows of Arrow batches as Python values: a column at a time, then one dict per row.
 
-`column_values` turns a column into a list with the fastest way for its type (measured: Arrow's own conversion is 10 to
-50 times slower for dates and times, and has no answer for nanoseconds). `row_maker` generates a generator function for
+`column_values` turns a column into a list in the fastest way for its type (measured: Arrow's own conversion is 10 to
+50 times slower for dates and times, and fails for nanoseconds). `row_maker` generates a generator function for
 a list of column names, so that the loop over rows has no inner loop over columns.
 
-Python has no nanoseconds: TIME and TIMESTAMP values finer than a microsecond are cut down to it. Arrow access
+Python has no nanoseconds: TIME and TIMESTAMP values are truncated to microseconds. Arrow access
 (`poll_arrow`, `to_arrow`) keeps them.
 """
 
@@ -34,7 +34,7 @@ _CHANGE_TYPES = tuple(ChangeType)
 
 
 class ScanRecord:
-    """A row of the log, with its place and time."""
+    """A row of the log, with its offset, time and change type."""
 
     __slots__ = ("change_type", "offset", "row", "timestamp")
 
@@ -67,7 +67,7 @@ class ScanRecord:
 
 
 class UnreadableRecord(ScanRecord):
-    """A row with a value that Python cannot hold: a date before the year 1, say. Asking for its `row` raises why."""
+    """A row with a value that Python cannot hold, such as a date before the year 1. Its `row` raises the reason."""
 
     __slots__ = ("_error",)
 
@@ -79,7 +79,7 @@ class UnreadableRecord(ScanRecord):
 
     @property
     def row(self) -> dict[str, Any]:  # type: ignore[override]
-        """Raises what is wrong with it."""
+        """Raise the error of the value."""
         raise self._error
 
     def __eq__(self, other: object) -> bool:
@@ -114,7 +114,7 @@ def _null_mask(column: Any) -> Any:
 
 @functools.lru_cache(maxsize=MAX_GENERATED_FUNCTIONS)
 def _maker(arrow_type: Any) -> Callable[[Any], list[Any]] | None:
-    """How to make values of a type; None where Arrow's own way is the best. Nulls may come out as anything."""
+    """The function that makes values of a type; None where Arrow's own is best. Nulls may become any value."""
     types = pa.types
     if types.is_int64(arrow_type) or types.is_float64(arrow_type):
         return lambda column: _raw(column, arrow_type.to_pandas_dtype()).tolist()
@@ -138,7 +138,7 @@ def _maker(arrow_type: Any) -> Callable[[Any], list[Any]] | None:
 
 
 def _raw(column: Any, dtype: Any) -> Any:
-    """The value buffer of a fixed-width column as an array, nulls as whatever lies there."""
+    """The value buffer of a fixed-width column as an array; values under nulls are arbitrary."""
     buffer = column.buffers()[1]
     if buffer is None:
         return np.zeros(len(column), dtype)
@@ -146,7 +146,7 @@ def _raw(column: Any, dtype: Any) -> Any:
 
 
 def _texts(column: Any) -> list[Any]:
-    """Long texts are decoded faster one by one through NumPy, short ones by Arrow."""
+    """Strings as Python objects: long ones are faster one by one through NumPy, short ones by Arrow."""
     offsets = np.frombuffer(column.buffers()[1] or b"\0\0\0\0", np.int32)
     first, last = column.offset, column.offset + len(column)
     if last < len(offsets) and offsets[last] - offsets[first] >= LONG_TEXT_BYTES * len(column):
@@ -155,14 +155,14 @@ def _texts(column: Any) -> list[Any]:
 
 
 def _without_nulls(raw: Any, column: Any) -> Any:
-    """Zero where the column is null: the bytes there may be out of every range."""
+    """Zero where the column is null: the bytes there may be out of range."""
     if column.null_count:
         raw = np.where(_null_mask(column), raw.dtype.type(0), raw)
     return raw
 
 
 def _check_range(raw: Any, unit: str, arrow_type: Any) -> None:
-    """Python's calendar has the years 1 to 9999; NumPy would give plain numbers for anything else."""
+    """Raise outside the years 1 to 9999 of Python's calendar, for which NumPy would return plain numbers."""
     low, high = _RANGES[unit]
     if len(raw) and not (raw.min() >= low and raw.max() <= high):
         raise _out_of_range(arrow_type)
@@ -180,7 +180,7 @@ _RANGES = {
 
 def _out_of_range(arrow_type: Any) -> FlussError:
     return FlussError(
-        f"a value of type {arrow_type} is outside of the years 1 to 9999, which is what Python's datetime can hold: "
+        f"a value of type {arrow_type} is outside the years 1 to 9999 that Python's datetime can hold; "
         "read the table as Arrow (create_record_batch_log_scanner)"
     )
 
@@ -218,7 +218,7 @@ def _decimals(column: Any, *, scale: int) -> list[Any]:
 
 
 def _raw_decimal_low(column: Any) -> list[int]:
-    """The low half holds the whole number when it has at most 18 digits."""
+    """The low halves, which hold the whole number if it has at most 18 digits."""
     buffer = column.buffers()[1]
     if buffer is None:
         return [0] * len(column)
@@ -226,11 +226,11 @@ def _raw_decimal_low(column: Any) -> list[int]:
     return low
 
 
-# ---- nested columns: their inner columns first, then cut by the offsets ----
+# ---- nested columns: inner columns first, then split by the offsets ----
 
 
 def _bounds(column: Any) -> tuple[list[int], int]:
-    """Offsets of the rows, moved to start at zero, and where the first value is."""
+    """Offsets of the rows, shifted to start at zero, and the position of the first value."""
     offsets = np.frombuffer(column.buffers()[1] or b"\0\0\0\0", np.int32)[
         column.offset : column.offset + len(column) + 1
     ]
@@ -246,7 +246,7 @@ def _lists(column: Any) -> list[Any]:
 
 
 def _maps(column: Any) -> list[Any]:
-    """Lists of (key, value) pairs, as pyfluss and Arrow have them: keys may be lists or rows, which no dict takes."""
+    """Lists of (key, value) pairs, as in pyfluss and Arrow: keys may be lists or rows, which no dict can hold."""
     bounds, first = _bounds(column)
     keys = column_values(column.keys.slice(first, bounds[-1]))
     items = column_values(column.items.slice(first, bounds[-1]))
@@ -287,15 +287,15 @@ def row_maker(
         f"        yield Record(offset, timestamp, change_type, {{{row}}})\n"
     )
     scope: dict[str, Any] = {"Record": ScanRecord}
-    define(source, scope, "rows of a table")  # names are quoted by repr, nothing else of it comes from outside
+    define(source, scope, "rows of a table")  # names are quoted by repr; nothing else comes from users
     return scope["plain"], scope["listed"]
 
 
 def change_type_list(codes: bytes) -> list[ChangeType]:
-    """Change types of the bytes of a batch."""
+    """The change types in the bytes of a batch."""
     return [_CHANGE_TYPES[code] for code in codes]
 
 
 def valid_mask(mask: Any) -> Any:
-    """A filter's mask with unknown as no."""
+    """A filter's mask, with null as false."""
     return pc.fill_null(mask, False) if mask.null_count else mask

@@ -1,4 +1,4 @@
-"""What a scan shall do, decided before any I/O: columns, filter, limit. `TableScan` builds it, scanners follow it."""
+"""The plan of a scan, made before any I/O: columns, filter, limit. `TableScan` builds it, scanners execute it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 class ScanPlan:
     """`projection` is the list of column positions in the order the user wants them; None means all columns.
 
-    With `keep_stored`, large Arrow batches that need neither filter nor other columns come as `StoredBatch`. With
-    `on_skipped`, batches that cannot be read are left out, and it is told of each (`scanner.bad_batches`);
-    `skipping_advice` is how users ask for that.
+    With `keep_stored`, large Arrow batches that need neither a filter nor other columns are returned as `StoredBatch`.
+    With `on_skipped`, batches that cannot be read are skipped, and it is called for each (`scanner.bad_batches`);
+    `skipping_advice` tells users how to enable that.
     """
 
     projection: tuple[int, ...] | None = None
@@ -21,10 +21,10 @@ class ScanPlan:
     fixed_schema: bool = True
     keep_stored: bool = False
     on_skipped: Any = None
-    skipping_advice: str = "on_bad_batch('skip') of a scan leaves such batches out"
+    skipping_advice: str = "use on_bad_batch('skip') of a scan to skip such batches"
 
 
 class Everything(NamedTuple):
-    """A scan of all buckets: of all rows, or of those that were committed at `since_ms` or later."""
+    """A scan of all buckets: all rows, or those committed at `since_ms` or later."""
 
     since_ms: int | None = None

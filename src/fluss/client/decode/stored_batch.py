@@ -1,6 +1,6 @@
-"""An Arrow batch of the log as the server stores it, for readers that hand it on to a process that decodes it itself.
+"""An Arrow batch of the log as the server stores it, for readers that pass it to another process for decoding.
 
-Takes the place of the record batch in `LogRows` where a plan asks for it (`ScanPlan.keep_stored`). Immutable.
+Takes the place of the record batch in `LogRows` if a plan asks for it (`ScanPlan.keep_stored`). Immutable.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from fluss.codec.batches.arrow_batch import decode_message
 from fluss.codec.batches.arrow_message import read_message
 from fluss.codec.batches.log_batch import BatchHeader, CorruptBatch
 
-# Handing a message on costs about the same whatever its size; smaller ones are cheaper decoded and put together.
+# Passing a message on costs about the same for any size; smaller ones are cheaper to decode and combine.
 MIN_STORED_BYTES = 16 * 1024
-# Java's LZ4 is slow, and not every writer's frames are readable for it.
+# Java's LZ4 is slow, and cannot read every writer's frames.
 _KEPT = (CompressionKind.NONE, CompressionKind.ZSTD)
 
 
 @dataclass(frozen=True, eq=False)
 class StoredBatch:
-    """Rows from `start` of those in the message, `num_rows` of them."""
+    """`num_rows` rows of a message, from `start` on."""
 
     message: memoryview
     arrow_schema: pa.Schema
@@ -32,7 +32,7 @@ class StoredBatch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether these are all rows of the message."""
+        """True if these are all rows of the message."""
         return self.num_rows == self.rows_in_message
 
     def slice(self, start: int, count: int) -> StoredBatch:
@@ -40,24 +40,24 @@ class StoredBatch:
         return replace(self, start=self.start + start, num_rows=max(0, min(count, self.num_rows - start)))
 
     def decoded(self) -> pa.RecordBatch:
-        """The rows. Raises CorruptBatch."""
+        """Decode the rows. Raises CorruptBatch."""
         view = self.message
         return decode_message(view, 0, len(view), self.arrow_schema, self.rows_in_message).slice(
             self.start, self.num_rows
         )
 
     def get_total_buffer_size(self) -> int:
-        """Bytes in memory, under the names that record batches have for it."""
+        """Bytes in memory, under the same name as in record batches."""
         return len(self.message)
 
     @property
     def nbytes(self) -> int:
-        """The same."""
+        """Bytes in memory."""
         return len(self.message)
 
 
 def stored_batch(view: memoryview, position: int, header: BatchHeader, arrow_schema: pa.Schema) -> StoredBatch | None:
-    """The batch at `position` of the log; None if it is to be decoded by Arrow. Raises CorruptBatch."""
+    """The batch at `position` of the log; None if Arrow must decode it. Raises CorruptBatch."""
     start, end = position + header.records_start, position + header.size
     if not header.append_only or end - start < MIN_STORED_BYTES:
         return None
@@ -66,5 +66,5 @@ def stored_batch(view: memoryview, position: int, header: BatchHeader, arrow_sch
         return None
     count = header.record_count
     if message.row_count != count:
-        raise CorruptBatch(f"message of {message.row_count} rows in a batch of {count}")
+        raise CorruptBatch(f"the message has {message.row_count} rows, its batch {count}")
     return StoredBatch(view[start : message.body_start + message.body_length], arrow_schema, count, 0, count)

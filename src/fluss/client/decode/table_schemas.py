@@ -18,7 +18,7 @@ async def fetch_schema(cluster: Cluster, path: TablePath, schema_id: int) -> Sch
     """The schema with this id; code 9 if the table never had it."""
     request = pb.GetTableSchemaRequest(schema_id=schema_id)
     request.table_path.database_name, request.table_path.table_name = path.database_name, path.table_name
-    answer = await cluster.call_coordinator(ApiKey.GET_TABLE_SCHEMA, request, read_only=True)
+    answer = await cluster.call_coordinator(ApiKey.GET_TABLE_SCHEMA, request, idempotent=True)
     try:
         return schema_from_json(json.loads(answer.schema_json))
     except ValueError as error:
@@ -27,7 +27,7 @@ async def fetch_schema(cluster: Cluster, path: TablePath, schema_id: int) -> Sch
 
 
 async def learn_schemas(cluster: Cluster, decoder: BatchDecoder, schema_ids: Iterable[int]) -> None:
-    """What the decoder does not know yet. A schema that never was is left out: batches that name it are bad."""
+    """Fetch schemas that the decoder does not know yet. A nonexistent one is ignored: batches that name it are bad."""
     for schema_id in schema_ids:
         if decoder.knows(schema_id):
             continue

@@ -44,9 +44,9 @@ class Engine:
         """The table as the servers describe it now. Code 7 if it does not exist."""
         return await self._session.cluster.table(path, fresh=True)
 
-    async def call_coordinator(self, api_key: int, request: Any, *, is_idempotent: bool = False) -> Any:
+    async def call_coordinator(self, api_key: int, request: Any, *, idempotent: bool = False) -> Any:
         """Send a request to the coordinator; an idempotent one is sent again once after a lost connection."""
-        return await self._session.cluster.call_coordinator(api_key, request, read_only=is_idempotent)
+        return await self._session.cluster.call_coordinator(api_key, request, idempotent=idempotent)
 
     def add_close_hook(self, hook: Callable[[], Awaitable[None]]) -> None:
         """Have `hook` awaited on the I/O thread before the connection closes."""

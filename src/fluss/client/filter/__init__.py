@@ -1,1 +1,1 @@
-"""Filters of users bound to a table: what servers are told, and which rows satisfy them."""
+"""Filters of users bound to a table: the form that servers get, and the rows that satisfy them."""

@@ -1,10 +1,10 @@
-"""A filter bound to a table: what the server is told, and which rows of a batch satisfy it.
+"""A filter bound to a table: the message for the server, and the rows of a batch that satisfy it.
 
-The server only leaves out whole batches by their statistics, and older servers nothing at all, so every row is judged
-here again: `RowFilter.mask` is exact. `RowFilter.pushed` is a message for the server that lets through at least every
-matching row. The two differ where the orders differ: statistics sort -0.0 before 0.0 and NaN behind everything, while
-comparisons of rows follow IEEE (as Python, pandas and Arrow do). Parts that cannot be said on the wire are left out of
-a conjunction; a disjunction with such a part is not sent.
+The server only skips whole batches by their statistics, and older servers skip none, so every row is checked here
+again: `RowFilter.mask` is exact. `RowFilter.pushed` is a message for the server that keeps at least every matching row.
+The two differ where the orders differ: statistics sort -0.0 before 0.0 and NaN after everything, while comparisons of
+rows follow IEEE (as in Python, pandas and Arrow). Parts that the protocol cannot express are dropped from a
+conjunction; a disjunction with such a part is not sent.
 
 Immutable after construction, used by any thread.
 """
@@ -64,10 +64,10 @@ class RowFilter:
         self.pushed: pb.PbPredicate | None = self._push(predicate)
 
     def mask(self, columns: Columns) -> Any:
-        """One bool per row; nulls (unknown) count as no."""
+        """One bool per row; nulls (unknown) count as false."""
         return self._judge(columns)
 
-    # ---- judging rows ----
+    # ---- checking rows ----
 
     def _compile(self, node: Predicate) -> Callable[[Columns], Any]:
         if isinstance(node, Negation):
@@ -89,7 +89,7 @@ class RowFilter:
             return lambda columns: columns(column_id).is_valid()
         if column.data_type.root in _NESTED_ROOTS:
             raise FlussError(
-                f"column {column.name!r} is {column.data_type}: only is_null() and is_not_null() can be asked of it"
+                f"column {column.name!r} is {column.data_type}: it only supports is_null() and is_not_null()"
             )
         if function in _TEXT_FUNCTIONS:
             text = check_text(column, values[0], function.name)
@@ -104,7 +104,7 @@ class RowFilter:
             return lambda columns: compare(columns(column_id).cast(pa.int8()), number)
         return lambda columns: compare(columns(column_id), literal)
 
-    # ---- what the server is told ----
+    # ---- the message for the server ----
 
     def _push(self, node: Predicate) -> pb.PbPredicate | None:
         if isinstance(node, Negation):
@@ -115,7 +115,7 @@ class RowFilter:
         return self._push_leaf(node)
 
     def _push_negated(self, child: Predicate) -> pb.PbPredicate | None:
-        """Not-and is or-not; `not (x < 1)` is told as `x >= 1` where no NaN can be."""
+        """Negate by De Morgan; `not (x < 1)` is sent as `x >= 1` if NaN is impossible."""
         if isinstance(child, Combination):
             flipped = CompoundFunction.OR if child.function is CompoundFunction.AND else CompoundFunction.AND
             return _pushed_combination(flipped, [self._push(inner.not_()) for inner in child.children])
@@ -155,7 +155,7 @@ _FLIPPED = {
 }
 
 
-# Times are told in milliseconds, whatever their precision: equal milliseconds then say nothing about the order.
+# Times are sent in milliseconds, whatever their precision: equal milliseconds then leave the order open.
 _COARSE = {
     LeafFunction.LESS_THAN: LeafFunction.LESS_OR_EQUAL,
     LeafFunction.GREATER_THAN: LeafFunction.GREATER_OR_EQUAL,
@@ -182,9 +182,9 @@ def _folded(join: Callable[[Any, Any], Any], masks: list[Any]) -> Any:
 
 
 def _membership(column: Column, values: tuple[Any, ...], *, negated: bool) -> Callable[[Columns], Any]:
-    """True, false, or null for a null value. NaN is a member of nothing, as with `==`."""
+    """True, false, or null for a null value. NaN is never a member, as with `==`."""
     if len(values) > MAX_LITERALS:
-        raise FlussError(f"a filter lists at most {MAX_LITERALS} values, got {len(values)}")
+        raise FlussError(f"a filter must list at most {MAX_LITERALS} values, got {len(values)}")
     literals = [arrow_literal(column, value) for value in values]
     wanted = pa.array(
         [literal.as_py() if column.data_type.root in _FLOAT_ROOTS else literal for literal in literals],
@@ -218,7 +218,7 @@ def _pushed_combination(function: CompoundFunction, children: list[pb.PbPredicat
 
 
 def _pushed_float(function: LeafFunction, column: Column, values: list[float]) -> pb.PbPredicate | None:
-    """Widened so that the order of statistics (-0.0 < 0.0 < ... < NaN) loses no row that equals by IEEE."""
+    """The comparison, widened so that the order of statistics (-0.0 < 0.0 < ... < NaN) loses no row equal by IEEE."""
     if any(math.isnan(value) for value in values) or function in (LeafFunction.NOT_EQUAL, LeafFunction.NOT_IN):
         return None
     if function in (LeafFunction.LESS_OR_EQUAL, LeafFunction.LESS_THAN):

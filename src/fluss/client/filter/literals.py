@@ -1,8 +1,8 @@
 """Values of a filter in the two forms it needs: an Arrow scalar to compare columns with, a message for the server.
 
-A value must have the column's type exactly: a number that the column cannot hold, or more digits than it keeps, is an
-error rather than a rounding, because the answer to the filter would depend on how it was rounded. The exception is a
-float for a FLOAT column, which is rounded as a stored value would be.
+A value must have the column's type exactly. A number that the column cannot hold, or with more digits than it keeps, is
+an error and not rounded, because the result of the filter would depend on the rounding. The exception is a float for a
+FLOAT column, which is rounded as a stored value would be.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _refuse(column: Column, value: object, wanted: str) -> FlussError:
 
 
 def _shown(value: object) -> str:
-    """Arrow shows its scalars by Python's own types, which end with the year 9999."""
+    """A value for an error. Arrow prints scalars through Python types, which fail after the year 9999."""
     try:
         return repr(value)
     except (OverflowError, ValueError):
@@ -65,21 +65,21 @@ def _shown(value: object) -> str:
 
 
 def check_text(column: Column, value: object, function: str) -> str:
-    """For the functions that only texts have."""
+    """The argument of a function that only string columns have."""
     if column.data_type.root not in ("CHAR", "STRING"):
-        raise FlussError(f"filter: column {column.name!r} is {column.data_type}, {function} needs a text column")
+        raise FlussError(f"filter: column {column.name!r} is {column.data_type}, {function} requires a string column")
     return _text(column, value)
 
 
 def plain_value(column: Column, value: object) -> Any:
-    """The value as the number, text or bytes that the column's type means; `FlussError` if it does not fit.
+    """The value as the number, string or bytes of the column's type; `FlussError` if it does not fit.
 
     Decimals become their unscaled integer, dates days, times and timestamps nanoseconds.
     """
     root = column.data_type.root
     if getattr(value, "ndim", 0):
         raise FlussError(
-            f"filter: column {column.name!r} is compared with one value, got {type(value).__name__}; "
+            f"filter: column {column.name!r} can only be compared with one value, got {type(value).__name__}; "
             f"col({column.name!r}).is_in([...]) takes several"
         )
     if value is None or (isinstance(value, (datetime.datetime, np.datetime64)) and value != value):  # NaT
@@ -115,7 +115,7 @@ def _text(column: Column, value: object) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _refuse(column, value, "a str that is Unicode text, without lone surrogates") from None
+        raise _refuse(column, value, "a str without lone surrogates") from None
     return value
 
 
@@ -147,7 +147,7 @@ def _unscaled(column: Column, value: object, data_type: DecimalType) -> int:
         context.prec = 2 * (data_type.precision + abs(number.adjusted()) + len(number.as_tuple().digits)) + 10
         scaled = number.scaleb(data_type.scale)
         if scaled != scaled.to_integral_value():
-            raise _refuse(column, value, f"at most {data_type.scale} digits behind the point")
+            raise _refuse(column, value, f"at most {data_type.scale} digits after the point")
         unscaled = int(scaled)
     if abs(unscaled) >= 10**data_type.precision:
         raise _refuse(column, value, f"a number of at most {data_type.precision} digits")
@@ -176,7 +176,7 @@ def _moment(column: Column, value: object, root: str) -> int:
 
 
 def _nanos_since(epoch: datetime.datetime, value: datetime.datetime) -> int:
-    """Also of a `pandas.Timestamp`, a datetime with nanoseconds, whose own subtraction has narrower limits."""
+    """Nanoseconds since an epoch, also of a `pandas.Timestamp`, whose own subtraction has narrower limits."""
     micros = datetime.datetime.__sub__(value, epoch) // _MICROSECOND
     return micros * 1_000 + int(getattr(value, "nanosecond", 0))
 

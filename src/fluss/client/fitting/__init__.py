@@ -1,8 +1,8 @@
-"""What goes in comes out: whether a value fits a column, and its form there. One implementation for every way in.
+"""Checks that a value fits a column, and converts it to its form there. One implementation for all inputs.
 
 `fit_of` visits a data type and gives a `Fit`, which checks and converts single Python values (rows, keys) and whole
 Arrow arrays (Arrow, pandas, polars, Spark) by the same rule: a value that the column cannot hold is refused, never
-changed. `docs/values.md` has the table of what is taken, `tests/unit/client/fitting` holds the two sides together.
+changed. `docs/values.md` lists what is accepted; `tests/unit/client/fitting` compares the two sides.
 """
 
 from fluss.client.fitting.base import ExtraDigits, Fit, FitRules, UnfitTypeError, UnfitValueError

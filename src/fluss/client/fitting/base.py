@@ -1,4 +1,4 @@
-"""What all fits share: their rules, their errors, and how Arrow arrays come to them."""
+"""The common part of all fits: rules, errors, and the preparation of Arrow arrays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fluss.model.types import DataType
 ExtraDigits = Literal["error", "truncate"]
 
 
-# Extension types whose values are what is stored, a text or 16 bytes. A period of pandas is no number of months, and
-# numbers that stand for true and false are none either.
+# Extension types whose values are what is stored, a string or 16 bytes. Others are not: a pandas period is not a number
+# of months, and numbers that stand for true and false are not numbers.
 _NAMES_OF_STORAGE = frozenset({"arrow.json", "arrow.uuid"})
-# Where a field names its extension type. Arrow leaves it there when nobody has registered the type in this process.
+# The metadata key of an extension type. Arrow leaves it there if the type is not registered in this process.
 _EXTENSION_NAME = b"ARROW:extension:name"
 
 
@@ -30,52 +30,52 @@ CONVERT = "convert it first"
 
 
 class UnfitValueError(ValueError):
-    """The value does not fit; the text is the reason, without column and type."""
+    """The value does not fit; the message is the reason, without column and type."""
 
 
 class UnfitTypeError(UnfitValueError):
-    """No value of this Arrow type fits, whatever it is; it is known before there are rows."""
+    """No value of this Arrow type fits; this is known before any row is read."""
 
 
 @dataclass(frozen=True)
 class FitRules:
-    """What besides the type decides: what to do with digits that the column lacks, and how the table stores rows.
+    """The rules besides the type: what to do with digits that the column lacks, and how the table stores rows.
 
     Rows (None stands for Arrow batches) hold less than Arrow does: a TIME is a number of milliseconds, and CHAR(n) has
-    n bytes in an INDEXED row, of which zeros at the end are not seen again.
+    n bytes in an INDEXED row, of which zeros at the end are lost.
     """
 
     extra_digits: ExtraDigits = "error"
     row_format: RowFormat | None = None
     is_key: bool = False
     cutting_option: str = "on_extra_digits='truncate'"
-    """How to have digits cut, in the words of those who write."""
+    """The name of the option that cuts off digits, for messages."""
 
     @property
     def truncates(self) -> bool:
-        """Whether digits that the column lacks are cut off."""
+        """True if digits that the column lacks are cut off."""
         return self.extra_digits == "truncate" and not self.is_key
 
     @property
     def digits_hint(self) -> str:
-        """What to do about digits that the column lacks. Those of keys are never cut off: two rows could become one."""
+        """Advice about digits that the column lacks. Those of keys are never cut off: two rows could become one."""
         if self.is_key:
-            return "round it first, a key is not cut off"
+            return "round it first, because keys are never cut off"
         return f"round it first, or write with {self.cutting_option}"
 
 
 def checked_extra_digits(wanted: Any) -> ExtraDigits:
-    """What a user said about digits that a column lacks."""
+    """The user's choice for digits that a column lacks, checked."""
     if wanted not in ("error", "truncate"):
-        raise FlussError(f"on_extra_digits is 'error' or 'truncate', got {wanted!r}")
+        raise FlussError(f"on_extra_digits must be 'error' or 'truncate', got {wanted!r}")
     return "truncate" if wanted == "truncate" else "error"
 
 
 class Fit(ABC):
-    """The values of one type. Immutable, used by any thread."""
+    """Checks and converts the values of one type. Immutable, used by any thread."""
 
     looks_closer = False
-    """Whether valid arrays that have the column's Arrow type already must be looked at all the same."""
+    """True if even valid arrays that already have the column's Arrow type must be checked."""
 
     def __init__(self, data_type: DataType, rules: FitRules) -> None:
         self.data_type = data_type
@@ -84,10 +84,10 @@ class Fit(ABC):
 
     @abstractmethod
     def value(self, value: Any) -> Any:
-        """The form in which a Python value, not None, waits for its batch; `UnfitValueError` if it does not fit."""
+        """The form of a Python value (not None) until it is encoded; `UnfitValueError` if it does not fit."""
 
     def condition(self, name: str) -> str | None:
-        """Source of an expression: variable `name` fits and is stored as it is. None = every value is checked.
+        """Source of an expression that is true if variable `name` can be stored as it is. None: every value is checked.
 
         May use `date`, `datetime`, `encodable`, `min_ns` and `max_ns`.
         """
@@ -110,21 +110,21 @@ class Fit(ABC):
 
     @abstractmethod
     def _converted(self, array: Any) -> Any:
-        """The array as the column's type; may raise Arrow's errors, for which `_reason` has words."""
+        """The array as the column's type; may raise Arrow's errors, which `_reason` explains."""
 
     def _reason(self, source: Any, error: Exception) -> str:
         return str(error)
 
     def _refuse_type(self, source: Any) -> Any:
-        raise UnfitTypeError(f"values of the Arrow type {source} are not taken: cast them first")
+        raise UnfitTypeError(f"values of the Arrow type {source} are not accepted: cast them first")
 
 
 def plain(array: Any) -> Any:
-    """The values themselves of an array that has them behind a dictionary, in runs, or under another name."""
+    """The plain values of an array that is dictionary-encoded, run-length-encoded, or of an extension type."""
     while True:
         if isinstance(array.type, pa.BaseExtensionType):
             if array.type.extension_name not in _NAMES_OF_STORAGE:
-                text = f"values of the Arrow type {array.type} mean something else than what they are stored as"
+                text = f"values of the Arrow type {array.type} have another meaning than their storage type"
                 raise UnfitTypeError(f"{text}: cast them first")
             array = array.storage
         elif pa.types.is_dictionary(array.type):
@@ -136,14 +136,14 @@ def plain(array: Any) -> Any:
 
 
 def check_meaning(field: Any) -> None:
-    """Raise for a field, or one inside of it, of an extension type that this process does not know.
+    """Raise for a field, or a nested one, of an extension type that this process does not know.
 
-    Its values come as what they are stored as, and only the metadata of the field tell that they mean something else.
+    Its values appear in their storage type; only the metadata of the field shows that they have another meaning.
     """
     name = (field.metadata or {}).get(_EXTENSION_NAME, b"").decode(errors="replace")
     if name and name not in _NAMES_OF_STORAGE:
-        text = f"its field has the extension type {shown(name)}, whose values mean something else than what they are"
-        raise UnfitTypeError(f"{text} stored as: convert them first, or take the metadata off to write what is stored")
+        text = f"its field has the extension type {shown(name)}, whose values have another meaning than their storage"
+        raise UnfitTypeError(f"{text} type: convert them first, or remove the metadata to write the stored values")
     kind = field.type
     while pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -166,20 +166,20 @@ def shown(value: Any, *, quoted: bool = True) -> str:
     try:
         text = repr(value) if quoted else str(value)
     except Exception:  # numbers of thousands of digits, classes with a broken __repr__
-        return f"something of type {type(value).__name__} that cannot be shown"
+        return f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 
 def any_true(mask: Any) -> bool:
-    """Whether a boolean array has a true; nulls are none."""
+    """True if a boolean array contains true; nulls do not count."""
     return bool(pc.any(mask).as_py())
 
 
 def is_floating(arrow_type: Any) -> bool:
-    """Whether values are binary floating-point numbers."""
+    """True for types of binary floating-point numbers."""
     return bool(pa.types.is_floating(arrow_type))
 
 
 def widened(array: Any) -> Any:
-    """Half floats as floats: few of Arrow's casts know them."""
+    """Half floats as floats: few of Arrow's casts support them."""
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array

@@ -1,10 +1,10 @@
-"""ARRAY, MAP and ROW: values whose leaves all fit.
+"""ARRAY, MAP and ROW: nested values, which fit if all of their leaves fit.
 
 ARRAY takes lists, tuples and NumPy arrays, and Arrow's kinds of lists; MAP takes dicts and lists of pairs, and Arrow's
-maps and lists of `key` and `value`; ROW takes dicts and structs by field name, lists and tuples by position. A field
-that is missing is null, one that the type does not have is refused.
+maps and lists of `key` and `value`; ROW takes dicts and structs by field name, lists and tuples by position. A missing
+field is null, an unknown one is refused.
 
-Of Arrow arrays only what can be seen counts: what is left under nulls or outside of a slice is dropped on the way.
+Only visible values of Arrow arrays count: those under nulls or outside of a slice are dropped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Visit = Callable[[DataType, FitRules], Fit]
 
 
 class Inner:
-    """The values of a type inside another one, null if it allows that; errors say where inside they are."""
+    """The values of a type inside another one, null if it allows that; errors name its place."""
 
     def __init__(self, fit: Fit, where: str) -> None:
         self.fit = fit
@@ -42,7 +42,7 @@ class Inner:
             raise UnfitValueError(f"{self.where} ({self.fit.data_type}) does not fit {shown(value)}: {error}") from None
 
     def array(self, array: Any, nulls_above: int = 0) -> Any:
-        """`nulls_above` values are null because what they are part of is null."""
+        """Convert an array; `nulls_above` of its nulls are there because their parent is null."""
         try:
             found = self.fit.array(array)
         except UnfitValueError as error:
@@ -72,13 +72,13 @@ class ArrayFit(Fit):
 
 
 class MapFit(Fit):
-    """Pairs, of which the keys are not null."""
+    """Pairs whose keys are not null."""
 
     def __init__(self, data_type: MapType, rules: FitRules, visit: Visit) -> None:
         super().__init__(data_type, rules)
         self._key = Inner(visit(data_type.key.not_null(), rules), "a key")
         self._value = Inner(visit(data_type.value, rules), "a value")
-        # Arrow itself allows no null keys.
+        # Arrow itself does not allow null keys.
         self.looks_closer = self._key.fit.looks_closer or self._value.looks_closer
 
     def value(self, value: Any) -> list[tuple[Any, Any]]:
@@ -123,7 +123,7 @@ class RowFit(Fit):
             values = [value.get(name) for name in self._names]
         elif isinstance(value, (list, tuple)):
             if len(value) != len(self._names):
-                raise UnfitValueError(f"it has {len(value)} values for {len(self._names)} fields")
+                raise UnfitValueError(f"it has {len(value)} values, but the type has {len(self._names)} fields")
             values = list(value)
         else:
             raise UnfitValueError(f"it is neither a dict nor a list: {CONVERT}")
@@ -140,7 +140,7 @@ class RowFit(Fit):
             if name not in self._names:
                 raise UnfitTypeError(self._has_no_field(name))
             if name in given[:index]:
-                raise UnfitTypeError(f"field {name!r} is there twice")
+                raise UnfitTypeError(f"field {name!r} is duplicated")
         parts = dict(zip(given, array.flatten(), strict=True))
         children = [
             inner.array(parts[name] if name in parts else pa.nulls(len(array)), array.null_count)
@@ -162,25 +162,25 @@ def _is_list(arrow_type: Any) -> bool:
 
 
 def _is_pair(arrow_type: Any) -> bool:
-    """What libraries without a type for maps, such as polars, have instead."""
+    """True for the struct that libraries without a map type, such as polars, use for pairs."""
     names = ["key", "value"]
     return pa.types.is_struct(arrow_type) and [field.name for field in arrow_type] == names
 
 
 def _as_list(array: Any) -> Any:
-    """A map as the list of pairs that it is."""
+    """A map as a list of pairs."""
     entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
     buffers = array.buffers()[:2]
     return pa.Array.from_buffers(pa.list_(entries.type), len(array), buffers, offset=array.offset, children=[entries])
 
 
 def _listed(array: Any, target: Any, values: Any) -> Any:
-    """Lists as long as those of `array`, with these values one after the other."""
+    """Lists with the lengths of those in `array` and these flattened values."""
     lengths = np.asarray(pc.list_value_length(array).fill_null(0), np.int64)
     offsets = np.zeros(len(array) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] >= 2**31:
-        raise UnfitValueError("these lists have more than 2147483647 elements together: write fewer rows at a time")
+        raise UnfitValueError("these lists have more than 2147483647 elements in total: write fewer rows at a time")
     validity = array.is_valid().buffers()[1] if array.null_count else None
     buffers = [validity, pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(target, len(array), buffers, children=[values])

@@ -24,15 +24,15 @@ from fluss.model.types import DataType, DecimalType
 INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 # The largest double that rounds to a finite float32.
 MAX_FLOAT32 = math.nextafter(float.fromhex("0x1.ffffffp127"), 0)
-# Room for every integer and every decimal of Arrow while digits move.
+# Enough digits for every integer and decimal of Arrow during rescaling.
 _WIDE_DIGITS = 76
 _MAX_INTEGER_DIGITS = 20
-# Of the shortest spelling of a double, one more for those a little below the last digit of a column.
+# Digits of the shortest form of a double, plus one for those just below the last digit of a column.
 _MAX_FLOAT_DIGITS = 18
 
 
 class BooleanFit(Fit):
-    """True and false; numbers are none."""
+    """True and false; numbers are refused."""
 
     def value(self, value: Any) -> bool:
         if isinstance(value, (bool, np.bool_)):
@@ -47,7 +47,7 @@ class BooleanFit(Fit):
 
 
 class IntegerFit(Fit):
-    """Whole numbers, also those that come as floats or decimals."""
+    """Whole numbers, also in the form of floats or decimals."""
 
     def __init__(self, data_type: DataType, rules: FitRules) -> None:
         super().__init__(data_type, rules)
@@ -79,12 +79,12 @@ class IntegerFit(Fit):
 
 
 def _is_integer(value: Any) -> bool:
-    """NumPy counts its durations among the integers."""
+    """True for integers; NumPy's durations, which it counts among them, are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
 
 
 def _whole(value: Any) -> Any:
-    """A float or decimal that is a whole number; pandas makes floats of integers with gaps."""
+    """An int from a float or decimal that is whole; pandas turns integers with gaps into floats."""
     if isinstance(value, (float, np.floating)) and math.isfinite(value) and value == int(value):
         return value
     if isinstance(value, decimal.Decimal) and value.is_finite() and value.adjusted() < 40 and value == int(value):
@@ -112,11 +112,11 @@ class FloatFit(Fit):
         if abs(number) > self._limit and not math.isinf(number):
             raise UnfitValueError(_TOO_LARGE_FOR_FLOAT)
         if isinstance(value, np.longdouble) and number != value and value == value:
-            raise UnfitValueError("it has more digits than 64 bits hold: give it as a float to have it rounded")
+            raise UnfitValueError("it has more digits than 64 bits can hold: pass a float to have it rounded")
         if not isinstance(value, (float, np.floating)):
             stored = float(np.float32(number)) if self._is_single else number
             if int(stored) != int(value):
-                raise UnfitValueError(f"the nearest number of the column is {stored!r}: {_AS_FLOAT}")
+                raise UnfitValueError(f"the nearest number that the column can hold is {stored!r}: {_AS_FLOAT}")
         return number
 
     def condition(self, name: str) -> str:
@@ -138,23 +138,23 @@ class FloatFit(Fit):
     def _of_integers(self, array: Any) -> Any:
         try:
             return array.cast(self.arrow_type)
-        except pa.ArrowInvalid:  # beyond 24 or 53 bits; some of those numbers are floats all the same
+        except pa.ArrowInvalid:  # more than 24 or 53 bits; some of these numbers are still exact floats
             result = array.cast(self.arrow_type, safe=False)
         numbers = np.asarray(array.fill_null(0))
         floats = np.asarray(result.fill_null(0)).astype(np.float64)
         inside = floats < 2.0 ** (64 if numbers.dtype == np.uint64 else 63)
         if not (inside & (np.where(inside, floats, 0).astype(numbers.dtype) == numbers)).all():
-            raise UnfitValueError(f"no number of the column is equal to it: {_AS_FLOAT}")
+            raise UnfitValueError(f"the column can hold no number equal to it: {_AS_FLOAT}")
         return result
 
 
 _TOO_LARGE_FOR_FLOAT = "it is too large for 32 bits: it needs a column of type DOUBLE"
 _NOT_FINITE = "it is not a finite number: write a null, or make the column DOUBLE"
-_AS_FLOAT = "give it as a float to have it rounded"
+_AS_FLOAT = "pass a float to have it rounded"
 
 
 class DecimalFit(Fit):
-    """Decimals, integers, and floats by their shortest spelling, as long as no digit is lost."""
+    """Decimals, integers, and floats by their shortest form, as long as no digit is lost."""
 
     def __init__(self, data_type: DecimalType, rules: FitRules) -> None:
         super().__init__(data_type, rules)
@@ -198,7 +198,7 @@ class DecimalFit(Fit):
         return self._rescaled(array)
 
     def _rescaled(self, array: Any) -> Any:
-        """Casts to a larger scale do not notice when 128 bits are too few, so wide ones go through 256."""
+        """Cast by way of 256 bits if needed: casts to a larger scale do not detect an overflow of 128 bits."""
         digits = array.type.precision - array.type.scale + self._scale
         if digits <= self.arrow_type.precision:
             return array.cast(self.arrow_type)
@@ -210,7 +210,7 @@ class DecimalFit(Fit):
         return result
 
     def _of_floats(self, array: Any) -> Any:
-        """Through their spellings. Arrow's cast of a text checks neither end: 5e-324 was 0, and 5e16 was 2.87 in
+        """Convert through strings. Arrow's cast of a string checks neither end: 5e-324 became 0, and 5e16 2.87 in
         DECIMAL(38, 30), where 128 bits are too few for the digits."""
         numbers = widened(array)
         if any_true(pc.and_(pc.is_finite(numbers), pc.greater_equal(pc.abs(numbers), float(10**self._before_point)))):
@@ -222,7 +222,7 @@ class DecimalFit(Fit):
         return _spelled(array).cast(self.arrow_type)
 
     def _cut_floats(self, array: Any, numbers: Any) -> Any:
-        """Every digit has room in 256 bits, but for numbers far below the last digit of the column."""
+        """Cut off digits: 256 bits hold every digit, except for numbers far below the last digit of the column."""
         is_small = pc.less(pc.abs(numbers), float(self._quantum) / 2)
         spelled = pc.if_else(is_small, "0", _spelled(array))
         scale = self._scale + _MAX_FLOAT_DIGITS
@@ -241,7 +241,7 @@ class DecimalFit(Fit):
 
 
 def _spelled(array: Any) -> Any:
-    """The shortest spellings of floats, which are other ones for 16, 32 and 64 bits."""
+    """The shortest forms of floats, which differ for 16, 32 and 64 bits."""
     if pa.types.is_float16(array.type):
         return pa.array([None if each is None else str(np.float16(each)) for each in array.to_pylist()], pa.string())
     return array.cast(pa.string())
@@ -251,5 +251,5 @@ def _as_decimal(value: Any) -> decimal.Decimal:
     if _is_integer(value):
         return decimal.Decimal(int(value))
     if isinstance(value, (float, np.floating)):
-        return decimal.Decimal(str(value))  # the shortest spelling, of a float of 32 bits as well
+        return decimal.Decimal(str(value))  # the shortest form, also of a 32-bit float
     raise UnfitValueError(f"it is not a decimal.Decimal, an int or a float: {CONVERT}")

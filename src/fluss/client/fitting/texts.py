@@ -11,12 +11,12 @@ from fluss.client.fitting.base import CONVERT, Fit, FitRules, UnfitValueError, a
 from fluss.codec.rows.columns import RowFormat
 from fluss.model.types import BinaryType, CharType, DataType
 
-# Longer texts and bytes leave the fast path, where their size is counted.
+# Longer strings and bytes leave the fast path, so that their size is counted.
 LONG_VALUE_BYTES = 1024
 
 
 def is_encodable(text: str) -> bool:
-    """Whether a text has a UTF-8 form: halves of surrogate pairs have none."""
+    """True if a string can be encoded as UTF-8; lone surrogates cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -25,13 +25,13 @@ def is_encodable(text: str) -> bool:
 
 
 class TextFit(Fit):
-    """Texts that UTF-8 can hold. Whether Arrow's are UTF-8 is part of their being valid."""
+    """Strings that can be encoded as UTF-8. For Arrow's strings this is part of their validity."""
 
     def value(self, value: Any) -> str:
         if not isinstance(value, str):
             raise UnfitValueError(f"it is not a str: {CONVERT}")
         if not value.isascii() and not is_encodable(value):
-            raise UnfitValueError("it has half of a surrogate pair, which UTF-8 cannot hold: repair it first")
+            raise UnfitValueError("it has a lone surrogate, which UTF-8 cannot encode: remove it first")
         return value if type(value) is str else str.__str__(value)
 
     def condition(self, name: str) -> str | None:
@@ -47,7 +47,7 @@ class TextFit(Fit):
 
 
 class CharFit(TextFit):
-    """Up to n code points. Nothing is padded; in an INDEXED row there are n bytes, and zeros at the end get lost."""
+    """Up to n code points. Nothing is padded; an INDEXED row has n bytes, and zeros at the end are lost."""
 
     looks_closer = True
 
@@ -86,7 +86,7 @@ class CharFit(TextFit):
         return f"and an INDEXED row has room for {self._length}: make the column STRING"
 
 
-_ENDS_IN_ZERO = "it ends in a zero, which INDEXED rows are filled up with: make the column STRING"
+_ENDS_IN_ZERO = "it ends in a zero, which INDEXED rows use as padding: make the column STRING"
 
 
 def _binary(array: Any, target: Any) -> Any:
@@ -130,7 +130,7 @@ class BinaryFit(BytesFit):
         return content
 
     def _exactly(self) -> str:
-        return f"not exactly {self._length}: bring it to that length first, or make the column BYTES"
+        return f"not exactly {self._length}: change its length first, or make the column BYTES"
 
     def condition(self, name: str) -> str | None:
         fits = self._length <= LONG_VALUE_BYTES

@@ -1,7 +1,7 @@
 """DATE, TIME, TIMESTAMP and TIMESTAMP_LTZ.
 
 A column holds the digits of its unit: whole seconds (precision 0), milliseconds (1 to 3), microseconds (4 to 6) or
-nanoseconds (7 to 9). Finer digits are refused, or cut off towards the past when the rules say so.
+nanoseconds (7 to 9). Finer digits are refused, or cut off towards the past if the rules say so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fluss.client.fitting.base import CONVERT, Fit, FitRules, UnfitTypeError, Un
 from fluss.codec.arrow.convert import cut, relabelled
 from fluss.model.types import DataType, TimestampLtzType, TimestampType, TimeType
 
-# What an int64 of nanoseconds holds, in whole microseconds.
+# The range of an int64 of nanoseconds, in whole microseconds.
 MIN_NANOSECOND_DATETIME = datetime.datetime(1677, 9, 21, 0, 12, 43, 145225)
 MAX_NANOSECOND_DATETIME = datetime.datetime(2262, 4, 11, 23, 47, 16, 854775)
 
@@ -26,7 +26,7 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _UTC = datetime.UTC
 _UNIT_NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _UNITS_IN_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
-# Rows have milliseconds where a TIMESTAMP(0) of Arrow has seconds.
+# Rows store milliseconds, while Arrow's TIMESTAMP(0) has seconds.
 _MAX_ROW_SECONDS = (2**63 - 1) // 1000
 _MAX_DAYS = 2**31 - 1
 _DAY_SECONDS = 86_400
@@ -38,7 +38,7 @@ _BEYOND_YEARS = "it is outside the years 1 to 9999: write it as Arrow"
 
 
 class DateFit(Fit):
-    """Dates, and midnights without time zone, which is what a date is in NumPy and pandas."""
+    """Dates, and midnights without time zone, the form of a date in NumPy and pandas."""
 
     def value(self, value: Any) -> datetime.date:
         nanos = 0
@@ -60,7 +60,7 @@ class DateFit(Fit):
         source = array.type
         if pa.types.is_timestamp(source) and source.tz is None:
             if any_true(_is_beyond(array, _MAX_DAYS * _DAY_SECONDS * 1_000_000_000 // _UNIT_NANOS[source.unit])):
-                raise UnfitValueError("it is too far away for a date: it needs a column of type TIMESTAMP")
+                raise UnfitValueError("it is out of range for a date: it needs a column of type TIMESTAMP")
             days = array.cast(pa.date32())
             if not days.cast(source).equals(array):
                 raise UnfitValueError("it has a time of day: cast the column to date32 first")
@@ -68,18 +68,18 @@ class DateFit(Fit):
         return array.cast(pa.date32()) if pa.types.is_date(source) else self._refuse_type(source)
 
     def _reason(self, source: Any, error: Exception) -> str:
-        return "it is not a whole number of days, or too far away: repair it first"
+        return "it is not a whole number of days, or out of range: correct it first"
 
 
 class _DigitsFit(Fit):
-    """What TIME and TIMESTAMP share: a unit, and what to do with finer digits."""
+    """The common part of TIME and TIMESTAMP: a unit, and the treatment of finer digits."""
 
     def __init__(self, data_type: DataType, rules: FitRules) -> None:
         super().__init__(data_type, rules)
         self.unit: str = self.arrow_type.unit
 
     def _kept_nanos(self, nanos: int) -> int:
-        """Parts of a second, cut or refused where the unit cannot hold them."""
+        """Nanoseconds in the unit of the column; finer digits are cut off or refused."""
         extra = nanos % _UNIT_NANOS[self.unit]
         if extra and not self.rules.truncates:
             raise UnfitValueError(self._too_fine())
@@ -97,12 +97,12 @@ class _DigitsFit(Fit):
         return (
             self._too_fine()
             if "lose data" in str(error)
-            else f"it is out of reach for {self.arrow_type}: {_FEWER_DIGITS}"
+            else f"it is out of range for {self.arrow_type}: {_FEWER_DIGITS}"
         )
 
 
 class TimeFit(_DigitsFit):
-    """Times of the day. Values wait as numbers of the unit, from which `columns.py` makes arrays."""
+    """Times of the day. Values are held as numbers of the unit, from which `row_columns.py` makes arrays."""
 
     def __init__(self, data_type: TimeType, rules: FitRules) -> None:
         super().__init__(data_type, rules)
@@ -115,7 +115,7 @@ class TimeFit(_DigitsFit):
         if not isinstance(value, datetime.time):
             raise UnfitValueError(f"it is not a datetime.time: {CONVERT}")
         if value.tzinfo is not None:
-            raise UnfitValueError("it has a time zone, the column has none: take the zone off")
+            raise UnfitValueError("it has a time zone, the column has none: remove the zone")
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         nanos = self._kept_nanos(value.microsecond * 1000)
         return (seconds * 1_000_000_000 + nanos) // self._column_nanos
@@ -125,7 +125,7 @@ class TimeFit(_DigitsFit):
             return self._refuse_type(array.type)
         if not self.looks_closer:
             return self._in_unit(array)
-        # Primary-key tables, and rows of a log: the column has more digits than what is stored.
+        # Primary-key tables and row logs: the column has more digits than are stored.
         millis = cut(array, "ms") if self.rules.truncates else array.cast(pa.time32("ms"))
         return array if array.type == self.arrow_type and not self.rules.truncates else millis.cast(self.arrow_type)
 
@@ -134,7 +134,7 @@ class TimeFit(_DigitsFit):
 
 
 class TimestampFit(_DigitsFit):
-    """TIMESTAMP takes no zones. TIMESTAMP_LTZ takes the instant of a zoned time, and UTC where there is none."""
+    """TIMESTAMP accepts no zones. TIMESTAMP_LTZ takes the instant of a zoned time; a time without zone is UTC."""
 
     def __init__(self, data_type: TimestampType | TimestampLtzType, rules: FitRules) -> None:
         super().__init__(data_type, rules)
@@ -152,7 +152,7 @@ class TimestampFit(_DigitsFit):
             moment = moment.replace(microsecond=kept // 1000)
         if self.unit == "ns":
             if not MIN_NANOSECOND_DATETIME <= moment <= MAX_NANOSECOND_DATETIME:
-                raise UnfitValueError(f"nanoseconds since 1970 reach only from 1677 to 2262: {_FEWER_DIGITS}")
+                raise UnfitValueError(f"nanoseconds since 1970 only cover 1677 to 2262: {_FEWER_DIGITS}")
             return (moment - _EPOCH) // _MICROSECOND * 1000 + nanos if nanos else moment
         return moment
 
@@ -174,7 +174,7 @@ class TimestampFit(_DigitsFit):
             self._refuse_type(source)
         array = self._in_unit(relabelled(array, self.arrow_type.tz) if self._has_zone else array)
         if self.looks_closer and any_true(_is_beyond(array, _MAX_ROW_SECONDS)):
-            raise UnfitValueError("it is out of reach for milliseconds, which rows hold: repair it first")
+            raise UnfitValueError("it is out of range for milliseconds, which rows store: correct it first")
         return array
 
     def _refuse_type(self, source: Any) -> Any:
@@ -184,22 +184,22 @@ class TimestampFit(_DigitsFit):
 
 
 def _is_beyond(array: Any, limit: int) -> Any:
-    """Where numbers of a unit since 1970 are further from it than that. `pc.abs` would leave -2**63 as it is."""
+    """True where a number of units since 1970 exceeds the limit in size. `pc.abs` would return -2**63 unchanged."""
     numbers, limit = array.cast(pa.int64()), min(limit, 2**63 - 1)
     return pc.or_(pc.greater(numbers, limit), pc.less(numbers, -limit))
 
 
 def _zone_error(what: str) -> UnfitValueError:
-    return UnfitTypeError(f"{what}, and the column has no time zone: make it TIMESTAMP_LTZ, or take the zone off")
+    return UnfitTypeError(f"{what}, and the column has no time zone: make it TIMESTAMP_LTZ, or remove the zone")
 
 
 def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
-    """A datetime64 as a datetime, and the nanoseconds that one does not have."""
+    """A datetime64 as a datetime, and its nanoseconds below a microsecond."""
     if np.isnat(value):
         raise UnfitValueError("it is not a time (NaT): write None")
     nanos = 0
     try:
-        # NumPy does not notice all numbers that get too large, so they go there and back.
+        # NumPy does not detect every overflow, so the value is converted there and back.
         micros = value.astype("M8[us]")
         if micros.astype(value.dtype) != value:
             counted = value.astype("M8[ns]")
@@ -215,17 +215,15 @@ def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
 
 
 def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
-    """The value as a datetime without zone, and the nanoseconds that pandas adds to one."""
+    """The value as a datetime without zone, and its nanoseconds below a microsecond, which pandas has."""
     if not isinstance(value, datetime.datetime):
         raise UnfitValueError(f"it is not a datetime.datetime: {CONVERT}")
     value, nanos = _plain_datetime(value)
     if value.tzinfo is not None:
         if not has_zone:
-            raise UnfitValueError(
-                "it has a time zone, the column has none: make it TIMESTAMP_LTZ, or take the zone off"
-            )
-        if value.utcoffset() is None:  # Python would take the zone of this machine
-            raise UnfitValueError("its time zone does not say how far it is from UTC: give it one that does")
+            raise UnfitValueError("it has a time zone, the column has none: make it TIMESTAMP_LTZ, or remove the zone")
+        if value.utcoffset() is None:  # Python would use the zone of this machine
+            raise UnfitValueError("its time zone has no UTC offset: use a zone that has one")
         try:
             value = value.astimezone(_UTC).replace(tzinfo=None)
         except OverflowError:
@@ -234,7 +232,7 @@ def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
 
 
 def _plain_datetime(value: datetime.datetime) -> tuple[datetime.datetime, int]:
-    """A value of a class of its own as a plain one, and the nanoseconds that pandas adds to one."""
+    """A value of a datetime subclass as a plain datetime, and its nanoseconds below a microsecond, which pandas has."""
     if type(value) is datetime.datetime:
         return value, 0
     if value != value:
@@ -242,7 +240,7 @@ def _plain_datetime(value: datetime.datetime) -> tuple[datetime.datetime, int]:
     parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond)
     try:
         plain = datetime.datetime(*parts, value.tzinfo, fold=value.fold)
-    except ValueError:  # pandas has more years
+    except ValueError:  # pandas has a wider range of years
         raise UnfitValueError(_BEYOND_YEARS) from None
     return plain, getattr(value, "nanosecond", 0)
 

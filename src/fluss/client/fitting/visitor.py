@@ -1,4 +1,4 @@
-"""From a data type to its fit."""
+"""The fit of a data type."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""What users give as Arrow data, frames or rows, brought into the columns of a table. Values are checked by
+"""Arrow data, data frames and rows of users, converted to the columns of a table. Values are checked by
 `fitting`.
 """

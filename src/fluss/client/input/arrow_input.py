@@ -1,9 +1,9 @@
-"""Arrow tables, record batches and streams of users, brought into the form of a table.
+"""Arrow tables, record batches and streams of users, converted to the schema of a table.
 
-Columns are found by name and may come in any order; a column that is missing is null, an unknown one is refused. Every
+Columns are found by name and may come in any order; a missing column is null, an unknown one is refused. Every
 value goes through the fit of its column (`fluss.client.fitting`): other Arrow forms of the same values are converted,
-what would change is refused with column, type, row and value. The result has exactly the table's Arrow schema, and its
-arrays are valid down to the last byte: a text that is no UTF-8 would make a log unreadable.
+values that would change are refused with column, type, row and value. The result has exactly the table's Arrow schema,
+and its arrays are fully validated: a string that is not UTF-8 would make a log unreadable.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from fluss.codec.arrow.types import to_arrow_schema
 from fluss.errors import FlussError
 from fluss.model.schema import Schema
 
-# Converted columns of a whole call are kept up to this size; batches beyond it are converted again when they leave.
+# Converted columns of a whole call are kept up to this size; batches beyond it are converted again when they are sent.
 MAX_KEPT_COPIES_BYTES = 256 * 1024 * 1024
 
 _PLAIN_RULES = FitRules()
 
 
 class BatchCheck(Protocol):
-    """Raises for a conforming batch; `is_all` if the call has no other one."""
+    """A check of a conforming batch that may raise; `is_all` if it is the only batch of the call."""
 
     def __call__(self, batch: Any, *, is_all: bool) -> None:
-        """Look at it."""
+        """Check the batch."""
 
 
 class ArrowInput:
-    """The rules of one table. Used by any thread. Columns in `exact` keep all digits, whatever the rules say."""
+    """Converts Arrow data for one table. Used by any thread. Digits of the columns in `exact` are never cut off."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ArrowInput:
         ]
 
     def conform(self, batch: Any, source: Source | None = None) -> Any:
-        """A record batch with the table's schema, copied only where a value has another form there."""
+        """A record batch with the table's schema, copied only where values change their form."""
         if not isinstance(batch, pa.RecordBatch):
             raise FlussError(f"write_arrow_batch takes a pyarrow.RecordBatch, got {type(batch).__name__}")
         source = source or Source(batch)
@@ -76,23 +76,23 @@ class ArrowInput:
         if not is_same or self._looks_closer:
             batch = self._converted(batch, source)
         elif not batch.schema.equals(self.arrow_schema):
-            # Only what may be null is said in another way. Batches that differ there cannot be joined when they leave.
+            # Only nullability differs. Batches that differ in it cannot be joined later.
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self.arrow_schema)
         for index in self._required:
             if batch.column(index).null_count:
                 column = self.schema.columns[index]
                 row = batch.column(index).is_null().index(True).as_py()
-                text = f"column {column.name!r} ({column.data_type}) must not be null, but a row of it is"
+                text = f"column {column.name!r} ({column.data_type}) must not be null, but is null"
                 self.refuse(f"{text}{source.place(column.name, row)}")
         return batch
 
     def batches(
         self, table: Any, call: str = "write_arrow", first_row: int = 0, check: BatchCheck | None = None
     ) -> Iterator[Any]:
-        """Conforming record batches of an Arrow table or batch. All rows are looked at before the first is given out.
+        """Conforming record batches of an Arrow table or batch. All rows are checked before the first is returned.
 
-        `call` is what the user called and `first_row` where a batch begins in its stream, both for errors. `check` may
-        refuse a batch for what comes after this.
+        `call` is the name of the public method and `first_row` the position of the batch in its stream, both for
+        errors. `check` may refuse a batch for later reasons.
         """
         if isinstance(table, pa.RecordBatch):
             made = self.conform(table, Source(table, first_row))
@@ -117,7 +117,7 @@ class ArrowInput:
         )
 
     def _copied_bytes(self, given: Any, made: Any) -> int:
-        """The memory of the columns that have another form than what was given."""
+        """The memory of the columns that were converted."""
         if made is given:
             return 0
         types = dict(zip(given.schema.names, given.schema.types, strict=True))
@@ -161,7 +161,7 @@ class ArrowInput:
             self.refuse(f"column {self._names[number]!r} expects {fit.data_type}, got {array.type}: {error}")
 
     def _refuse_invalid(self, batch: Any, source: Source, error: Exception) -> NoReturn:
-        """Arrow data that no reader could decode."""
+        """Raise for Arrow data that no reader could decode."""
         self.check_names(batch.schema.names)
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             number = self._names.index(name)
@@ -170,39 +170,39 @@ class ArrowInput:
             except pa.ArrowException as caught:
                 row = first_bad_row(array, validate_array)
                 if row is not None:
-                    self.refuse_value(number, array, row, source, f"{_in_words(caught)}: repair it first")
+                    self.refuse_value(number, array, row, source, f"{_in_words(caught)}: correct it first")
                 expected = self.schema.columns[number].data_type
-                self.refuse(f"column {name!r} expects {expected}, and its {array.type} is broken: {caught}")
-        self.refuse(f"the batch is broken: {error}")
+                self.refuse(f"column {name!r} expects {expected}, but its {array.type} array is invalid: {caught}")
+        self.refuse(f"the batch is invalid: {error}")
 
     def refuse_value(self, number: int, array: Any, row: int, source: Source, reason: str) -> NoReturn:
-        """Say which value of which row does not fit."""
+        """Raise an error that names the value and the row."""
         name, expected = self._names[number], self.schema.columns[number].data_type
         got = f"{shown_scalar(array, row)} ({array.type})"
         self.refuse(f"column {name!r} expects {expected}, got {got}{source.place(name, row)}: {reason}")
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Raise for a column that the table does not have, or that is there twice."""
+        """Raise for a column that the table does not have, or that is duplicated."""
         for index, name in enumerate(names):
             if name not in self.schema:
                 self.refuse(f"it has no column {name!r}; its columns are {', '.join(self._names)}")
             if name in names[:index]:
-                self.refuse(f"column {name!r} is there twice")
+                self.refuse(f"column {name!r} is duplicated")
 
     def refuse(self, text: str) -> NoReturn:
-        """Raise what all errors of rows begin with."""
+        """Raise an error about rows of the table."""
         raise FlussError(f"the rows do not fit table {self._table}: {text}")
 
 
 class Source:
-    """What the user gave: the rows of a batch are counted from its start, and the chunk of a table is named."""
+    """The input of a call, to name rows in errors: by their number, and by the chunk of a table."""
 
     def __init__(self, given: Any, first_row: int = 0) -> None:
         self._given = given
         self._first_row = first_row
 
     def place(self, column: str, row: int) -> str:
-        """Words for a row of the batch."""
+        """The description of a row of the batch."""
         row += self._first_row
         if not isinstance(self._given, pa.Table):
             return f" in row {row}"
@@ -217,13 +217,13 @@ class Source:
 
 
 def column_fits(schema: Schema, rules: FitRules, exact: Sequence[str]) -> list[Any]:
-    """The fits of all columns. Of key columns no digits are cut off, whoever asks for it: two keys could become one."""
+    """The fits of all columns. Digits of key columns are never cut off: two keys could become one."""
     exactly = replace(rules, is_key=True)
     return [fit_of(column.data_type, exactly if column.name in exact else rules) for column in schema.columns]
 
 
 def _reason_at(array: Any, row: int, convert: Any, error: UnfitValueError) -> str:
-    """The reason of the first bad value; that of the whole array may be another one's."""
+    """The reason for the first bad value; the array's error may be about another one."""
     try:
         convert(taken(array, row, row + 1))
     except UnfitValueError as caught:
@@ -236,7 +236,7 @@ def _in_words(error: Exception) -> str:
     if "UTF8" in text:
         return "it is not UTF-8"
     if "acceptable range" in text:
-        return "it is no time of a day"
+        return "it is not a time of day"
     if "fit in precision" in text:
         return "it has more digits than its Arrow type allows"
     return shown(text, quoted=False)

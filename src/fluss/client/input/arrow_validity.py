@@ -1,10 +1,10 @@
-"""Whether Arrow data is valid down to the last byte, at the price of what can be seen of it.
+"""Full validation of Arrow data, at a cost that depends on its visible part only.
 
-`validate(full=True)` of a list, map or struct looks at its whole child, also when the array is a small slice of it: a
-column in a hundred slices is looked at a hundred times, and a slice is refused for values outside of it.
+`validate(full=True)` of a list, map or struct checks its whole child, even if the array is a small slice of it: a
+column in a hundred slices is checked a hundred times, and a slice is refused for values outside of it.
 
-Of large columns of texts it first asks NumPy whether all is ASCII, which is UTF-8 as it stands: that takes a quarter of
-the time (measured: 60 us instead of 210 for a batch of 1.8 MB; other texts take a tenth more than before).
+For large columns of strings NumPy first checks whether all bytes are ASCII, and so UTF-8: that takes a quarter of the
+time (measured: 60 us instead of 210 for a batch of 1.8 MB; for other strings a tenth more than without the check).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 SMALL_BYTES = 64 * 1024
-"""Of arrays with no more memory than this, a look at all of it costs less than finding out what can be seen."""
+"""For arrays of at most this size, checking everything costs less than finding the visible part."""
 
 LARGE_TEXT_BYTES = 64 * 1024
-"""Columns of texts with more memory than this are asked for ASCII, if their batch has four times as much."""
+"""Columns of strings larger than this are checked for ASCII first, if their batch is four times as large."""
 FIRST_BYTES = 1024
-"""Where texts beyond ASCII are most often found at once."""
+"""The first bytes to check: non-ASCII strings mostly show there."""
 _TEXTS = {pa.string(): (np.int32, pa.binary()), pa.large_string(): (np.int64, pa.large_binary())}
 
 
@@ -36,7 +36,7 @@ def validate_batch(batch: Any, nested: Sequence[int]) -> None:
 
 
 def nested_columns(types: Sequence[Any]) -> list[int]:
-    """The positions of the columns whose values have others inside."""
+    """The positions of the nested columns."""
     return [index for index, each in enumerate(types) if pa.types.is_nested(each)]
 
 
@@ -45,7 +45,7 @@ def validate_array(array: Any) -> None:
     kind = array.type
     if not pa.types.is_nested(kind):
         if kind in _TEXTS and _is_large_ascii(array):
-            # Only the offsets are left to look at.
+            # Only the offsets remain to be checked.
             array = array.view(_TEXTS[kind][1])
         array.validate(full=True)
         return
@@ -69,18 +69,18 @@ def validate_array(array: Any) -> None:
 
 
 def _is_large_ascii(texts: Any) -> bool:
-    """Whether it is worth looking, and what would be seen is ASCII; offsets that are wrong do no harm here."""
+    """True if the check is worthwhile and the visible bytes are ASCII; wrong offsets do no harm here."""
     _, offsets, content = texts.buffers()
     if content is None or content.size <= LARGE_TEXT_BYTES:
         return False
-    texts.validate()  # there are as many offsets as there should be
+    texts.validate()  # the number of offsets is right
     bounds = np.frombuffer(offsets, _TEXTS[texts.type][0])[texts.offset : texts.offset + len(texts) + 1]
     seen = np.frombuffer(content, np.int8)[bounds[0] : bounds[-1]]  # bytes beyond ASCII are negative
     return len(seen) > 0 and bool(np.min(seen[:FIRST_BYTES]) >= 0 and np.min(seen) >= 0)
 
 
 def _is_all_valid(array: Any) -> bool:
-    """Also what cannot be seen of it."""
+    """True if the array is valid including its hidden part."""
     try:
         array.validate(full=True)
     except pa.ArrowException:
@@ -89,7 +89,7 @@ def _is_all_valid(array: Any) -> bool:
 
 
 def _seen(array: Any, offset_type: Any, child_length: int) -> tuple[int, int]:
-    """Which values of the child the lists have: the first, and how many; after a look at all offsets."""
+    """First position and count of the child values that the lists use; checks all offsets."""
     buffers = array.buffers()[:2]
     if not len(array) or buffers[1] is None or not buffers[1].size:
         return 0, 0

@@ -1,4 +1,4 @@
-"""Which value of an array does not fit, and how to show it. Only used when something is wrong, so it may take time."""
+"""Finding the value of an array that does not fit, and showing it. Only used for errors, so it may be slow."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fluss.client.fitting.base import MAX_SHOWN_CHARACTERS, shown
 
 
 def first_bad_row(array: Any, check: Callable[[Any], Any]) -> int | None:
-    """The first row for which `check` raises, found by halving; None if no single row is at fault."""
+    """The first row for which `check` raises, found by bisection; None if no single row is at fault."""
     low, high = 0, len(array)
     try:
         array.validate()
     except pa.ArrowException:
-        return None  # the array itself is broken: nobody should look into it
+        return None  # the array itself is invalid and must not be read
     if _is_bad(array, 0, 0, check):
         return _row_of_bad_entry(array, check) if pa.types.is_dictionary(array.type) else None
     while high - low > 1:
@@ -39,7 +39,7 @@ def _row_of_bad_entry(array: Any, check: Callable[[Any], Any]) -> int | None:
 def _is_bad(array: Any, low: int, high: int, check: Callable[[Any], Any]) -> bool:
     part = array.slice(low, high - low)
     if pa.types.is_nested(array.type) or pa.types.is_dictionary(array.type):
-        # Of a slice the whole child would be looked at.
+        # For a slice, the whole child would be checked.
         part = taken(array, low, high)
     try:
         check(part)
@@ -49,7 +49,7 @@ def _is_bad(array: Any, low: int, high: int, check: Callable[[Any], Any]) -> boo
 
 
 def taken(array: Any, low: int, high: int) -> Any:
-    """These rows without what is around them, as far as Arrow can copy values of this type."""
+    """A copy of these rows alone, if Arrow can copy values of this type."""
     try:
         return array.take(pa.array(range(low, high), pa.int64()))
     except pa.ArrowException:  # views and runs
@@ -57,16 +57,16 @@ def taken(array: Any, low: int, high: int) -> Any:
 
 
 def shown_scalar(array: Any, row: int) -> str:
-    """A value of an array for an error; also one that Python has nothing for."""
+    """A value of an array for an error, also if Python has no type for it."""
     try:
         value = _value(array.slice(row, 1))
-    except (ValueError, OverflowError, AttributeError, pa.ArrowException):  # of runs, say
+    except (ValueError, OverflowError, AttributeError, pa.ArrowException):  # e.g. run-end encoded
         value = array.type
     return shown(value)
 
 
 def _value(array: Any) -> Any:
-    """The only value of an array: with the bytes of a text that is no UTF-8, with the number of a time that is none."""
+    """The only value of an array; bytes for a string that is not UTF-8, a number for an invalid time."""
     kind, scalar = array.type, array[0]
     if not scalar.is_valid:
         return None
@@ -86,7 +86,7 @@ def _value(array: Any) -> Any:
         return scalar.as_buffer().to_pybytes()
     except (ValueError, OverflowError):
         return _number(array)
-    # Python has no time that is none: it would be that of another day.
+    # Python has no invalid times: it would show the time of another day.
     return value if not pa.types.is_time(kind) or pa.scalar(value, kind).equals(scalar) else _number(array)
 
 

@@ -1,8 +1,8 @@
-"""Data frames of pandas and polars as Arrow tables, before they go the way of Arrow.
+"""Data frames of pandas and polars as Arrow tables, which are then handled like Arrow data.
 
-Columns with a type of their own become Arrow arrays of that type; whether those fit is decided where Arrow is. Columns
-of Python objects are Python values, so each goes the way of a value of a row. NaN is a float for FLOAT and DOUBLE, and
-what is missing for all others. A named index that is a column of the table is one; any other index is left out.
+Columns with a type of their own become Arrow arrays of that type, which are checked like Arrow data. Columns of Python
+objects are checked value by value, like values of rows. NaN is a float for FLOAT and DOUBLE, and a missing value for
+all other types. A named index that is a column of the table is used as one; any other index is ignored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ARROW_KINDS = ("string", "bytes")
 
 
 def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> Any:
-    """The Arrow table of a data frame; `call` is what the user called, for errors."""
+    """The Arrow table of a data frame; `call` is the name of the public method, for errors."""
     try:
         pandas = importlib.import_module("pandas")
     except ImportError:
-        raise FlussError(f"{call} needs pandas, which is not installed: pip install 'flusspy[pandas]'") from None
+        raise FlussError(f"{call} requires pandas, which is not installed: pip install 'flusspy[pandas]'") from None
     if not isinstance(frame, pandas.DataFrame):
         raise FlussError(f"{call} takes a pandas.DataFrame, got {type(frame).__name__}")
     columns = _columns(rules, frame)
@@ -40,12 +40,12 @@ def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> Any:
 
 
 def table_of_polars(frame: Any) -> Any:
-    """The same of a data frame of polars, which is one but for the types that only polars has."""
+    """The Arrow table of a polars data frame; types that only polars has are refused."""
     schema = getattr(frame, "schema", None)
-    schema = schema if isinstance(schema, Mapping) else {}  # of other libraries, which have such a method too
+    schema = schema if isinstance(schema, Mapping) else {}  # other libraries may have such a method too
     for name, kind in schema.items():
         if _has_objects(kind):
-            raise FlussError(f"column {name!r} has values of the polars type {kind}: they leave polars as addresses")
+            raise FlussError(f"column {name!r} has the polars type {kind}, which Arrow cannot hold")
     try:
         return frame.to_arrow()
     except Exception as error:
@@ -53,13 +53,13 @@ def table_of_polars(frame: Any) -> Any:
             try:
                 frame.get_column(name).to_arrow()
             except Exception:
-                text = f"column {name!r} has values of the polars type {kind}, which Arrow does not know"
+                text = f"column {name!r} has the polars type {kind}, which Arrow does not have"
                 raise FlussError(f"{text} ({error}): cast them first") from None
-        raise FlussError(f"the frame is no Arrow table: {error}") from error
+        raise FlussError(f"the frame cannot be converted to an Arrow table: {error}") from error
 
 
 def _has_objects(kind: Any) -> bool:
-    """Whether there are Python objects in values of a polars type."""
+    """True if values of a polars type contain Python objects."""
     if kind.base_type().__name__ == "Object":
         return True
     inner = getattr(kind, "inner", None)
@@ -68,7 +68,7 @@ def _has_objects(kind: Any) -> bool:
 
 
 def _columns(rules: ArrowInput, frame: Any) -> list[tuple[str, Any]]:
-    """The columns of a frame, and those of its index that the table has."""
+    """The columns of a frame, and the index levels that are columns of the table."""
     columns = [(str(name), frame.iloc[:, position]) for position, name in enumerate(frame.columns)]
     known = {name for name, _ in columns}
     for level, name in enumerate(frame.index.names):
@@ -84,17 +84,17 @@ def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
         series = series.sparse.to_dense()
     is_numpy_float = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
     if is_numpy_float and not is_float and series.isna().all():
-        # The type that pandas gives to a column without any value says nothing.
+        # The type that pandas gives to a column without values is meaningless.
         return pa.chunked_array([pa.nulls(len(series), rules.arrow_schema.types[number])])
     if series.dtype == object:
         kind = pandas.api.types.infer_dtype(series, skipna=True)
         if kind not in _ARROW_KINDS:
             return _of_objects(rules, pandas, number, series)
     elif not isinstance(series.dtype, pandas.ArrowDtype):
-        # Rows leave later, and Arrow would share the memory of the frame, which may change meanwhile.
+        # Rows are sent later, and Arrow would share the memory of the frame, which may change until then.
         series = series.copy()
     try:
-        # Arrays with a mask of their own tell NaN from what is missing.
+        # Arrays with a mask distinguish NaN from missing values.
         keeps_nan = is_float and is_numpy_float
         array = pa.array(series.to_numpy() if keeps_nan else series, from_pandas=not keeps_nan)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):

@@ -1,8 +1,8 @@
-"""Rows in one flat list to Arrow columns.
+"""Conversion of rows in one flat list to Arrow columns.
 
-The list holds the values of row 0, then of row 1 and so on, all of them checked; a column is every n-th value. Numbers
-go through NumPy, which is the fastest way, but would turn a null of a float column into a NaN: columns in which a null
-was seen take Arrow's own way.
+The list holds the checked values of row 0, then of row 1 and so on, so a column is every n-th value. Numbers go through
+NumPy, which is fastest, but would turn a null of a float column into a NaN: float columns with a null are converted by
+Arrow.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class ColumnMaker:
         return pa.RecordBatch.from_arrays(self.arrays(flat, saw_null, len(self._makers)), schema=self.arrow_schema)
 
     def arrays(self, flat: list[Any], saw_null: Sequence[bool], width: int) -> list[Any]:
-        """The columns of a flat list whose rows have `width` values, those of the columns first."""
+        """The columns of a flat list whose rows have `width` values, the first ones for the columns."""
         return [make(flat[index::width], saw_null[index]) for index, make in enumerate(self._makers)]
 
 
 def array_maker(arrow_type: Any) -> _Make:
-    """Makes arrays of checked values; the second argument is whether a null may be among them."""
+    """A function that makes arrays of checked values; its second argument tells if there may be nulls."""
     if arrow_type in _NUMBERS:
         return _numbers(arrow_type, _NUMBERS[arrow_type])
     if arrow_type in _FLOATS:
@@ -55,7 +55,7 @@ def _numbers(arrow_type: Any, code: str) -> _Make:
     def make(values: list[Any], saw_null: bool) -> Any:
         try:
             return pa.array(np.fromiter(values, code, len(values)))
-        except TypeError:  # a null: integers, unlike floats, say so
+        except TypeError:  # a null, which integers, unlike floats, report
             return pa.array(values, arrow_type)
 
     return make

@@ -1,1 +1,1 @@
-"""Rows by key: from a key as users give it to the stored row. The public classes are in `api.lookup`."""
+"""Lookups of rows by key: from the user's key to the stored row. The public classes are in `api.lookup`."""

@@ -1,8 +1,8 @@
-"""From a key as users give it to key bytes, partition and bucket: one at a time, or column-wise for many.
+"""Conversion of users' keys to key bytes, partition and bucket: one at a time, or column by column for many.
 
 A key is a dict by column name, a list or tuple in the order of the key columns, or the value itself when there is one
-key column. Whatever does not fit raises `FlussError` before anything is sent. A value that no partition can have is no
-error: nothing can be there, so the answer is "not found" (no place).
+key column. A key that does not fit raises `FlussError` before anything is sent. A value that no partition can have is
+not an error: no row can exist, so the answer is "not found" (no place).
 
 `KeyReader` is immutable after construction and may be used by any thread.
 """
@@ -40,21 +40,21 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.properties import DATALAKE_FORMAT, KV_FORMAT_VERSION
 from fluss.model.schema import Schema
 
-# Of these types the value that was checked is the logical value that the key encoders take.
+# For these types the checked value is the logical value that the key encoders take.
 _PLAIN_ROOTS = frozenset(
     {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "CHAR", "STRING", "BINARY", "BYTES"}
 )
 
 
 class Place(NamedTuple):
-    """Where rows of a key are: the partition by name (None in a table without), and the bucket."""
+    """Where the rows of a key are: the partition's name (None in an unpartitioned table) and the bucket."""
 
     partition_name: str | None
     bucket_id: int
 
 
 class KeyGroup(NamedTuple):
-    """Keys of one place: which of the given keys they are, and their bytes as a binary array."""
+    """Keys of one place: their positions among the given keys, and their bytes as a binary array."""
 
     place: Place
     positions: Any
@@ -62,7 +62,7 @@ class KeyGroup(NamedTuple):
 
 
 def table_key_plan(table: ClientTable) -> KeyPlan:
-    """Which columns and encodings make the keys of a primary-key table."""
+    """The columns and encodings of the keys of a primary-key table."""
     descriptor = table.descriptor
     version = table.property(KV_FORMAT_VERSION) or "1"
     lake_format = table.property(DATALAKE_FORMAT)
@@ -71,12 +71,12 @@ def table_key_plan(table: ClientTable) -> KeyPlan:
             table.schema.primary_key, descriptor.partition_keys, descriptor.bucket_keys, lake_format, int(version)
         )
     except ValueError as error:
-        raise FlussError(f"the keys of table {table.path} cannot be made by this client: {error}") from None
+        raise FlussError(f"this client cannot encode the keys of table {table.path}: {error}") from None
     return plan
 
 
 class KeyReader:
-    """Keys of the columns `names`, of which `key_columns` are encoded with `encoding`; `tail` as the writer hashes."""
+    """Keys of the columns `names`, of which `key_columns` are encoded with `encoding`; `tail` as in the writer."""
 
     def __init__(
         self,
@@ -116,14 +116,14 @@ class KeyReader:
     # ---- one key ----
 
     def one(self, key: Any) -> tuple[Place | None, bytes]:
-        """Place and bytes of a key; the place is None when no partition can have such a name."""
+        """Place and bytes of a key; the place is None if no partition can have such a name."""
         values: Sequence[Any] = self._checked(key)
         try:
             if not self._is_plain:
                 batch = self._maker.record_batch(list(values), [False] * len(values))
                 columns = zip(batch.columns, self._types, strict=True)
                 values = [column_to_values(column, data_type)[0] for column, data_type in columns]
-            if self._encoding is KeyEncoding.COMPACTED:  # what `encode_key` does, without the checks that were done
+            if self._encoding is KeyEncoding.COMPACTED:  # as in `encode_key`, without checks that were done already
                 out = bytearray()
                 for index, data_type in self._key_fields:
                     write_compacted_field(values[index], data_type, out)
@@ -166,23 +166,23 @@ class KeyReader:
                 try:
                     return [key[name] for name in names]
                 except KeyError:
-                    pass  # said below, with both sides
+                    pass  # reported below, with both sides
             missing = [name for name in names if name not in key]
             if missing:
-                raise self._refusal(f"without {_quoted(missing)}; got {_quoted(key)}")
+                raise self._refusal(f"it lacks {_quoted(missing)}; got {_quoted(key)}")
             surplus = [name for name in key if name not in names]
-            raise self._refusal(f"not part of the key: {_quoted(surplus)}")
+            raise self._refusal(f"it has columns that are not part of the key: {_quoted(surplus)}")
         if isinstance(key, (list, tuple)):
             if len(key) != len(names):
-                raise self._refusal(f"{len(names)} values are needed, got {len(key)}")
+                raise self._refusal(f"it must have {len(names)} values, got {len(key)}")
             return key
         if len(names) == 1:
             return (key,)
-        raise self._refusal(f"a dict, list or tuple is needed, got {type(key).__name__}")
+        raise self._refusal(f"it must be a dict, list or tuple, got {type(key).__name__}")
 
     def _refusal(self, text: str) -> FlussError:
         return FlussError(
-            f"not a key of table {self._path}: {text}. The key columns are {_quoted(self.names)}",
+            f"invalid key for table {self._path}: {text}; the key columns are {_quoted(self.names)}",
             ErrorCode.CLIENT_ERROR,
         )
 
@@ -209,10 +209,10 @@ class KeyReader:
         """An Arrow table or batch with the key columns, by name in any order, as one record batch."""
         missing = [name for name in self.names if name not in keys.schema.names]
         if missing:
-            raise self._refusal(f"without {_quoted(missing)}; got {_quoted(keys.schema.names)}")
+            raise self._refusal(f"it lacks {_quoted(missing)}; got {_quoted(keys.schema.names)}")
         surplus = [name for name in keys.schema.names if name not in self.names]
         if surplus:
-            raise self._refusal(f"not part of the key: {_quoted(surplus)}")
+            raise self._refusal(f"it has columns that are not part of the key: {_quoted(surplus)}")
         source = Source(keys)
         if isinstance(keys, pa.Table):
             keys = keys.combine_chunks()
@@ -221,7 +221,7 @@ class KeyReader:
         return self._input.conform(keys, source)
 
     def groups(self, batch: Any) -> list[KeyGroup]:
-        """The keys of a batch by place, without those that no partition can hold."""
+        """The keys of a batch by place, without those for which no partition can exist."""
         count = batch.num_rows
         if not count:
             return []
@@ -263,7 +263,7 @@ class KeyReader:
 
 
 def can_exist(name: str) -> bool:
-    """Whether a partition may have this name."""
+    """True if a partition may have this name."""
     try:
         for text in name.split(SEPARATOR):
             check_partition_value(text, creating=False)
@@ -277,13 +277,13 @@ def _quoted(names: Iterable[Any]) -> str:
 
 
 def primary_key_reader(table: ClientTable, tail: Tail = "java") -> KeyReader:
-    """Keys for lookups of one row."""
+    """The reader of keys for lookups of one row."""
     plan = table_key_plan(table)
     return KeyReader(table, table.schema.primary_key, plan.primary_columns, plan.primary_encoding, plan, tail)
 
 
 def prefix_reader(table: ClientTable, names: Sequence[str], tail: Tail = "java") -> KeyReader:
-    """Keys for lookups by prefix; `FlussError` when the table or the columns do not allow them."""
+    """The reader of keys for lookups by prefix; `FlussError` if table or columns do not allow them."""
     plan = table_key_plan(table)
     partition_keys = table.descriptor.partition_keys
     wanted = [*partition_keys, *plan.bucket_columns]
@@ -296,5 +296,5 @@ def prefix_reader(table: ClientTable, names: Sequence[str], tail: Tail = "java")
     if without_partitions != list(plan.bucket_columns) or not set(partition_keys) <= set(names):
         raise FlussError(f"table {table.path} is looked up by the columns {wanted}, got {list(names)}")
     if len(set(names)) != len(names):
-        raise FlussError(f"a column is there twice: {list(names)}")
+        raise FlussError(f"columns must not be duplicated, got {list(names)}")
     return KeyReader(table, names, plan.bucket_columns, plan.primary_encoding, plan, tail)

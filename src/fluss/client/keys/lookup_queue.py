@@ -1,19 +1,19 @@
-"""Lookups on their way: what has arrived leaves at once, and what arrives while requests are out shares the next one.
+"""The queue of lookups: an idle server gets one at once; those that arrive while it is busy share the next request.
 
 One `LookupQueue` per connection, table and kind (by key or by prefix) serves all lookupers of that table, so that many
-tasks and many lookupers share requests. No clock decides when a request leaves: an idle server gets a lone lookup at
-once; a server with `MAX_REQUESTS_IN_FLIGHT_PER_SERVER` requests out gets everything that came meanwhile in the next.
+tasks and many lookupers share requests. Requests do not wait for a timer: an idle server gets a single lookup at
+once; a server with `MAX_REQUESTS_IN_FLIGHT_PER_SERVER` open requests gets all later ones in the next request.
 
 Life of an `Ask` (some keys of one place): pending (any thread appended it) -> located (I/O thread: its partition and
 leader are known) -> waiting at the leader's server -> in flight -> delivered. A retriable error takes it back to
-locating, with a growing pause and fresh metadata, until `MAX_RETRY_SECONDS` have passed; that its leader cannot be
-found for the moment is such an error too. A partition that does not exist delivers "nothing found", or `NO_PARTITION`
-where the table has a lake that may have it. When the answer of a request is too large for the server (code 13), the
-asks without an answer go out again in requests of half as many keys; only a key that was alone has the error.
+locating, with a growing pause and fresh metadata, until `MAX_RETRY_SECONDS` have passed; a leader that cannot be found
+at the moment is such an error too. A partition that does not exist delivers "nothing found", or `NO_PARTITION` if the
+table has a lake that may have it. When the answer of a request is too large for the server (code 13), the asks without
+an answer are sent again in requests of half as many keys; only a key that was sent alone gets the error.
 
-Threads: `submit` and `room` may be called by any thread, everything else runs on the I/O thread. `_pending` is the only
-thing both touch: others append, the I/O thread takes from its front. At most `MAX_ACTIVE_KEYS` keys are past pending,
-and callers wait when `MAX_PENDING_ASKS` asks are pending.
+Threads: `submit` and `room` may be called by any thread, everything else runs on the I/O thread. Only `_pending` is
+used by both: others append, the I/O thread takes from its front. At most `MAX_ACTIVE_KEYS` keys are past pending, and
+callers wait when `MAX_PENDING_ASKS` asks are pending.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FIRST_PAUSE_SECONDS = 0.02
 LAST_PAUSE_SECONDS = 1.0
 
 NO_PARTITION: Any = object()
-"""In place of a result: the partition is not in Fluss."""
+"""The result if the partition is not in Fluss."""
 
 _RETRIED = frozenset(
     {
@@ -58,7 +58,7 @@ _RETRIED = frozenset(
 
 
 class _Server:
-    """What waits for one tablet server, and how many requests it has to answer."""
+    """The asks that wait for one tablet server, and the number of its open requests."""
 
     __slots__ = ("in_flight", "waiting")
 
@@ -68,7 +68,7 @@ class _Server:
 
 
 class LookupQueue:
-    """See the module's text."""
+    """Sends the lookups of one table; see the module docstring."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class LookupQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether callers have to wait for `room` first."""
+        """True if callers have to wait for `room` first."""
         return len(self._pending) >= MAX_PENDING_ASKS
 
     def submit(self, ask: Ask) -> None:
-        """Put an ask on its way."""
+        """Queue an ask."""
         self._pending.append(ask)
         if not self._is_woken:
             self._is_woken = True
@@ -116,7 +116,7 @@ class LookupQueue:
         while self.is_full:
             future: asyncio.Future[None] = loop.create_future()
             self._room_waiters.append((loop, future))
-            if not self.is_full:  # it emptied before we were in the list
+            if not self.is_full:  # it became empty before we were in the list
                 return
             await future
 
@@ -145,7 +145,7 @@ class LookupQueue:
             post(loop, _set_none, future)
 
     def _route(self, ask: Ask) -> None:
-        """To its server, at once when everything is known."""
+        """Pass an ask to its server, at once if the leader is known."""
         bucket = self._bucket(ask.place)
         if bucket is not None:
             node = self._cluster.leader_node(bucket)
@@ -213,7 +213,7 @@ class LookupQueue:
         if error is None:
             for ask in asks:
                 if not ask.pause:
-                    ask.deadline = 0.0  # nothing has failed so far
+                    ask.deadline = 0.0  # no failure so far
                 self._enqueue(connection, bucket, ask)
             self._send(connection)
         elif error.error_code == ErrorCode.PARTITION_NOT_EXISTS:
@@ -224,11 +224,11 @@ class LookupQueue:
             self._retry(asks, error)
 
     async def _check_table(self) -> None:
-        """Ask who leads, and whether the table is still the same: buckets of a dropped one never get a leader."""
+        """Refresh the leaders, and check that the table was not dropped: buckets of a dropped one get no leader."""
         await self._cluster.refresh(tables=[self._path], fresh=True)
         table = self._cluster.metadata.table(self._path)
         if table is not None and table.table_id != self._table_id:
-            text = f"table {self._path} was dropped and created again since it was opened: open it anew"
+            text = f"table {self._path} was dropped and created again since it was opened: open it again"
             raise FlussError(text, ErrorCode.TABLE_NOT_EXIST)
 
     # ---- sending ----
@@ -294,7 +294,7 @@ class LookupQueue:
             else:
                 values = [found.values or None for found in item.values]
             if len(values) != sum([ask.portion for ask in asks]):
-                text = f"{len(values)} values for the keys of {bucket} of {self._path}"
+                text = f"{len(values)} values in the answer do not match the keys of {bucket} of {self._path}"
                 self._failed(asks, FlussError(text, ErrorCode.CORRUPT_MESSAGE))
                 continue
             at = 0
@@ -306,14 +306,14 @@ class LookupQueue:
                     self._enqueue(connection, bucket, ask)
                 at = end
         self._deliver(finished)
-        for bucket, asks in groups.items():  # left out of the answer
+        for bucket, asks in groups.items():  # missing in the answer
             error = FlussError(f"no answer for {bucket} of {self._path}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
             self._without_answer(connection, bucket, asks, error, size)
 
     def _without_answer(
         self, connection: RpcConnection, bucket: TableBucket, asks: list[Ask], error: FlussError, size: int
     ) -> None:
-        """What becomes of asks whose request, of so many keys, brought an error."""
+        """Retry or fail asks whose request, with this many keys, failed."""
         if error.error_code == ErrorCode.RECORD_TOO_LARGE_EXCEPTION and size > 1:
             for ask in asks:
                 ask.narrow(size // 2)
@@ -346,7 +346,7 @@ class LookupQueue:
         self._deliver(asks)
 
     def _deliver(self, asks: list[Ask]) -> None:
-        """All results in one hand-over per event loop that waits for some."""
+        """Deliver results with one call per waiting event loop."""
         if not asks:
             return
         by_loop: dict[asyncio.AbstractEventLoop, list[Ask]] = {}

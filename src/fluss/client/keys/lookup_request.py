@@ -1,4 +1,4 @@
-"""One ask of the lookup queue: keys of one place, where their answer goes, and what is known of it so far."""
+"""One ask of the lookup queue: keys of one place, the receiver of their answer, and the results so far."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAX_KEYS_PER_REQUEST = 8_192
 
 
 class Ask:
-    """Keys of one place and where their answer goes: a future of `loop`, which gets one result per key.
+    """Keys of one place and a future of `loop` for their answer, which gets one result per key.
 
-    Usually all keys are in one request. An ask whose answer was too large goes on in portions: `found` has the results
-    of its first keys, the next request has the `portion` keys behind them, and no request that the ask is in has more
-    than `room` keys, those of other asks included.
+    Usually all keys are in one request. An ask whose answer was too large continues in portions: `found` has the
+    results of its first keys, the next request has the next `portion` keys, and no request that contains the ask has
+    more than `room` keys, including those of other asks.
     """
 
     __slots__ = ("deadline", "error", "found", "future", "keys", "loop", "pause", "place", "portion", "room")
@@ -42,12 +42,12 @@ class Ask:
         return self.keys[start : start + self.portion]
 
     def narrow(self, room: int) -> None:
-        """Ask again, in requests of at most so many keys."""
+        """Ask again, in requests of at most `room` keys."""
         self.room = room
         self.portion = min(self.portion, room)
 
     def take(self, values: list[Any]) -> bool:
-        """Keep the results of a portion; whether they were the last ones."""
+        """Keep the results of a portion; return True if they were the last ones."""
         self.found += values
         self.portion = min(len(self.keys) - len(self.found), self.room)
         self.deadline = self.pause = 0.0
@@ -55,21 +55,21 @@ class Ask:
 
 
 def deliver(loop: asyncio.AbstractEventLoop, asks: list[Ask]) -> None:
-    """Hand asks with a result to the event loop that waits for them."""
+    """Deliver asks with a result to the event loop that waits for them."""
     post(loop, _finish, asks)
 
 
 def post(loop: asyncio.AbstractEventLoop, callback: Any, argument: Any) -> None:
-    """Call something in a user's event loop."""
-    with contextlib.suppress(RuntimeError):  # a loop that has ended wants no answer
+    """Schedule a callback in a user's event loop."""
+    with contextlib.suppress(RuntimeError):  # a loop that has ended needs no answer
         loop.call_soon_threadsafe(callback, argument)
 
 
 def _finish(asks: list[Ask]) -> None:
-    """In the user's event loop."""
+    """Set the results; runs in the user's event loop."""
     for ask in asks:
         if ask.future.done():
-            continue  # the caller gave up
+            continue  # the caller cancelled it
         if ask.error is not None:
             ask.future.set_exception(ask.error)
         else:

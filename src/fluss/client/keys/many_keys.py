@@ -1,8 +1,8 @@
-"""Many keys at once: encoded, hashed and decoded column by column.
+"""Lookups of many keys at once: encoded, hashed and decoded column by column.
 
-Keys go out in asks of `KEYS_PER_ASK`, at most `MAX_ASKS_OUT` at a time, through the queue that single lookups use. The
-work on columns is done by the decoding threads, not in the user's event loop. Keys whose partitions have gone from
-Fluss are looked for in the lake.
+Keys are sent in asks of `KEYS_PER_ASK`, at most `MAX_ASKS_OUT` at a time, through the queue that single lookups use.
+The work on columns is done by the decoding threads, not in the user's event loop. Keys whose partitions are no longer
+in Fluss are looked up in the lake.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Found = list[bytes | None]
 
 
 class FoundRows(Protocol):
-    """Rows, and which of the keys that were asked for each of them has."""
+    """Rows, and for each one the position of its key among the requested keys."""
 
     @property
     def rows(self) -> Any: ...
@@ -40,7 +40,7 @@ class FoundRows(Protocol):
 
 
 class OtherRows(Protocol):
-    """Where rows are whose partitions have gone from Fluss: the lake of the table."""
+    """The source of rows whose partitions are no longer in Fluss: the lake of the table."""
 
     def find(self, keys: Any) -> FoundRows:
         """Blocks."""
@@ -55,10 +55,10 @@ async def look_up_many(
     given: Any,
     output: Literal["arrow", "rows"] | None,
 ) -> Any:
-    """See `Lookuper.lookup_many`."""
+    """Look up many keys, see `Lookuper.lookup_many`."""
     session.check_open()
     if output not in (None, "arrow", "rows"):
-        raise FlussError(f"output is 'arrow' or 'rows', got {output!r}")
+        raise FlussError(f"output must be 'arrow' or 'rows', got {output!r}")
     if hasattr(given, "to_arrow"):  # polars
         given = table_of_polars(given)
     is_frame = hasattr(given, "iloc")  # pandas
@@ -92,7 +92,7 @@ async def look_up_many(
 
 
 def _find_in_lake(lake: OtherRows, keys: Any, positions: list[int]) -> tuple[Any, Any]:
-    """Rows of keys whose partitions are not in Fluss, and which keys they belong to."""
+    """Rows of keys whose partitions are not in Fluss, and the positions of their keys."""
     found = lake.find(keys.take(pa.array(positions)))
     return found.rows, np.asarray(positions)[found.positions]
 
@@ -123,7 +123,7 @@ def _portions(groups: list[Any]) -> Iterator[tuple[Place, Any, list[bytes]]]:
 
 
 async def _ask_all(queue: LookupQueue, portions: Iterator[tuple[Place, Any, list[bytes]]], values: Found) -> None:
-    """A few workers take portions from the iterator; the first error ends them all."""
+    """Send all portions with a few workers; the first error ends them all."""
 
     async def work() -> None:
         for place, positions, keys in portions:

@@ -1,10 +1,10 @@
 """A generated function that reads one COMPACTED value of a known schema into a dict.
 
-It does what `ValueReader.row` and a `dict` do, several times as fast, for the case that nearly every lookup is: a value
-of the table's own schema whose bytes are in order. It returns None for everything else, a value of another schema or
-bytes that are no row, and the caller then takes the complete way, which also has the words for what is wrong.
+It does what `ValueReader.row` and a `dict` do, several times as fast, for the usual case: a valid value of the table's
+own schema. For anything else, a value of another schema or invalid bytes, it returns None, and the caller takes the
+complete path, which also reports what is wrong.
 
-Offsets are into the value with its schema id in front (`kv_values`). Texts are decoded strictly.
+Offsets count from the schema id at the start of the value (`kv_values`). Strings are decoded strictly.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _FIXED = ("TINYINT", "SMALLINT", "FLOAT", "DOUBLE")
 
 
 def can_generate(schema: Schema) -> bool:
-    """Whether all columns have types that the function knows."""
+    """True if the function supports the types of all columns."""
     return all(_lines(data_type, 0) is not None for data_type in schema.data_types)
 
 
 def row_function(schema: Schema, schema_id: int, converts: Sequence[Convert | None]) -> RowFunction:
-    """The function for a schema of which `can_generate` is true; `converts` make Python values of logical ones."""
+    """The function for a schema that `can_generate` accepts; `converts` turn logical values into Python values."""
     start = SCHEMA_ID_BYTES + (len(schema.columns) + 7) // 8
     body = [f"if value[:{SCHEMA_ID_BYTES}] != prefix: return None", f"at = {start}"]
     for index, column in enumerate(schema.columns):
@@ -62,7 +62,7 @@ def row_function(schema: Schema, schema_id: int, converts: Sequence[Convert | No
         **{f"unpack_{root}": FIXED_STRUCTS[root].unpack_from for root in _FIXED},
         **{f"convert{index}": convert for index, convert in enumerate(converts)},
     }
-    # Names are quoted by repr, nothing else of it comes from outside.
+    # Names are quoted by repr; nothing else comes from users.
     function: RowFunction = define(source, scope, "one row of a lookup")["read"]
     return function
 
@@ -72,7 +72,7 @@ def _of_bytes(read: Callable[[memoryview, int], tuple[int, int]]) -> Callable[[b
 
 
 def _lines(data_type: DataType, index: int) -> list[str] | None:
-    """Source that sets the variable of a column and moves on; None for types that are left to the complete way."""
+    """Source that sets the variable of a column and advances; None for types left to the complete path."""
     root, target = data_type.root, f"v{index}"
     if root in _VARINTS:
         return [

@@ -1,7 +1,7 @@
-"""Stored values to rows: dicts for single lookups, Arrow columns for many; older and newer schemas padded by column id.
+"""Conversion of stored values to rows: dicts or Arrow columns; values of other schemas are matched by column id.
 
-Rows have the columns of the table as it was opened. Values that were written with another schema name it by id; an id
-that is not known yet is asked for once (`learn`), then decoding goes on.
+Rows have the columns of the table as of when it was opened. Values that were written with another schema have its id;
+an unknown id is requested once (`learn`), then decoding continues.
 
 `RowReader` may be used by any thread: schemas are only ever added.
 """
@@ -41,7 +41,7 @@ _PLAIN_ROOTS = frozenset(
 
 
 class RowReader:
-    """The rows of one table."""
+    """Decodes the stored rows of one table."""
 
     def __init__(self, session: Session, table: ClientTable) -> None:
         self._session = session
@@ -57,24 +57,24 @@ class RowReader:
         self._special = [index for index, convert in enumerate(self._converts) if convert is not None]
         arrow_schema = to_arrow_schema(table.schema)
         self.arrow_schema = arrow_schema
-        # Keys that are not found are rows of nulls, so no column of a result can promise to have none.
+        # Keys that are not found are rows of nulls, so all columns of a result are nullable.
         self.nullable_schema = pa.schema([field.with_nullable(True) for field in arrow_schema])
 
     # ---- schemas ----
 
     def unknown_schema(self, value: bytes) -> int | None:
-        """The schema id of a value if it has to be asked for first."""
+        """The schema id of a value if it is not known yet."""
         schema_id = value_schema_id(value)
         return None if schema_id in self._schemas else schema_id
 
     def unknown_schemas(self, values: Iterable[bytes]) -> set[int]:
-        """The same of many values."""
+        """The unknown schema ids of many values."""
         return {
             int.from_bytes(prefix, "little", signed=True) for prefix in {value[:SCHEMA_ID_BYTES] for value in values}
         } - set(self._schemas)
 
     def unknown_schemas_of(self, values: Any) -> set[int]:
-        """The same of a binary array."""
+        """The unknown schema ids of the values in a binary array."""
         prefixes = pc.unique(pc.binary_slice(values, 0, SCHEMA_ID_BYTES))
         return self.unknown_schemas(prefixes.to_pylist())
 
@@ -83,7 +83,7 @@ class RowReader:
         await self._session.awaitable(self.learn_on_io(schema_ids))
 
     async def learn_on_io(self, schema_ids: Iterable[int]) -> None:
-        """The same on the I/O thread."""
+        """Ask the coordinator for schemas; runs on the I/O thread."""
         for schema_id in schema_ids:
             self._schemas[schema_id] = await fetch_schema(self._session.cluster, self._table.path, schema_id)
 
@@ -108,13 +108,13 @@ class RowReader:
         assert convert is not None
         try:
             return convert(value)
-        except (OverflowError, ValueError):  # outside of Python's calendar: the Arrow way says so
+        except (OverflowError, ValueError):  # outside of Python's calendar: the Arrow path raises an error
             return _through_arrow(self._table.schema.data_types[index])(value)
 
     # ---- many rows ----
 
     def batch(self, values: Any, wanted: Collection[int] | None = None) -> Any:
-        """A binary array of values without nulls as a record batch; columns that are not `wanted` may be all null."""
+        """A binary array of values without nulls as a record batch; columns that are not `wanted` may be all nulls."""
         try:
             columns = self._reader.columns(values, wanted)
         except CorruptRowError as error:
@@ -122,7 +122,7 @@ class RowReader:
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
 
     def aligned(self, values: Sequence[bytes | None]) -> Any:
-        """One row per value; rows of nulls where there is none."""
+        """A record batch with one row per value; rows of nulls for missing ones."""
         found = [value for value in values if value is not None]
         batch = self.batch(pa.array(found, pa.binary()))
         if len(found) == len(values):
@@ -134,7 +134,7 @@ class RowReader:
         )
 
     def rows(self, values: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
-        """One dict per value, None where there is none."""
+        """One dict per value, None for missing ones."""
         found = [value for value in values if value is not None]
         if not found:
             return [None] * len(values)
@@ -157,7 +157,7 @@ def rows_of(batch: Any) -> list[dict[str, Any]]:
 
 
 def _convert(data_type: DataType) -> Convert | None:
-    """None where the logical value is the Python value."""
+    """The conversion of a logical value to Python; None if they are the same."""
     root = data_type.root
     if root in _PLAIN_ROOTS:
         return None
@@ -179,5 +179,5 @@ _EXACT = decimal.Context(prec=80)
 
 
 def _through_arrow(data_type: DataType) -> Convert:
-    """Times and nested values: as scanners make them."""
+    """Conversion of times and nested values, as in scanners."""
     return lambda value: column_values(column_from_values([value], data_type))[0]

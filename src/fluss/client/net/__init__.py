@@ -1,5 +1,5 @@
-"""Connections to servers: the I/O thread, requests and answers, what is known about tables and leaders.
+"""Connections to servers: the I/O thread, requests and answers, metadata of tables and leaders.
 
-`session` is what the objects of one connection share; `cluster` finds the server for a bucket; `rpc` is one socket.
+`session` is shared by the objects of one connection; `cluster` finds the server for a bucket; `rpc` is one socket.
 Start with `session`.
 """

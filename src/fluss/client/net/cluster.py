@@ -1,12 +1,12 @@
-"""The cluster as one client sees it: metadata, a connection per server, and how to find the right one.
+"""The cluster as one client sees it: metadata, a connection per server, and the choice of the right one.
 
 A `Cluster` belongs to one `FlussConnection` and lives on the I/O thread: all its methods are called there. Invariants:
-at most one connection per server; opening one is shared by everybody who wants it (single flight); after a failed
+at most one connection per server; concurrent callers share the opening of a connection (single flight); after a failed
 attempt the next one to that server waits a back-off that doubles from `FIRST_BACKOFF_SECONDS` to
-`LAST_BACKOFF_SECONDS`. The same metadata question is never asked twice at the same time.
+`LAST_BACKOFF_SECONDS`. The same metadata request is never in flight twice.
 
-Errors: a server that cannot be reached is code 1, a bucket without leader 44 after `LEADER_WAIT_SECONDS`, everything
-else is the server's own code. `close()` is final: whoever still waits gets an error.
+Errors: a server that cannot be reached is code 1, a bucket without leader 44 after `LEADER_WAIT_SECONDS`, all other
+errors have the server's own code. `close()` is final: pending callers get an error.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LAST_BACKOFF_SECONDS = 1.0
 LEADER_WAIT_SECONDS = 30.0
 LEADER_RETRY_SECONDS = 0.05
 
-# Codes after which a read-only call may be asked again, of another server or after new metadata.
+# Codes after which a read-only call may be retried, at another server or after a metadata refresh.
 _TRANSPORT_CODES = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIME_OUT})
 
 
 class _Server:
-    """The connection to one server, or the attempt to open it, or the pause before the next attempt."""
+    """The state of one server: a connection, an attempt to open one, or the pause before the next attempt."""
 
     __slots__ = ("backoff", "connection", "not_before", "opening")
 
@@ -51,7 +51,7 @@ class _Server:
 
 
 class Cluster:
-    """Made inside the I/O thread; `await start()` connects it."""
+    """Created on the I/O thread; `await start()` connects it. See the module docstring."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -80,7 +80,7 @@ class Cluster:
             pause *= 2
 
     async def _bootstrap(self, addresses: list[tuple[str, int]]) -> None:
-        """The first address that answers wins; its connection is for this question only."""
+        """Use the first address that answers; its connection serves this request only."""
         last: FlussError | None = None
         for address in addresses:
             try:
@@ -101,7 +101,7 @@ class Cluster:
         raise last
 
     def _adopt(self, connection: RpcConnection) -> None:
-        """The bootstrap server is usually the coordinator: keep the connection under its name then."""
+        """Keep the bootstrap connection if it is to the coordinator, as it usually is."""
         node = self.metadata.coordinator
         if node is not None and (node.host, node.port) == connection.address and connection.server_type == 1:
             server = self._servers.setdefault(_key(node), _Server())
@@ -125,7 +125,7 @@ class Cluster:
     # ---- connections ----
 
     async def connection(self, node: ServerNode) -> RpcConnection:
-        """The connection to a server, opened if there is none."""
+        """The connection to a server, opened if necessary."""
         if self.closed:
             raise _closed_error()
         server = self._servers.setdefault(_key(node), _Server())
@@ -144,7 +144,7 @@ class Cluster:
             raise
 
     def open_connection_to(self, node: ServerNode) -> RpcConnection | None:
-        """The connection to a server if it is open now: no waiting, for hot paths."""
+        """The connection to a server if it is open now. Does not wait, for hot paths."""
         server = self._servers.get(_key(node))
         if server is None or server.connection is None or server.connection.closed:
             return None
@@ -179,10 +179,10 @@ class Cluster:
 
         connection.add_close_listener(lost)
 
-    # ---- who serves what ----
+    # ---- finding servers ----
 
     async def coordinator(self) -> RpcConnection:
-        """The coordinator, asked for again when it is not known or does not answer at its old address."""
+        """The connection to the coordinator, located again if it is unknown or does not answer at its old address."""
         node = self.metadata.coordinator
         if node is not None:
             try:
@@ -237,9 +237,9 @@ class Cluster:
             pause = min(pause * 2, LAST_BACKOFF_SECONDS)
 
     def pauses(self) -> Iterator[float]:
-        """Seconds to wait before a leader is asked again, until a request would have timed out.
+        """Seconds to wait before each retry at a leader, until a request would have timed out.
 
-        A leader may be known to everybody but itself, for a moment after its election.
+        For a moment after its election, a leader may be known to all servers but itself.
         """
         deadline = self._loop.time() + min(LEADER_WAIT_SECONDS, self.config.request_timeout_ms / 1000)
         pause = LEADER_RETRY_SECONDS
@@ -248,35 +248,35 @@ class Cluster:
             pause = min(pause * 2, LAST_BACKOFF_SECONDS)
 
     def leader_node(self, bucket: TableBucket) -> ServerNode | None:
-        """The leader as far as known, without asking anybody."""
+        """The cached leader of a bucket, without a request."""
         return self.metadata.leader(bucket)
 
     def invalidate(self, bucket: TableBucket) -> None:
-        """A call showed that the cached leader of a bucket is wrong."""
+        """Drop the cached leader of a bucket, which a call has shown to be wrong."""
         self.metadata.forget_leader(bucket)
 
     def invalidate_server(self, node_id: int) -> None:
-        """A server does not answer: ask again who leads its buckets."""
+        """Drop a server that does not answer as the leader of its buckets."""
         self.metadata.forget_server(node_id)
 
     # ---- tables and partitions ----
 
     async def table(self, path: TablePath, *, fresh: bool = False) -> ClientTable:
-        """A table from the cache, or asked for when it is not there or must be fresh. Code 7 if it does not exist."""
+        """A table from the cache, or from the server if not cached or `fresh`. Code 7 if it does not exist."""
         table = None if fresh else self.metadata.table(path)
         if table is None:
             self.metadata.forget_table(path)
             await self.refresh(tables=[path], fresh=fresh)
             table = self.metadata.table(path)
-        if table is None:  # left out of the answer: it may exist, but not for this user
+        if table is None:  # missing in the answer: it may exist, but not for this user
             table = await self.table_info(path)
         return table
 
     async def table_info(self, path: TablePath) -> ClientTable:
-        """A table as GET_TABLE_INFO of the coordinator describes it."""
+        """A table as described by the coordinator's GET_TABLE_INFO."""
         request = pb.GetTableInfoRequest()
         request.table_path.database_name, request.table_path.table_name = path.database_name, path.table_name
-        answer = await self.call_coordinator(ApiKey.GET_TABLE_INFO, request, read_only=True)
+        answer = await self.call_coordinator(ApiKey.GET_TABLE_INFO, request, idempotent=True)
         return read_table(
             path,
             answer.table_id,
@@ -299,7 +299,7 @@ class Cluster:
             raise FlussError(text, ErrorCode.PARTITION_NOT_EXISTS)
         return partition_id
 
-    # ---- metadata questions ----
+    # ---- metadata requests ----
 
     async def refresh(
         self,
@@ -309,7 +309,7 @@ class Cluster:
         *,
         fresh: bool = False,
     ) -> None:
-        """Ask for servers, and for the given tables and partitions. `fresh` never joins a question already asked."""
+        """Request metadata of servers, the given tables and partitions. `fresh` never joins a request in flight."""
         if self.closed:
             raise _closed_error()
         wanted = (tuple(tables), tuple(partitions), tuple(partition_ids))
@@ -331,7 +331,7 @@ class Cluster:
         if self._refreshes.get(wanted) is task:
             del self._refreshes[wanted]
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may have waited
+            task.exception()  # retrieved, even if no caller waits
 
     async def _ask_metadata(
         self, tables: tuple[TablePath, ...], partitions: tuple[PhysicalTablePath, ...], partition_ids: tuple[int, ...]
@@ -356,26 +356,26 @@ class Cluster:
             raise
 
     async def call_tablet(self, api_key: int, request: Message) -> Any:
-        """Ask any tablet server a read-only question, another one when it cannot be reached."""
+        """Send a read-only request to any tablet server, or to another one if it cannot be reached."""
         for _ in range(2):
             try:
                 return await (await self.any_tablet()).call(api_key, request)
             except FlussError as error:
                 if self.closed or error.error_code not in _TRANSPORT_CODES:
                     raise
-            # All tablet servers may have moved: the bootstrap servers know.
+            # All tablet servers may have moved: ask the bootstrap servers.
             await self._bootstrap(parse_addresses(self.config.bootstrap_servers))
         return await (await self.any_tablet()).call(api_key, request)
 
-    async def call_coordinator(self, api_key: int, request: Message, *, read_only: bool = False) -> Any:
-        """Ask the coordinator. A read-only question is repeated once after a lost connection."""
+    async def call_coordinator(self, api_key: int, request: Message, *, idempotent: bool = False) -> Any:
+        """Send a request to the coordinator. An idempotent one is retried once after a lost connection."""
         connection = await self.coordinator()
         try:
             return await connection.call(api_key, request)
         except FlussError as error:
             lost = error.error_code == ErrorCode.NETWORK_EXCEPTION
             moved = error.error_code == ErrorCode.NOT_COORDINATOR_LEADER_EXCEPTION
-            if self.closed or not (moved or (lost and read_only)):
+            if self.closed or not (moved or (lost and idempotent)):
                 raise
         await self.refresh()
         return await (await self.coordinator()).call(api_key, request)

@@ -1,6 +1,6 @@
-"""`with` and `async with` for everything of the client that ends.
+"""`with` and `async with` for all client objects that must be closed.
 
-An error inside of a block is the interesting one: what goes wrong at its end is raised only if there was none.
+An error inside a block takes precedence: an error of closing is raised only if there was none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class EndsWithBlock(ABC):
 
     @abstractmethod
     def _leave(self) -> None:
-        """What the end of a block does."""
+        """Called at the end of a block."""
 
     def __enter__(self: B) -> B:
         return self
@@ -31,7 +31,7 @@ class EndsWithBlock(ABC):
         try:
             self._leave()
         except Exception:
-            if exc_value is None:  # else the error of the block is on its way, and it is the one that matters
+            if exc_value is None:  # else the error of the block is raised, which takes precedence
                 raise
         return False
 
@@ -40,10 +40,10 @@ A = TypeVar("A", bound="EndsWithAnyBlock")
 
 
 class EndsWithAnyBlock(EndsWithBlock):
-    """Mix-in: `async with` too, where the end must not block the event loop."""
+    """Mix-in for `with` and `async with`; the latter must not block the event loop."""
 
     async def _leave_awaiting(self) -> None:
-        """What `_leave` does, for event loops; the same unless it waits."""
+        """`_leave` for event loops; override it if `_leave` waits."""
         self._leave()
 
     async def __aenter__(self: A) -> A:
@@ -58,6 +58,6 @@ class EndsWithAnyBlock(EndsWithBlock):
         try:
             await self._leave_awaiting()
         except Exception:
-            if exc_value is None:  # else the error of the block is on its way, and it is the one that matters
+            if exc_value is None:  # else the error of the block is raised, which takes precedence
                 raise
         return False

@@ -1,4 +1,4 @@
-"""Opening a connection: TCP, API_VERSIONS, and SASL/PLAIN when it is configured."""
+"""Opening a connection: TCP, API_VERSIONS, and SASL/PLAIN if configured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_LOGIN_RETRY_SECONDS = 5.0
 
 
 async def open_connection(address: tuple[str, int], config: Config, role: Role | None = None) -> RpcConnection:
-    """A connection that is ready for calls; `FlussError` 1 when the server cannot be reached, 46 for a bad login."""
+    """Open a connection that is ready for calls; `FlussError` 1 if the server is unreachable, 46 for a bad login."""
     loop = asyncio.get_running_loop()
     connection = RpcConnection(loop, address, config.request_timeout_ms)
     host, port = address
@@ -31,7 +31,7 @@ async def open_connection(address: tuple[str, int], config: Config, role: Role |
         text = f"cannot connect to {connection}: no answer within {config.connect_timeout_ms} ms"
         raise FlussError(text, ErrorCode.NETWORK_EXCEPTION) from None
     except (OSError, UnicodeError) as error:
-        text = f"cannot connect to {connection}: {_reason(error)}; is the server running, is the address right?"
+        text = f"cannot connect to {connection}: {_reason(error)}; check that the server runs and the address is right"
         raise FlussError(text, ErrorCode.NETWORK_EXCEPTION) from None
     try:
         await _shake_hands(connection, config, role)
@@ -42,7 +42,7 @@ async def open_connection(address: tuple[str, int], config: Config, role: Role |
 
 
 def _family(host: str) -> int:
-    """Names resolve to both families; a server usually listens on IPv4, so prefer what the numeric forms say."""
+    """The address family: IPv6 for numeric IPv6 addresses only, since servers usually listen on IPv4."""
     return socket.AF_INET6 if ":" in host else socket.AF_UNSPEC
 
 
@@ -64,7 +64,7 @@ async def _shake_hands(connection: RpcConnection, config: Config, role: Role | N
 
 
 async def _log_in(connection: RpcConnection, config: Config, timeout_ms: int) -> None:
-    """SASL/PLAIN is one message; a challenge after it carries nothing. Code 51 means: try again in a moment."""
+    """Log in with SASL/PLAIN, which is one message; a challenge after it is empty. Code 51 means to retry shortly."""
     token = b"\0" + config.security_sasl_username.encode() + b"\0" + config.security_sasl_password.encode()
     request = pb.AuthenticateRequest(protocol=config.security_sasl_mechanism, token=token)
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000

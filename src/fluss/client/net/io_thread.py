@@ -1,15 +1,15 @@
 """The I/O thread: one background thread with an event loop, shared by all connections of a process.
 
 States: not started -> running -> stopped. `IoThread.shared()` returns the running one or starts it; every connection
-holds a reference (`acquire`/`release`). When nobody has held one for `IDLE_STOP_SECONDS`, the thread ends; the next
+holds a reference (`acquire`/`release`). If there is none for `IDLE_STOP_SECONDS`, the thread ends; the next
 connection starts a new one.
 
-Who may call what: `submit`, `run`, `awaitable`, `call_soon`, `acquire`, `release` from any thread except that `run`
-never from the I/O thread itself (it would wait for itself). Everything that belongs to a connection (sockets, metadata,
-queues) is touched on the I/O thread only.
+`submit`, `run`, `awaitable`, `call_soon`, `acquire` and `release` may be called from any thread, but `run` never from
+the I/O thread itself (it would wait for itself). Everything that belongs to a connection (sockets, metadata, queues) is
+used on the I/O thread only.
 
-Two ends need care. A forked child has the objects but not the thread: every use of an old object in it raises an error
-that says so, and a new connection in the child starts a thread of its own. At interpreter exit the loop is stopped and
+Two cases need care. A forked child has the objects but not the thread: any use of an old object in it raises an error
+that explains this, and a new connection in the child starts its own thread. At interpreter exit the loop is stopped and
 joined for at most `EXIT_JOIN_SECONDS`, so that a forgotten connection never keeps a program from ending.
 """
 
@@ -44,7 +44,7 @@ _shared: IoThread | None = None
 
 
 class _Process:
-    """The id of this process. Asking the kernel for it costs more than the rest of a hand-over, so it is remembered."""
+    """The id of this process. Asking the kernel for it costs more than the rest of a hand-over, so it is cached."""
 
     number = os.getpid()
 
@@ -58,7 +58,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class IoThread:
-    """A running event loop on a thread of its own. Use `IoThread.shared()`."""
+    """An event loop running on its own thread. Use `IoThread.shared()`."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = _new_event_loop()
@@ -74,7 +74,7 @@ class IoThread:
 
     @classmethod
     def shared(cls) -> IoThread:
-        """The I/O thread of this process, started when there is none."""
+        """The I/O thread of this process, started if there is none."""
         global _shared
         with _lock:
             if _shared is None or _shared._stopping:
@@ -83,7 +83,7 @@ class IoThread:
 
     @classmethod
     def acquired(cls) -> IoThread:
-        """The same with a reference taken, in one step: an idle thread cannot stop in between."""
+        """The I/O thread with a reference taken, in one step: an idle thread cannot stop in between."""
         global _shared
         with _lock:
             if _shared is None or _shared._stopping:
@@ -99,7 +99,7 @@ class IoThread:
             self._references += 1
 
     def release(self) -> None:
-        """Give a reference back; the last one lets the thread end after a while."""
+        """Return a reference; after the last one the thread ends when it has been idle for a while."""
         with _lock:
             self._references -= 1
             if self._references or self.is_forked or self._stopping:
@@ -117,16 +117,16 @@ class IoThread:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this object was inherited from a parent process, without its thread."""
+        """True if this object was inherited from a parent process, without its thread."""
         return self._pid != _Process.number
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on this thread."""
+        """True if the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
     def check_usable(self) -> None:
-        """Raise when work can no longer be handed over."""
+        """Raise if the thread can no longer accept work."""
         if self.is_forked:
             raise FlussError(
                 f"this connection belongs to process {self._pid}, and a forked process does not inherit its I/O "
@@ -137,7 +137,7 @@ class IoThread:
             raise FlussError("the client's I/O thread has ended; the connection is closed", ErrorCode.CLIENT_ERROR)
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Run `callback` on the I/O thread; the cheapest hand-over there is."""
+        """Run `callback` on the I/O thread; the cheapest way to hand over work."""
         if self._stopping or self._pid != _Process.number:
             self.check_usable()
         try:
@@ -182,10 +182,10 @@ class IoThread:
         future.add_done_callback(cancelled)
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine there and block until its result is here; time-out in seconds."""
+        """Run a coroutine on the I/O thread and block for its result; the time-out is in seconds."""
         if self.is_current:
             coroutine.close()
-            raise FlussError("a blocking call was made on the client's own I/O thread (from a callback?)")
+            raise FlussError("blocking calls must not be made on the client's I/O thread, e.g. in a callback")
         future = self.submit(coroutine)
         try:
             return future.result(timeout)
@@ -197,16 +197,16 @@ class IoThread:
         except concurrent.futures.CancelledError:
             raise FlussError("the call was cancelled: the connection was closed") from None
         except BaseException:
-            future.cancel()  # KeyboardInterrupt: nobody waits for it any more
+            future.cancel()  # KeyboardInterrupt: the caller no longer waits
             raise
 
     def awaitable(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Run a coroutine there; the result can be awaited from any event loop. It starts at once."""
+        """Start a coroutine on the I/O thread; the result can be awaited from any event loop."""
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             coroutine.close()
-            raise FlussError("an awaitable call needs a running event loop: call it inside a coroutine") from None
+            raise FlussError("an awaitable call requires a running event loop; call it inside a coroutine") from None
         if running is self.loop:
             return running.create_task(coroutine)
         future: asyncio.Future[T] = running.create_future()
@@ -218,7 +218,7 @@ class IoThread:
             raise
 
         def abandoned(future: asyncio.Future[T]) -> None:
-            if future.cancelled():  # its start was handed over before this, and so comes first
+            if future.cancelled():  # its start was scheduled earlier, so it comes first
                 with contextlib.suppress(RuntimeError):
                     self.loop.call_soon_threadsafe(lambda: started[0].cancel())
 
@@ -232,7 +232,7 @@ class IoThread:
         future: asyncio.Future[T],
         started: list[asyncio.Task[T]],
     ) -> None:
-        """One hand-over back to the user's loop; a loop that was closed meanwhile wants no answer."""
+        """Deliver the result to the user's loop with one call; a loop that was closed meanwhile needs no answer."""
         task = self.loop.create_task(coroutine)
         started.append(task)
 
@@ -248,7 +248,7 @@ class IoThread:
 
         def finished(task: asyncio.Task[T]) -> None:
             if not task.cancelled():
-                task.exception()  # retrieved, even if nobody awaits
+                task.exception()  # retrieved, even if no caller awaits it
             with contextlib.suppress(RuntimeError):
                 running.call_soon_threadsafe(deliver)
 
@@ -269,7 +269,7 @@ class IoThread:
                 self.loop.close()
 
     def stop(self, timeout: float = EXIT_JOIN_SECONDS) -> None:
-        """End the loop and wait a bounded time for the thread."""
+        """Stop the loop and wait a bounded time for the thread."""
         if self.is_forked:
             return
         self._stopping = True
@@ -285,7 +285,7 @@ def _log_stray_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
 
 
 def _after_fork_in_child() -> None:
-    """The lock may have been held by a thread that does not exist here; the shared thread does not exist either."""
+    """A thread that does not exist here may have held the lock; the shared thread does not exist here either."""
     global _lock, _shared
     _lock = threading.Lock()
     _shared = None

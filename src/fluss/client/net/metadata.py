@@ -1,8 +1,9 @@
-"""What a client knows about tables, partitions and leaders: a cache, filled from GET_METADATA answers.
+"""A client's metadata of tables, partitions and leaders: a cache, filled from GET_METADATA answers.
 
-No I/O here. An answer replaces the servers and merges everything else; a bucket has a leader only when the answer
-names one that is among its tablet servers. Entries go when a call shows that they are wrong (`forget_*`), and at most
-`MAX_CACHED_TABLES` tables with `MAX_CACHED_PARTITIONS_PER_TABLE` partitions each are kept, the oldest go first.
+No I/O here. An answer replaces the servers and merges everything else; a bucket has a leader only when the answer names
+one that is among its tablet servers. Entries are dropped when a call shows that they are wrong (`forget_*`). At most
+`MAX_CACHED_TABLES` tables with `MAX_CACHED_PARTITIONS_PER_TABLE` partitions each are kept; the oldest are dropped
+first.
 """
 
 from __future__ import annotations
@@ -56,20 +57,20 @@ class ClientTable:
 
     @cached_property
     def has_lake(self) -> bool:
-        """Whether it is tiered into a lake that this client can read; other formats are as good as none."""
+        """True if it is tiered to a lake that this client can read; other formats count as none."""
         properties = self.descriptor.properties
         is_readable = property_value(properties, DATALAKE_FORMAT) in (None, "iceberg")
         return bool(property_value(properties, DATALAKE_ENABLED)) and is_readable
 
     def property(self, key: str, default: str | None = None) -> str | None:
-        """A table property as text."""
+        """A table property as a string."""
         return self.descriptor.properties.get(key, default)
 
 
 def read_table(
     path: TablePath, table_id: int, schema_id: int, table_json: bytes, created: int, modified: int, remote: str | None
 ) -> ClientTable:
-    """A table from the fields that GET_METADATA and GET_TABLE_INFO share."""
+    """A table from the fields common to GET_METADATA and GET_TABLE_INFO."""
     try:
         descriptor = table_descriptor_from_json(table_json)
     except ValueError as error:
@@ -101,12 +102,12 @@ class MetadataCache:
         return self._partition_ids.get(path, {}).get(partition_name)
 
     def leader(self, bucket: TableBucket) -> ServerNode | None:
-        """The tablet server that leads a bucket, as far as known."""
+        """The tablet server that leads a bucket, if known."""
         node_id = self._leaders.get(bucket[:2], _NO_LEADERS).get(bucket.bucket_id)
         return None if node_id is None else self.tablets.get(node_id)
 
     def nodes(self) -> list[ServerNode]:
-        """The coordinator first, then the tablet servers."""
+        """All known servers, the coordinator first."""
         return ([] if self.coordinator is None else [self.coordinator]) + list(self.tablets.values())
 
     # ---- forgetting ----
@@ -115,13 +116,13 @@ class MetadataCache:
         self._leaders.get(bucket[:2], {}).pop(bucket.bucket_id, None)
 
     def forget_server(self, node_id: int) -> None:
-        """No bucket is led by this server any more, until an answer says so again."""
+        """Drop a server as the leader of any bucket, until an answer names it again."""
         for leaders in self._leaders.values():
             for bucket_id in [bucket_id for bucket_id, leader in leaders.items() if leader == node_id]:
                 del leaders[bucket_id]
 
     def forget_partition(self, path: TablePath, partition_name: str) -> None:
-        """The next question about the partition goes to a server: it may have been dropped and created again."""
+        """Drop a partition, which may have been dropped and created again; its next use asks a server."""
         self._partition_ids.get(path, {}).pop(partition_name, None)
 
     def forget_table(self, path: TablePath) -> None:
@@ -134,7 +135,7 @@ class MetadataCache:
     # ---- merging ----
 
     def merge(self, answer: pb.MetadataResponse) -> None:
-        """Take over an answer. Tables that cannot be read raise after everything else was taken over."""
+        """Merge an answer. Unreadable tables raise after everything else was merged."""
         self._merge_nodes(answer)
         unreadable: FlussError | None = None
         paths_by_id = {table.table_id: path for path, table in self._tables.items()}
@@ -148,7 +149,7 @@ class MetadataCache:
         for partition in answer.partition_metadata:
             path = paths_by_id.get(partition.table_id)
             if path is None:
-                continue  # nobody could ask for it, and nothing would ever forget it
+                continue  # no caller could ask for it, and it would never be dropped
             known = self._partition_ids.setdefault(path, {})
             known[partition.partition_name] = partition.partition_id
             if len(known) > MAX_CACHED_PARTITIONS_PER_TABLE:
@@ -167,7 +168,7 @@ class MetadataCache:
         path = TablePath(entry.table_path.database_name, entry.table_path.table_name)
         known = self._tables.get(path)
         if known is not None and known.table_id != entry.table_id:
-            self.forget_table(path)  # dropped and created again: nothing of the old one holds
+            self.forget_table(path)  # dropped and created again: the old entries are invalid
         table = read_table(
             path,
             entry.table_id,

@@ -1,8 +1,8 @@
-"""Where remote segments are: from the path that a server names to an open file.
+"""Opening remote segments by the path that a server names.
 
-Local paths come as `/dir`, `file:///dir` or `file:/dir`, and are mapped into memory. Everything else goes through
-`pyarrow.fs`; for object stores the cluster hands out credentials (GET_FILESYSTEM_SECURITY_TOKEN), which are asked for
-again when four fifths of their life are over.
+Local paths (`/dir`, `file:///dir` or `file:/dir`) are mapped into memory. All others are opened with
+`pyarrow.fs`; for object stores the cluster provides credentials (GET_FILESYSTEM_SECURITY_TOKEN), which are requested
+again after four fifths of their lifetime.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _S3_SCHEMES = frozenset(("s3", "s3a", "s3n", "oss"))
 
 
 def local_path(path: str) -> str | None:
-    """The path of a local file, None when it is somewhere else."""
+    """The path of a local file, None for any other path."""
     if path.startswith("file:"):
         return urllib.parse.unquote(urllib.parse.urlsplit(path).path)
     return path if "://" not in path else None
@@ -43,7 +43,7 @@ def segment_path(tablet_dir: str, segment_id: str, start_offset: int) -> str:
 
 
 def map_file(path: str) -> memoryview:
-    """A local file as memory; it stays readable when it is deleted meanwhile."""
+    """Map a local file into memory; it remains readable after it was deleted."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if os.fstat(descriptor).st_size == 0:
@@ -55,14 +55,14 @@ def map_file(path: str) -> memoryview:
 
 @dataclass(frozen=True)
 class Token:
-    """Credentials of a file system and its settings, as the cluster hands them out."""
+    """Credentials and settings of a file system, provided by the cluster."""
 
     credentials: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     renew_at: float = 0.0
 
     def setting(self, *names: str) -> str | None:
-        """The first of these settings that is there, whatever its prefix (`fs.s3a.endpoint`, `endpoint`)."""
+        """The first of these settings that exists, with any prefix (`fs.s3a.endpoint`, `endpoint`)."""
         for name in names:
             for key, value in self.settings.items():
                 if key == name or key.endswith(f".{name}"):
@@ -71,7 +71,7 @@ class Token:
 
 
 def read_token(answer: pb.GetFileSystemSecurityTokenResponse, now: float) -> Token:
-    """`now` in seconds since 1970."""
+    """The token in an answer; `now` is in seconds since 1970."""
     credentials: dict[str, Any] = {}
     if answer.token:
         try:
@@ -87,15 +87,15 @@ def read_token(answer: pb.GetFileSystemSecurityTokenResponse, now: float) -> Tok
 
 
 def object_store(path: str, token: Token) -> tuple[Any, str]:
-    """The file system of a path and the path in it."""
+    """The file system of a path, and the path within it."""
     scheme, _, rest = path.partition("://")
     if scheme not in _S3_SCHEMES:
         try:
             filesystem, inner = fs.FileSystem.from_uri(path)
         except (ValueError, pa.ArrowException) as error:
             raise FlussError(
-                f"this client cannot read remote log segments of {scheme}://, only local paths, "
-                f"{', '.join(f'{known}://' for known in sorted(_S3_SCHEMES))} and what pyarrow.fs knows: {error}",
+                f"this client cannot read remote log segments of {scheme}://; it can read local paths, "
+                f"{', '.join(f'{known}://' for known in sorted(_S3_SCHEMES))} and what pyarrow.fs supports: {error}",
                 ErrorCode.STORAGE_EXCEPTION,
             ) from None
         return filesystem, inner
@@ -126,8 +126,8 @@ class FileSystems:
         self._asking = asyncio.Lock()
 
     async def token(self) -> Token:
-        """Credentials that are still good."""
-        async with self._asking:  # segments are opened several at a time
+        """Credentials that are still valid."""
+        async with self._asking:  # several segments are opened at a time
             now = time.time()
             if self._token is None or now >= self._token.renew_at:
                 request = pb.GetFileSystemSecurityTokenRequest()

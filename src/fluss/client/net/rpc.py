@@ -1,12 +1,12 @@
 """One connection to one server: frames out, answers in, matched by request id.
 
-States: connecting (TCP, API_VERSIONS, login) -> ready -> closed; closed is final, the pool makes a new one. All methods
-run on the I/O thread. A request is either answered, failed by an error frame (with the server's code), timed out
-(code 25) or failed because the connection was lost (code 1); it never stays pending.
+States: connecting (TCP, API_VERSIONS, login) -> ready -> closed; closed is final, `Cluster` then opens a new one. All
+methods run on the I/O thread. A request is answered, failed by an error frame (with the server's code), timed out (code
+25) or failed because the connection was lost (code 1); it never stays pending.
 
-Receiving: bytes arrive in one reusable buffer; a frame that does not fit the rest of it gets a buffer of its own, into
-which the socket then reads directly. Record bytes of fetch answers are slices of that buffer, which lives as long as a
-slice of it does.
+Receiving: bytes arrive in one reusable buffer; a frame that does not fit into the rest of it gets its own buffer, into
+which the socket then reads directly. Record bytes of fetch answers are slices of that buffer, which exists as long as
+any slice of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import APIS, ApiKey
-from fluss.protocol.fetch_walk import (
+from fluss.protocol.client_payloads import (
     FetchAnswer,
     ScanAnswer,
     WriteRequest,
@@ -41,10 +41,10 @@ from fluss.protocol.frames import (
     read_length,
     read_response,
 )
-from fluss.protocol.record_walk import Piece
+from fluss.protocol.server_payloads import BytesLike
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
-# Larger than any answer to a sane fetch, and smaller than the length that e.g. the text "HTTP" would mean.
+# Larger than any answer to a reasonable fetch, and smaller than the length that the bytes "HTTP" would mean.
 MAX_ANSWER_FRAME_BYTES = 1024 * 1024 * 1024
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 REQUEST_ID_MASK = 0x7FFFFFFF
@@ -64,7 +64,7 @@ class _Pending(NamedTuple):
 
 
 class RpcConnection(asyncio.BufferedProtocol):
-    """One connection; `client.net.handshake.open_connection` makes it, and also shakes hands and logs in."""
+    """Created by `handshake.open_connection`, which also negotiates versions and logs in."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: tuple[str, int], request_timeout_ms: int) -> None:
         self.address = address
@@ -88,31 +88,31 @@ class RpcConnection(asyncio.BufferedProtocol):
     # ---- calls ----
 
     def call(self, api_key: int, message: Message, timeout_ms: int | None = None) -> asyncio.Future[Any]:
-        """Send a request; the future gives the answer message. `timeout_ms` None = the configured time-out."""
+        """Send a request; the future returns the answer message. `timeout_ms` defaults to the configuration."""
         return self._send(api_key, [message.SerializeToString()], timeout_ms)
 
     def produce(
-        self, message: WriteRequest, records: Sequence[Piece | Sequence[Piece]], timeout_ms: int | None = None
+        self, message: WriteRequest, records: Sequence[BytesLike | Sequence[BytesLike]], timeout_ms: int | None = None
     ) -> asyncio.Future[Any]:
-        """PRODUCE_LOG, PUT_KV or STAGE_LOG: bucket entries without records, and per entry its records in buffers.
+        """Send PRODUCE_LOG, PUT_KV or STAGE_LOG: bucket entries without records, and the record buffers of each entry.
 
-        The buffers must stay unchanged until the answer is here.
+        The buffers must not change until the answer arrives.
         """
         return self._send(_WRITE_KEYS[type(message)], write_request_pieces(message, records), timeout_ms)
 
     def fetch(self, message: pb.FetchLogRequest, timeout_ms: int | None = None) -> asyncio.Future[FetchAnswer]:
-        """FETCH_LOG: the answer without records, and the record bytes per bucket. The long poll counts extra."""
+        """Send FETCH_LOG; returns the answer without records, and records per bucket. The long poll counts extra."""
         if timeout_ms is None:
             timeout_ms = self._request_timeout_ms + message.max_wait_ms
         return self._send(ApiKey.FETCH_LOG, [message.SerializeToString()], timeout_ms)
 
     def scan(self, message: pb.ScanKvRequest | range_pb.ScanKvRangeRequest) -> asyncio.Future[ScanAnswer]:
-        """SCAN_KV or SCAN_KV_RANGE: the answer without rows, and the bytes of the rows."""
+        """Send SCAN_KV or SCAN_KV_RANGE; returns the answer without rows, and the bytes of the rows."""
         api_key = ApiKey.SCAN_KV if isinstance(message, pb.ScanKvRequest) else ApiKey.SCAN_KV_RANGE
         return self._send(api_key, [message.SerializeToString()], None)
 
     def supports(self, api_key: int) -> bool:
-        """Whether the server serves this API."""
+        """True if the server serves this API."""
         return api_key in self._versions
 
     def version(self, api_key: int) -> int:
@@ -137,11 +137,11 @@ class RpcConnection(asyncio.BufferedProtocol):
 
     @property
     def pending_count(self) -> int:
-        """Requests without an answer."""
+        """The number of requests without an answer."""
         return len(self._pending)
 
     def add_close_listener(self, listener: Callable[[RpcConnection], None]) -> None:
-        """Called once on the I/O thread when the connection is gone; at once if it already is."""
+        """Call `listener` once on the I/O thread when the connection is lost; at once if it already is."""
         if self.closed:
             listener(self)
         else:
@@ -159,7 +159,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         state = "closed" if self.closed else f"{len(self._pending)} pending"
         return f"RpcConnection({self}, {state})"
 
-    def _send(self, api_key: int, pieces: list[Piece], timeout_ms: int | None) -> asyncio.Future[Any]:
+    def _send(self, api_key: int, pieces: list[BytesLike], timeout_ms: int | None) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed or self._transport is None:
             future.set_exception(FlussError(f"the connection to {self} is closed", ErrorCode.NETWORK_EXCEPTION))
@@ -193,8 +193,8 @@ class RpcConnection(asyncio.BufferedProtocol):
         if not pending.future.done():
             pending.future.set_exception(error)
         if self._loop.time() - self._last_received >= timeout_ms / 1000:
-            # Not a byte came in all that time: the peer may be gone without a word, so do not use it again.
-            self._lost(FlussError(f"{self} does not answer any more", ErrorCode.NETWORK_EXCEPTION))
+            # No byte arrived in all that time: the peer may have vanished, so do not use it again.
+            self._lost(FlussError(f"{self} no longer answers", ErrorCode.NETWORK_EXCEPTION))
 
     def set_versions(self, answer: pb.ApiVersionsResponse) -> None:
         """Keep what both sides understand: the highest common version of every API."""
@@ -264,15 +264,16 @@ class RpcConnection(asyncio.BufferedProtocol):
                 frame, self._big = self._big, None
                 self._answer(frame)
         except (FlussError, DecodeError) as error:
-            self._lost(FlussError(f"{self} sent something unreadable: {error}", ErrorCode.NETWORK_EXCEPTION))
+            self._lost(FlussError(f"{self} sent unreadable data: {error}", ErrorCode.NETWORK_EXCEPTION))
 
     def _take_frames(self) -> None:
-        """Answer every whole frame of the buffer; keep the start of the next one, or give it a buffer of its own."""
+        """Process every whole frame in the buffer; keep the start of the next one, or give it its own buffer."""
         position, filled = 0, self._filled
         while filled - position >= LENGTH_BYTES:
             length = read_length(self._buffer, position)
             if not 1 <= length <= MAX_ANSWER_FRAME_BYTES:
-                raise FlussError(f"a frame of {length} bytes; is this a Fluss server?", ErrorCode.NETWORK_EXCEPTION)
+                text = f"invalid frame length {length}; check that this is a Fluss server"
+                raise FlussError(text, ErrorCode.NETWORK_EXCEPTION)
             start = position + LENGTH_BYTES
             if start + length > filled:
                 if length + LENGTH_BYTES > len(self._buffer) - position:
@@ -305,7 +306,7 @@ class RpcConnection(asyncio.BufferedProtocol):
             return  # it timed out before
         pending.timer.cancel()
         if pending.future.done():
-            return  # the caller gave up
+            return  # the caller cancelled it
         if response.type == TYPE_SUCCESS:
             try:
                 pending.future.set_result(_decode(pending.api_key, response.body))

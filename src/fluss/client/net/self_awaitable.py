@@ -1,8 +1,8 @@
 """Results that work with and without `await`.
 
-`AwaitsToItself`: a value that is there already; `await` gives the value itself.
-`Closing`: the end of a connection. `await conn.close()` waits without blocking the event loop; a plain `conn.close()`
-blocks until it is done: at once when no event loop runs in the calling thread, otherwise when the result is dropped,
+`AwaitsToItself`: an object that is available at once; `await` returns the object itself.
+`Closing`: the end of a connection. `await conn.close()` waits without blocking the event loop. A plain `conn.close()`
+blocks until it is done: at once if no event loop runs in the calling thread, otherwise when the result is dropped,
 which CPython does at the end of the statement.
 """
 
@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 
 class AwaitsToItself:
-    """Mix-in for objects that need no waiting, in places where documents write `await`."""
+    """Mix-in for objects that need no waiting, where the documentation uses `await`."""
 
     def __await__(self: _Self) -> Generator[Any, None, _Self]:
         return self
-        yield  # makes it a generator, which never gets here
+        yield  # makes it a generator; never reached
 
 
 class Closing:
-    """Returned by `close()`; see the module's text."""
+    """Returned by `close()`; see the module docstring."""
 
     __slots__ = ("_awaited", "_future", "_timeout")
 
@@ -50,7 +50,7 @@ class Closing:
             raise self._too_long() from None
 
     def wait(self) -> None:
-        """Block until it is done; raises what went wrong, e.g. rows that could not be written."""
+        """Block until it is done; raise its error, e.g. about rows that could not be written."""
         self._awaited = True
         try:
             self._future.result(self._timeout)
@@ -58,7 +58,7 @@ class Closing:
             raise self._too_long() from None
 
     def _too_long(self) -> FlussError:
-        text = f"the connection is not closed after {self._timeout:.0f} seconds: rows are still waiting to be written"
+        text = f"closing the connection took longer than {self._timeout:.0f} seconds: rows still wait to be written"
         return FlussError(text, ErrorCode.REQUEST_TIME_OUT)
 
     def __del__(self) -> None:
@@ -67,12 +67,12 @@ class Closing:
         try:
             self.wait()
         except Exception as error:
-            # Nobody is there to catch it, and losing it silently would hide lost rows.
+            # No caller can catch it here, and ignoring it would hide lost rows.
             logger.error("closing the connection failed: %s", error)
 
 
 def runs_in_event_loop() -> bool:
-    """Whether the calling thread runs an event loop now."""
+    """True if the calling thread runs an event loop now."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,9 +1,9 @@
-"""A session: what all objects of one connection share.
+"""A session: the state shared by all objects of one connection.
 
 It owns a reference to the I/O thread and one `Cluster`. Admins, tables, writers and scanners hold the session, so it
 lives as long as any of them. States: open -> closing -> closed. Closing first runs the close hooks (writers flush
-there, scanners stop), newest first, then closes the sockets, then gives the I/O thread back; it happens once, whoever
-asks for it.
+there, scanners stop), newest first, then closes the sockets, then releases the I/O thread; it happens once, however
+often it is requested.
 
 A session that is dropped or still open at interpreter exit warns with a `ResourceWarning` and is closed as well as
 possible: without blocking when dropped, within `EXIT_CLOSE_SECONDS` at exit.
@@ -50,19 +50,19 @@ class Session:
 
     @property
     def is_closed(self) -> bool:
-        """Whether closing has begun."""
+        """True once closing has begun."""
         return self._closing is not None
 
     def check_open(self) -> None:
-        """Raise when the connection is closed, or belongs to the parent of a forked process."""
+        """Raise if the connection is closed, or belongs to the parent of a forked process."""
         self.io.check_usable()
         if self._closing is not None:
             raise FlussError("the connection is closed: open a new one with FlussConnection.create(config)")
 
     def __reduce__(self) -> NoReturn:
         raise FlussError(
-            "a connection, and whatever was made with it, cannot be pickled: pass the address (a Config can be), and "
-            "connect where it arrives"
+            "a connection and the objects made from it cannot be pickled: pass the address or a Config, and "
+            "connect in the other process"
         )
 
     # ---- work on the I/O thread ----
@@ -87,22 +87,22 @@ class Session:
     # ---- closing ----
 
     def add_close_hook(self, hook: CloseHook) -> None:
-        """`hook` is awaited on the I/O thread before the sockets close. Bound methods keep their object alive."""
+        """`hook` is awaited on the I/O thread before the sockets close. A bound method keeps its object alive."""
         with self._lock:
             self._hooks.append(hook)
 
     def remove_close_hook(self, hook: CloseHook) -> None:
-        """For objects that are closed before their connection is."""
+        """Remove the hook of an object that is closed before its connection."""
         with self._lock, contextlib.suppress(ValueError):
             self._hooks.remove(hook)
 
     def close(self) -> concurrent.futures.Future[None]:
-        """Begin to close, if nobody has yet; the future tells when it is done and what failed."""
+        """Begin to close, unless it has begun; the future completes when it is done, with any error."""
         with self._lock:
             if self._closing is None:
                 hooks, self._hooks = self._hooks[::-1], []
                 _open_sessions.discard(self)
-                if self.io.is_forked:  # the sockets belong to the parent, which goes on using them
+                if self.io.is_forked:  # the sockets belong to the parent, which continues to use them
                     self._closing = concurrent.futures.Future()
                     self._closing.set_result(None)
                 else:
@@ -117,10 +117,10 @@ class Session:
 
 
 def _begin_close(io: IoThread, cluster: Cluster, hooks: list[CloseHook]) -> concurrent.futures.Future[None]:
-    """Everything but the session itself, which may be on its way out."""
+    """Close everything but the session itself, which may be in destruction."""
     try:
         return io.submit(_close(io, cluster, hooks))
-    except FlussError:  # the thread has ended: nothing is open any more
+    except FlussError:  # the thread has ended: nothing is open
         future: concurrent.futures.Future[None] = concurrent.futures.Future()
         future.set_result(None)
         return future
@@ -175,7 +175,7 @@ def open_session_blocking(config: Config) -> Session:
 
 def _checked(config: Config) -> Config:
     if not isinstance(config, Config):
-        raise FlussError(f"a connection needs a fluss.Config, got {type(config).__name__}")
+        raise FlussError(f"config must be a fluss.Config, got {type(config).__name__}")
     config.validate()
     return config.copy()
 
@@ -189,7 +189,7 @@ def _warn_forgotten(config: Config) -> None:
 
 
 def _close_at_exit() -> None:
-    """Give rows that were appended but not flushed a last chance, for a bounded time."""
+    """Try to write rows that were appended but not flushed, for a bounded time."""
     closings = []
     for session in list(_open_sessions):
         if not session.io.is_forked:
@@ -201,7 +201,7 @@ def _close_at_exit() -> None:
 
 @functools.lru_cache(maxsize=1)
 def _register_exit_hook() -> None:
-    """Once, with the first session.
+    """Register the exit hook once, with the first session.
 
     The threading module's hooks run before plain `atexit` ones, newest first: before executors stop, before an embedded
     server of the same program stops (it was started earlier), and before the I/O thread is stopped.

@@ -1,4 +1,4 @@
 """Reading logs: subscriptions, fetching ahead, remote segments, ranges of offsets.
 
-Start with `scanner_core`; the public scanners are made of it (`api.base_scanner`).
+Start with `scanner_core`; the public scanners are built on it (`api.base_scanner`).
 """

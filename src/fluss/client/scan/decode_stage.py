@@ -1,10 +1,10 @@
-"""Between fetching and the user: record bytes wait here, are decoded in order, and go to the `ReadyQueue`.
+"""The stage between fetching and the user: record bytes wait here, are decoded in order, and go to the `ReadyQueue`.
 
 Runs on the I/O thread, except for the decoding of larger chunks, which happens on the decoding threads, two chunks of a
-bucket at a time, so that no thread waits for the other's last batch. The rows of a chunk are handed on after those of
-the chunk before it. Bytes come from answers to fetches and from remote segments alike.
+bucket at a time, so that no thread waits for the other's last batch. Rows of a chunk are delivered after those of the
+previous chunk. Bytes of fetch answers and of remote segments are treated alike.
 
-Bounds: `is_full` at `MAX_RAW_BYTES` of undecoded bytes; decoding stops while the `ReadyQueue` has no room.
+Limits: `is_full` at `MAX_RAW_BYTES` of undecoded bytes; decoding stops while the `ReadyQueue` has no room.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from fluss.errors import ErrorCode, FlussError
 MAX_RAW_BYTES = 32 * 1024 * 1024
 # Smaller chunks are decoded on the I/O thread: handing them over would take longer.
 INLINE_DECODE_BYTES = 16 * 1024
-# Larger ones are decoded in two halves at the same time.
+# Larger chunks are decoded in two halves at the same time.
 PARALLEL_DECODE_BYTES = 128 * 1024
 MAX_DECODING_CHUNKS_PER_BUCKET = 2
-# Behind bytes that are no batch the next one is looked for this far, by checksums.
+# After bytes that are not a batch, the next one is searched by checksums within this distance.
 MAX_SEARCH_BYTES = 16 * 1024 * 1024
 
 
 class Source(NamedTuple):
-    """Where bytes come from. `is_last`: no more of them will come, and what they are part of ends at `end_offset`."""
+    """The origin of bytes. `is_last`: no more follow, and the whole they belong to ends at `end_offset`."""
 
     projected: bool = False
     filtered_end: int | None = None
@@ -45,7 +45,7 @@ class Source(NamedTuple):
 
 
 class DecodeStage:
-    """`on_progress` is called when decoding made room, with what went wrong if something did."""
+    """`on_progress` is called when decoding made room, with an error if there was one."""
 
     def __init__(
         self,
@@ -63,18 +63,18 @@ class DecodeStage:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more bytes should be fetched now."""
+        """True if no more bytes should be fetched now."""
         return self._raw_bytes >= MAX_RAW_BYTES
 
     def close(self) -> None:
-        """Forget what is decoded now."""
+        """Drop the chunks that are being decoded."""
         for task in list(self._tasks):
             task.cancel()
 
     def add(self, subscription: Subscription, records: memoryview, source: Source) -> int:
-        """Queue bytes for decoding and move the fetch offset behind them. Returns the bytes that are done with.
+        """Queue bytes for decoding and move the fetch offset past them. Return the number of bytes processed.
 
-        FlussError 14 if these are not the bytes of the remote segment they should be; what is before that is queued.
+        FlussError 14 if they are not the expected bytes of the remote segment; those before the fault are queued.
         """
         used = 0
         while True:
@@ -91,7 +91,7 @@ class DecodeStage:
             fault = walked.fault
             is_last = source.is_last and (source.segment is not None or not used)
             if fault is None and len(rest) and is_last:
-                fault = f"{len(rest)} bytes are no whole batch"
+                fault = f"{len(rest)} bytes are not a whole batch"
             if fault is None:
                 return used
             skipped_bytes = self._step_over(subscription, rest, fault, source._replace(is_last=is_last))
@@ -112,7 +112,7 @@ class DecodeStage:
         subscription.raw_bytes += walked.end
         self._raw_bytes += walked.end
         if subscription.full_rows and all(map(self._decoder.has_wire_columns, walked.schema_ids)):
-            subscription.full_rows = False  # the rows that could not be projected are behind us
+            subscription.full_rows = False  # the rows that could not be projected are done
         self._queue_chunk(subscription, chunk)
 
     def _queue_chunk(self, subscription: Subscription, chunk: RawChunk) -> None:
@@ -120,10 +120,10 @@ class DecodeStage:
         self.decode_waiting(subscription)
 
     def _step_over(self, subscription: Subscription, damaged: memoryview, fault: str, source: Source) -> int:
-        """Go on behind bytes that are no batch, if that is wanted; returns how many they are, 0 to stop here.
+        """Skip bytes that are not a batch, if that is wanted; return their number, 0 to stop here.
 
-        Checksums tell where the next batch begins: a batch whose columns were cut out has none, so those are fetched
-        whole first. Where more bytes may follow, they are waited for.
+        Checksums show where the next batch begins. A batch whose columns were cut out has no valid one, so such batches
+        are first fetched whole. If more bytes may follow, they are waited for.
         """
         offset, segment = subscription.fetch_offset, source.segment
         skips = self._decoder.skips_bad_batches
@@ -153,22 +153,22 @@ class DecodeStage:
         return next_sound_batch(searched, offset, source.end_offset, has_gaps=self._decoder.has_gaps)
 
     def skip(self, subscription: Subscription, next_offset: int, reason: object) -> None:
-        """Go on at `next_offset`; the user is told which offsets that leaves out."""
+        """Continue at `next_offset`; the skipped offsets are reported to the user."""
         first = max(subscription.fetch_offset, 0)
         if next_offset > first:
-            what = f"what is stored for offsets {first} to {next_offset - 1}"
+            what = f"the data stored for offsets {first} to {next_offset - 1}"
             bad = self._decoder.bad_batch(subscription.bucket, first, next_offset - 1, what, reason)
             subscription.fetch_offset = next_offset
             self._queue_step(subscription, Decoded(None, next_offset, skipped=bad))
 
     def _queue_step(self, subscription: Subscription, step: Decoded) -> None:
-        """At its place behind the rows that are decoded now."""
+        """Queue a step after the rows that are being decoded."""
         nothing = memoryview(b"")
         chunk = RawChunk(nothing, subscription.fetch_offset, False, None, frozenset(), 0, step=step)
         self._queue_chunk(subscription, chunk)
 
     def discard(self, subscription: Subscription | None) -> None:
-        """Forget the bytes of a bucket, and stop reading its remote segments."""
+        """Drop the bytes of a bucket, and stop reading its remote segments."""
         if subscription is None:
             return
         self._raw_bytes -= subscription.raw_bytes
@@ -180,7 +180,7 @@ class DecodeStage:
             subscription.room.set()
 
     async def settled(self, subscription: Subscription) -> None:
-        """Until everything of the bucket that was added is decoded, or the bucket is given up."""
+        """Wait until all added bytes of the bucket are decoded, or the bucket is dropped."""
         while subscription.active and (subscription.raw or subscription.decodings):
             if subscription.decodings:
                 await asyncio.wait(list(subscription.decodings))
@@ -189,16 +189,16 @@ class DecodeStage:
                 await subscription.room.wait()
 
     def fail(self, subscription: Subscription, error: FlussError) -> None:
-        """The next poll raises it; the bucket rests until then."""
+        """Let the next poll raise an error; the bucket is paused until then."""
         subscription.waits_for_user = True
         self._queue.put(subscription, [Decoded(None, subscription.fetch_offset, error=error)])
 
     def progressed(self) -> None:
-        """Somebody else finished work for a bucket."""
+        """Called when other code finished work for a bucket."""
         self._on_progress(None)
 
     def decode_waiting(self, subscription: Subscription) -> None:
-        """Decode small chunks here and now, unless others are before them; hand the rest to the decoding threads."""
+        """Decode small chunks at once, unless others are before them; pass the rest to the decoding threads."""
         decodings = subscription.decodings
         while subscription.raw and len(decodings) < MAX_DECODING_CHUNKS_PER_BUCKET and self._queue.has_room():
             chunk = subscription.raw.popleft()
@@ -228,7 +228,7 @@ class DecodeStage:
             if before is not None:
                 await asyncio.wait([before])
             if subscription.turn_backs != turn_backs:
-                return  # the chunk before had an error: this one is fetched again
+                return  # the previous chunk had an error: this one is fetched again
             if unknown:
                 await learn_schemas(self._cluster, self._decoder, unknown)
                 parts = _parts(chunk, loop, self._decode, subscription)
@@ -237,7 +237,7 @@ class DecodeStage:
                 self._deliver(subscription, steps)
                 if steps and steps[-1].error is not None:
                     break
-        except FlussError as error:  # no schema: a lost connection is tried again, anything else is for the user
+        except FlussError as error:  # no schema: retried after a lost connection, otherwise raised to the user
             trouble = error
             if request_reaction(error.error_code) is Reaction.RAISE:
                 self._deliver(subscription, [Decoded(None, chunk.position, error=error)])
@@ -249,7 +249,7 @@ class DecodeStage:
         self._on_progress(trouble)
 
     def _decode(self, subscription: Subscription, chunk: RawChunk) -> list[Decoded]:
-        """Also on a decoding thread."""
+        """Decode a chunk; may run on a decoding thread."""
         if chunk.step is not None:
             return [chunk.step]
         steps = self._decoder.decode(
@@ -261,14 +261,14 @@ class DecodeStage:
         return steps
 
     def _deliver(self, subscription: Subscription, steps: list[Decoded]) -> None:
-        """Hand steps to the user. An error takes effect first: once it is in the queue the user may ask for more."""
+        """Deliver steps to the user. An error takes effect first: once it is queued, the user may ask for more."""
         if steps and steps[-1].error is not None and subscription.active:
             self._go_back(subscription, steps[-1].next_offset)
             subscription.waits_for_user = True
         self._queue.put(subscription, steps)
 
     def _go_back(self, subscription: Subscription, offset: int) -> None:
-        """Fetch again from `offset`; what was read behind it is dropped."""
+        """Fetch again from `offset`; data read after it is dropped."""
         self.discard(subscription)
         subscription.fetch_offset = offset
         subscription.turn_backs += 1

@@ -1,4 +1,4 @@
-"""What a scanner does about errors: pure functions from codes to reactions."""
+"""The reactions of a scanner to errors: pure functions of error codes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LAST_PAUSE_SECONDS = 1.0
 
 
 class Reaction(Enum):
-    """`MOVED`: the leader is elsewhere, ask who it is, then fetch again. `RETRY`: fetch again after a pause.
-    `WHOLE_ROWS`: the server cannot project these batches, fetch them whole. `RAISE`: the user must know."""
+    """`MOVED`: the leader is elsewhere, locate it, then fetch again. `RETRY`: fetch again after a pause.
+    `WHOLE_ROWS`: the server cannot project these batches, fetch them whole. `RAISE`: report it to the user."""
 
     MOVED = "moved"
     RETRY = "retry"
@@ -35,14 +35,14 @@ _RETRY = frozenset(
         ErrorCode.LOG_STORAGE_EXCEPTION,
         ErrorCode.KV_STORAGE_EXCEPTION,
         ErrorCode.STORAGE_EXCEPTION,
-        ErrorCode.DISK_WRITE_LOCKED,  # a bucket that cannot be opened for want of room
+        ErrorCode.DISK_WRITE_LOCKED,  # a bucket that cannot be opened because the disk is full
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
 
 
 def bucket_reaction(code: int, *, projected: bool) -> Reaction:
-    """For an error of one bucket in an answer."""
+    """The reaction to an error of one bucket in an answer."""
     if code in _MOVED:
         return Reaction.MOVED
     if code in _RETRY:
@@ -53,7 +53,7 @@ def bucket_reaction(code: int, *, projected: bool) -> Reaction:
 
 
 def request_reaction(code: int) -> Reaction:
-    """For an error of a whole request, or of a question about metadata."""
+    """The reaction to an error of a whole request, or of a metadata request."""
     if code in _MOVED or code in (ErrorCode.PARTITION_NOT_EXISTS, ErrorCode.UNKNOWN_SERVER_ERROR):
         return Reaction.MOVED
     if code in _RETRY:
@@ -62,5 +62,5 @@ def request_reaction(code: int) -> Reaction:
 
 
 def next_pause_seconds(pause_seconds: float) -> float:
-    """Doubles from the first to the last."""
+    """The next pause: twice as long, up to the longest."""
     return min(pause_seconds * 2, LAST_PAUSE_SECONDS) if pause_seconds else FIRST_PAUSE_SECONDS

@@ -1,12 +1,13 @@
-"""The fetcher of one scanner: asks servers for records, ahead of the user, within bounds.
+"""The fetcher of one scanner: requests records from servers, ahead of the user, within limits.
 
-Everything here runs on the I/O thread. `pump` is the engine: it looks at all subscriptions and starts whatever may
-start now. It is called after everything that changes what may start: a subscription, an answer, a finished decoding,
-room made by the user, the end of a pause.
+Everything here runs on the I/O thread. `pump` drives it: it checks all subscriptions and starts whatever can start now.
+It is called after everything that may allow more work: a subscription, an answer, a finished decoding, room made by the
+user, the end of a pause.
 
-A bucket is in at most one fetch. A server normally has one fetch of this scanner in flight, a long poll that returns
-when there is something. A bucket that becomes fetchable while that poll waits (new, or its data was consumed) does not
-wait for it: it goes into a further fetch, at most `MAX_FETCHES_IN_FLIGHT_PER_SERVER`; they join again when they return.
+A bucket is in at most one fetch. A server normally has one fetch of this scanner in flight, a long poll, which returns
+when rows are available. A bucket that becomes fetchable while that poll waits (new, or its data was consumed) does not
+wait for it: it goes into a further fetch, at most `MAX_FETCHES_IN_FLIGHT_PER_SERVER`; they are merged again when they
+return.
 
 Memory: a bucket with undecoded bytes is not fetched, nothing is fetched while the decoding stage is full.
 """
@@ -28,12 +29,12 @@ from fluss.client.scan.subscription import Subscription
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import FetchAnswer
+from fluss.protocol.client_payloads import FetchAnswer
 from fluss.values.basic import ServerNode
 
 MAX_FETCHES_IN_FLIGHT_PER_SERVER = 4
-# Apache Fluss 0.9.1 answers a waiting fetch only when its time is over, also when rows have come long before. A server
-# that was seen doing so this many times in a row is asked to wait for this long only.
+# Apache Fluss 0.9.1 answers a waiting fetch only when its time is over, even if rows arrived long before. After a
+# server has done so this many times in a row, it is asked to wait for this long only.
 LATE_ANSWERS_IN_A_ROW = 2
 LATE_ANSWER_TOLERANCE_MS = 100
 MAX_WAIT_OF_LATE_SERVER_MS = 20
@@ -64,17 +65,17 @@ class Fetcher:
         self.closed = False
         self.last_trouble: FlussError | None = None
 
-    # ---- what the scanner tells it ----
+    # ---- calls of the scanner ----
 
     def add(self, subscriptions: Iterable[Subscription]) -> None:
-        """Begin to fetch; an older subscription of the same bucket ends."""
+        """Begin to fetch buckets; older subscriptions of them end."""
         for subscription in subscriptions:
             self._stage.discard(self._subscriptions.get(subscription.bucket))
             self._subscriptions[subscription.bucket] = subscription
         self.pump()
 
     def remove(self, subscriptions: Iterable[Subscription]) -> None:
-        """No longer fetch."""
+        """Stop fetching buckets."""
         for subscription in subscriptions:
             if self._subscriptions.get(subscription.bucket) is subscription:
                 del self._subscriptions[subscription.bucket]
@@ -93,14 +94,14 @@ class Fetcher:
         self._remote.close()
 
     def _progressed(self, trouble: FlussError | None) -> None:
-        """The decoding stage made room, or met trouble."""
+        """Called when the decoding stage made room, or had an error."""
         self.last_trouble = trouble or self.last_trouble
         self.pump()
 
-    # ---- the engine ----
+    # ---- starting work ----
 
     def pump(self) -> None:
-        """Start every decoding and every fetch that may start now."""
+        """Start every decoding and every fetch that can start now."""
         if self.closed or self._cluster.closed:
             return
         now = asyncio.get_running_loop().time()
@@ -151,7 +152,7 @@ class Fetcher:
             return
         starved = [subscription for subscription in subscriptions if subscription.starved]
         if starved:
-            # Its batch is larger than what other buckets left of the answer: alone it is returned whole.
+            # Its batch is larger than the space left in the answer: fetched alone, it is returned whole.
             subscriptions = starved[:1]
         projected = not any(subscription.full_rows for subscription in subscriptions)
         self._in_flight[node.id] = self._in_flight.get(node.id, 0) + 1
@@ -166,7 +167,7 @@ class Fetcher:
         return min(wait_ms, MAX_WAIT_OF_LATE_SERVER_MS) if late else wait_ms
 
     def _note_timing(self, node: ServerNode, wait_ms: int, took_ms: float, answer: FetchAnswer) -> None:
-        """Rows in an answer that took the whole wait: they did not wake the server, or came by chance at its end."""
+        """Note rows in an answer that took the whole wait: they did not wake the server, or they came just then."""
         if wait_ms <= MAX_WAIT_OF_LATE_SERVER_MS or not any(map(len, filter(None, answer.records))):
             return
         late = wait_ms <= took_ms <= wait_ms + LATE_ANSWER_TOLERANCE_MS  # longer: the network is slow
@@ -225,7 +226,7 @@ class Fetcher:
             for subscription in subscriptions:
                 self._stage.fail(subscription, error)
             return
-        logger.info("fetch from %s failed, will be repeated: %s", node.uid, error)
+        logger.info("fetch from %s failed, will be retried: %s", node.uid, error)
         self._cluster.invalidate_server(node.id)
         for subscription in subscriptions:
             subscription.pause()
@@ -242,7 +243,7 @@ class Fetcher:
             if subscription is None or not subscription.active:
                 continue
             if subscription.fetch_offset != subscription.asked_offset:
-                continue  # an error moved it back meanwhile
+                continue  # an error has moved it back meanwhile
             if entry.HasField("error_code") and entry.error_code:
                 self._bucket_failed(subscription, entry, projected)
                 continue
@@ -263,7 +264,7 @@ class Fetcher:
                 subscription.fetch_offset = filtered_end
                 self._queue.put(subscription, [Decoded(None, filtered_end)])
             return
-        # Only a piece of a batch: other buckets used up the answer. Alone, it is damaged.
+        # Only part of a batch: other buckets used up the answer. If it was fetched alone, it is damaged.
         subscription.starved = not self._stage.add(subscription, records, source)
 
     # ---- errors ----
@@ -279,7 +280,7 @@ class Fetcher:
             self._stage.skip(subscription, entry.filtered_end_offset, error.message)  # the server knows where it ends
             return
         if is_damaged and projects:
-            reaction = Reaction.WHOLE_ROWS  # a server cannot cut columns out of a bad batch; whole, it is skipped here
+            reaction = Reaction.WHOLE_ROWS  # a server cannot project a bad batch; fetched whole, it is skipped here
         if reaction is Reaction.RAISE:
             self._stage.fail(subscription, error)
         elif reaction is Reaction.WHOLE_ROWS:
@@ -290,7 +291,7 @@ class Fetcher:
             subscription.pause()
 
     async def _locate(self, homeless: list[Subscription]) -> None:
-        """Ask who leads these buckets."""
+        """Find the leaders of these buckets."""
         partition_ids = sorted({s.bucket.partition_id for s in homeless if s.bucket.partition_id is not None})
         try:
             await self._ask_leaders(partition_ids)
@@ -307,7 +308,7 @@ class Fetcher:
         self.pump()
 
     async def _ask_leaders(self, partition_ids: list[int]) -> None:
-        """One question for all; if a partition is gone, one each, so that the others are found."""
+        """One request for all; if a partition is gone, one for each, so that the others are found."""
         try:
             await self._cluster.refresh(tables=[self._path], partition_ids=partition_ids)
             return

@@ -1,10 +1,9 @@
-"""Rows that a loop over a scanner, or an open batch reader, has taken from the queue and not handed on yet.
+"""Rows that a loop over a scanner, or an open batch reader, has taken from the queue but not yet returned.
 
-A loop takes rows in portions, but the one who loops may stop after any of them. So the portion belongs to the scanner
-and not to the loop: a row counts as read when it is handed on, positions say so, and whatever else reads from the
-scanner first gives back what is left. The loop that is still there then finds its portion gone and takes another one.
-
-One thread at a time loops over a scanner; others may ask for positions.
+A loop takes rows in portions, but the user may stop after any row. So the portion belongs to the scanner and not to the
+loop: a row counts as read when it is returned, positions reflect that, and any other read from the scanner first puts
+the remaining rows back. A loop that still runs then finds its portion gone and takes another one. Only one thread at a
+time loops over a scanner; others may ask for positions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _Piece = tuple[Subscription, LogRows]
 
 
 class _Portion:
-    """Pieces in their order; `handed_on` counts the rows of the first one that are no longer here."""
+    """Rows of several buckets in order; `handed_on` counts the rows of the first one that were returned."""
 
     __slots__ = ("handed_on", "pieces")
 
@@ -32,7 +31,7 @@ class _Portion:
         self.handed_on = 0
 
     def left(self) -> list[_Piece]:
-        """What was not handed on, without pieces that are empty or of no interest any more."""
+        """The rows that were not returned, without those of ended subscriptions."""
         if not self.pieces:
             return []
         subscription, rows = self.pieces[0]
@@ -41,7 +40,7 @@ class _Portion:
 
 
 class Unread:
-    """One per scanner."""
+    """The rows that a scanner has taken but not returned; one per scanner."""
 
     def __init__(self, queue: ReadyQueue, subscriptions: Mapping[TableBucket, Subscription]) -> None:
         self._queue = queue
@@ -49,7 +48,7 @@ class Unread:
         self._portion = _Portion(())
 
     def records(self, taken: Sequence[LogRows]) -> Iterator[ScanRecord]:
-        """Hand on rows that were just taken, one at a time, until they are given back."""
+        """Yield rows that were just taken, one at a time, until they are put back."""
         portion = self._begin(taken)
         while portion.pieces:
             for number, record in enumerate(portion.pieces[0][1].records(), 1):
@@ -62,7 +61,7 @@ class Unread:
             self._next_piece(portion)
 
     def batches(self, taken: Sequence[LogRows]) -> Iterator[RecordBatch]:
-        """The same, a batch at a time."""
+        """Yield rows that were just taken, a batch at a time, until they are put back."""
         portion = self._begin(taken)
         while portion is self._portion and portion.pieces:
             rows = portion.pieces[0][1]
@@ -70,7 +69,7 @@ class Unread:
             yield RecordBatch(rows)
 
     def positions(self) -> dict[TableBucket, int]:
-        """The offset of the next row, for buckets that have some here."""
+        """The offset of the next row, for buckets that have rows here."""
         found: dict[TableBucket, int] = {}
         with self._queue.lock:
             for subscription, rows in self._portion.left():
@@ -78,7 +77,7 @@ class Unread:
         return found
 
     def give_back(self) -> None:
-        """Everything that was not handed on is in the queue again, before what is there."""
+        """Put all rows that were not returned back at the front of the queue."""
         with self._queue.lock:
             portion, self._portion = self._portion, _Portion(())
             left = portion.left()

@@ -1,8 +1,8 @@
-"""Offset ranges of buckets, read once: every row of `[start, stop)`, or an error that says why not.
+"""Offset ranges of buckets, read once: every row of `[start, stop)`, or an error that gives the reason.
 
-Rows are fetched ahead by the I/O thread and handed out as they come, in offset order per bucket, so that a range of any
-size needs little memory. Leaders that move and servers that restart only take time, at most `patience_seconds` without
-any progress. What will not come back, a dropped table or partition or rows that have expired, is an error at once.
+Rows are fetched ahead by the I/O thread and returned as they arrive, in offset order per bucket, so that a range of any
+size needs little memory. Leaders that move and servers that restart only cost time, at most `patience_seconds` without
+any progress. Permanent failures, such as a dropped table or partition or expired rows, are raised at once.
 
 A `LogRange` is used by one thread, which blocks.
 """
@@ -23,7 +23,7 @@ from fluss.client.scan.subscription import Subscription
 from fluss.errors import ErrorCode, FlussError
 from fluss.values.basic import public_bucket
 
-# After this long without rows it is worth asking whether the table and the partitions are still there.
+# After this long without rows, check whether the table and its partitions still exist.
 LOOK_AGAIN_SECONDS = 1.0
 
 
@@ -67,7 +67,7 @@ class LogRange(EndsWithBlock):
             taken = self._core.take_bounded(subscriptions, LOOK_AGAIN_SECONDS)
             if taken:
                 yield from taken
-                last_progress = time.monotonic()  # the time that the consumer took does not count
+                last_progress = time.monotonic()  # the consumer's time does not count
                 continue
             now = time.monotonic()
             if _progress(subscriptions) != reached:
@@ -78,7 +78,7 @@ class LogRange(EndsWithBlock):
                     raise self._stuck(subscriptions, now - last_progress)
 
     def _check_existence(self, subscriptions: list[Subscription]) -> None:
-        """A partition that is gone would be waited for in vain, and so would a table that was made anew."""
+        """Raise if a partition was dropped or the table was recreated: waiting would be in vain."""
         trouble = self._core.last_trouble
         if trouble is not None and trouble.error_code not in _PERHAPS_GONE:
             return
@@ -97,20 +97,20 @@ class LogRange(EndsWithBlock):
         except FlussError as error:
             if error.error_code == ErrorCode.TABLE_NOT_EXIST:
                 raise FlussError(f"table {self._table.path} was dropped while it was read", error.error_code) from None
-            return  # the cluster cannot say now
+            return  # the cluster cannot answer now
         if found.table_id != self._table.table_id:
             raise FlussError(
-                f"table {self._table.path} was dropped and created again while it was read: begin anew",
+                f"table {self._table.path} was dropped and created again while it was read: start the read again",
                 ErrorCode.TABLE_NOT_EXIST,
             )
 
     def _stuck(self, subscriptions: list[Subscription], seconds: float) -> FlussError:
         waiting = next(subscription for subscription in subscriptions if not subscription.is_finished)
         trouble = self._core.last_trouble
-        because = f"; the last problem was: {trouble}" if trouble is not None else ""
+        because = f"; the last error was: {trouble}" if trouble is not None else ""
         return FlussError(
             f"{waiting.bucket} of {self._table.path}: no rows for {seconds:.0f} s at offset {waiting.position}, but "
-            f"rows up to offset {waiting.stop_offset} are there{because}",
+            f"rows up to offset {waiting.stop_offset} exist{because}",
             ErrorCode.REQUEST_TIME_OUT,
         )
 

@@ -1,15 +1,15 @@
-"""Decoded rows on their way from the I/O side to the user: a queue between threads.
+"""The queue of decoded rows between the I/O side and the user.
 
-One lock guards it; it is held for a few list operations, never while decoding or waiting. Producers (`put`, from the
+One lock protects it; it is held for a few list operations, never while decoding or waiting. Producers (`put`, from the
 I/O thread or a decoding thread) append steps of one bucket in offset order. Consumers (`take`, `take_bounded`) remove
-them and advance the position of the bucket, so that a position never runs ahead of what the user has. Steps of ended
+them and advance the position of the bucket, so that a position is never ahead of the user's rows. Steps of ended
 subscriptions are dropped.
 
-Waiting is not done here: a consumer that finds nothing leaves a callback, which is called once, outside of the lock, by
-the next producer.
+There is no waiting here: a consumer that finds nothing registers a callback, which the next producer calls once,
+outside of the lock.
 
-The queue is bounded by its producers: they decode only while `ready_bytes` is below `MAX_READY_BYTES`, and the
-consumer tells them through `on_room` when it has taken enough.
+Producers bound the queue: they decode only while `ready_bytes` is below `MAX_READY_BYTES`, and the consumer calls
+`on_room` when it has taken enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fluss.errors import FlussError
 from fluss.values.basic import TableBucket
 
 MAX_READY_BYTES = 64 * 1024 * 1024
-# Per step, so that a flood of tiny batches is bounded too.
+# Added per step, so that many tiny batches are limited too.
 STEP_OVERHEAD_BYTES = 512
 
 Waiter = Callable[[], None]
@@ -34,10 +34,10 @@ _Entry = tuple["Subscription | None", Decoded]
 
 
 class ReadyQueue:
-    """Thread-safe. `on_room` is called outside of the lock when a producer waited for room, or an error was taken.
+    """Thread-safe. `on_room` is called outside of the lock if a producer waited for room, or an error was taken.
 
-    `on_skipped` is told of batches that were left out, by the consumer that comes to their place, when it has no rows
-    in its hands that an error of the callback could lose.
+    `on_skipped` is called for skipped batches by the consumer that reaches their place, at a moment when it holds no
+    rows that an error of the callback could lose.
     """
 
     def __init__(self, on_room: Callable[[], None], on_skipped: OnSkipped | None = None) -> None:
@@ -52,7 +52,7 @@ class ReadyQueue:
     # ---- producers ----
 
     def has_room(self) -> bool:
-        """Whether more may be decoded now; if not, `on_room` will tell when."""
+        """True if more may be decoded now; if not, `on_room` is called when it may."""
         with self.lock:
             if self._ready_bytes < MAX_READY_BYTES:
                 return True
@@ -60,7 +60,7 @@ class ReadyQueue:
             return False
 
     def put(self, subscription: Subscription | None, steps: Sequence[Decoded]) -> None:
-        """Add steps of one bucket, or an error that belongs to none, and wake who waits."""
+        """Add steps of one bucket, or an error that belongs to none, and wake the consumer."""
         with self.lock:
             if subscription is not None and not subscription.active:
                 return
@@ -72,7 +72,7 @@ class ReadyQueue:
             waiter()
 
     def wake(self) -> None:
-        """Call whoever waits, e.g. because the scanner is closed."""
+        """Wake the waiting consumer, e.g. because the scanner is closed."""
         with self.lock:
             waiters, self._waiters = self._waiters, []
         for waiter in waiters:
@@ -81,9 +81,9 @@ class ReadyQueue:
     # ---- consumers ----
 
     def take(self, limit_rows: int | None = None, waiter: Waiter | None = None) -> list[LogRows]:
-        """Rows that are ready, at most `limit_rows`; raises an error when it is the next thing in the queue.
+        """Rows that are ready, at most `limit_rows`; raises an error if it is the next entry in the queue.
 
-        With nothing to give, `waiter` is kept for the next producer.
+        If there is nothing, `waiter` is kept for the next producer.
         """
         while True:
             taken, skipped = self._take_up_to_skipped(limit_rows, waiter)
@@ -104,7 +104,7 @@ class ReadyQueue:
                 subscription, step = self._entries[0]
                 if step.error is not None:
                     if taken:
-                        break  # what came before it first
+                        break  # first return what came before it
                     self._pop()
                     if subscription is None or subscription.active:
                         error, failed = step.error, subscription
@@ -139,7 +139,7 @@ class ReadyQueue:
         return taken, skipped
 
     def _go_on(self, room: bool, error: FlussError | None, failed: Subscription | None) -> None:
-        """After something was taken, outside of the lock: let fetching go on, and raise the error that was found."""
+        """After something was taken, outside of the lock: let fetching continue, and raise the error that was found."""
         if room or error is not None:
             if failed is not None:
                 failed.waits_for_user = False
@@ -148,7 +148,7 @@ class ReadyQueue:
             raise error
 
     def take_bounded(self, waiter: Waiter | None = None) -> list[LogRows]:
-        """Like `take`, but nothing at or behind the `stop_offset` of its bucket: that stays in the queue."""
+        """Like `take`, but rows at or after the `stop_offset` of their bucket stay in the queue."""
         while True:
             taken, skipped = self._take_bounded_up_to_skipped(waiter)
             if skipped is None:
@@ -170,7 +170,7 @@ class ReadyQueue:
                         error, failed = step.error, subscription
                     break
                 if taken and step.skipped is not None:
-                    break  # what came before it first
+                    break  # first return what came before it
                 self._pop()
                 if subscription is None or not subscription.active:
                     continue
@@ -183,7 +183,7 @@ class ReadyQueue:
                 self._take_before_stop(subscription, step, taken, kept)
             for entry in reversed(kept):
                 self._entries.appendleft(entry)
-            # What is kept does not count until `recount`: it would block the buckets that are still to be read.
+            # Rows that stay do not count until `recount`: they would block the buckets that are still to be read.
             if not taken and error is None and skipped is None and waiter is not None:
                 self._waiters.append(waiter)
             room = self._room_was_made()
@@ -208,13 +208,13 @@ class ReadyQueue:
             taken.append(rows)
 
     def forget(self, waiter: Waiter) -> None:
-        """A consumer no longer waits."""
+        """Remove the callback of a consumer that no longer waits."""
         with self.lock:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
     def recount(self) -> None:
-        """Forget the steps of ended subscriptions, and count what is left anew."""
+        """Drop the steps of ended subscriptions, and recount the rest."""
         with self.lock:
             alive = [entry for entry in self._entries if entry[0] is None or entry[0].active]
             self._entries = deque(alive)
@@ -226,7 +226,7 @@ class ReadyQueue:
     # ---- inside the lock ----
 
     def put_back(self, pieces: Sequence[tuple[Subscription, LogRows]]) -> None:
-        """Rows that were taken and not used come first again; positions go back to them. The caller has the lock."""
+        """Put unused rows back at the front; positions move back to them. The caller holds the lock."""
         behind: dict[TableBucket, int] = {}
         for subscription, rows in reversed(pieces):
             next_offset = behind.get(subscription.bucket, subscription.position)

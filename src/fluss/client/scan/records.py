@@ -1,7 +1,7 @@
-"""What polls return: `ScanRecords` and `RecordBatch`.
+"""The results of polls: `ScanRecords` and `RecordBatch`.
 
-`ScanRecords` keeps decoded batches; `len`, `count`, `buckets` build nothing. Flat iteration makes records and forgets
-them, so that memory does not grow with it. Access by index, slice or bucket makes a list once and keeps it. Not
+`ScanRecords` keeps decoded batches; `len`, `count`, `buckets` create no records. Flat iteration creates records and
+drops them, so that memory does not grow with it. Access by index, slice or bucket makes a list once and keeps it. Not
 thread-safe; one thread uses one result.
 """
 
@@ -57,7 +57,7 @@ class RecordBatch:
 
     @property
     def num_records(self) -> int:
-        """Same as `num_rows`."""
+        """Alias of `num_rows`."""
         return len(self._rows)
 
     def __len__(self) -> int:
@@ -100,11 +100,11 @@ class ScanRecords:
         return self._count
 
     def is_empty(self) -> bool:
-        """Whether there are none."""
+        """True if there are no records."""
         return not self._count
 
     def keys(self) -> list[TableBucket]:
-        """Same as `buckets()`."""
+        """Alias of `buckets()`."""
         return self.buckets()
 
     def values(self) -> Iterator[list[ScanRecord]]:
@@ -154,7 +154,7 @@ class ScanRecords:
 
     def __contains__(self, bucket: object, /) -> bool:
         if not isinstance(bucket, paths.TableBucket):
-            raise TypeError(f"ScanRecords holds buckets; asked for {type(bucket).__name__}")
+            raise TypeError(f"ScanRecords can only contain a TableBucket, got {type(bucket).__name__}")
         return bucket in self._by_bucket
 
     def __iter__(self) -> Iterator[ScanRecord]:

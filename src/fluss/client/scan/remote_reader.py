@@ -1,21 +1,21 @@
 """Reading segments that a server has moved to remote storage.
 
-When an answer to a fetch names remote segments, the bucket gets a task of this reader, which walks through them and
-feeds their bytes to the same decoding as fetched ones. The bucket is not fetched meanwhile. Runs on the I/O thread;
+When an answer to a fetch names remote segments, the bucket gets a task of this reader, which reads them and
+passes their bytes to the same decoding as fetched ones. The bucket is not fetched meanwhile. Runs on the I/O thread;
 files are opened and read on download threads.
 
-While one segment is handed on, those behind it are opened and their first ranges are read. Slots are taken in the order
-of the segments, so whoever has a slot can be handed on, or waits for one of its own bucket that has one.
+While one segment is delivered, the next ones are opened and their first ranges are read. Slots are taken in the order
+of the segments, so a segment with a slot can be delivered, or waits for one of its own bucket that has one.
 
-Bounds: at most `scanner.remote-log.prefetch-num` segments of a scanner are open at a time, each with
+Limits: at most `scanner.remote-log.prefetch-num` segments of a scanner are open at a time, each with
 `scanner.remote-log.read-concurrency` ranges of `RANGE_BYTES` read or in flight, by `remote-file.download-thread-num`
-threads. A bucket hands on the next piece only when its last one is being decoded. Local files are mapped and need
+threads. A bucket passes on the next part only when its last one is being decoded. Local files are mapped and need
 none of that.
 
-Failures: the segment may have expired, or the storage is away for a moment. The bucket goes back to fetching, whose
-answer names what exists then; after `MAX_FAILURES_IN_A_ROW` the user gets the error. What will not pass is told at
-once: a kind of storage that nobody here can read, or a file that is not what the server announced (`remote_segment`).
-The bucket stays at the last row before it.
+Failures: the segment may have expired, or the storage may be unavailable for a moment. The bucket goes back to
+fetching, whose answer names the segments that then exist; after `MAX_FAILURES_IN_A_ROW` the user gets the error.
+Permanent failures are reported at once: an unsupported kind of storage, or a file that is not what the server announced
+(`remote_segment`). The bucket stays at the last row before it.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from fluss.protocol import fluss_api_pb2 as pb
 
 MAX_FAILURES_IN_A_ROW = 10
 RANGE_BYTES = 4 * 1024 * 1024
-# Pieces of a mapped file: as large as a usual answer to a fetch.
+# Parts of a mapped file: as large as a usual answer to a fetch.
 PIECE_BYTES = 1024 * 1024
 
-# A damaged file stays damaged, although another replica of a cluster might have a better one of a local segment.
+# A damaged file stays damaged, although another replica might have a good copy of a local segment.
 _LASTING_CODES = frozenset({ErrorCode.CORRUPT_RECORD_EXCEPTION})
 
 logger = logging.getLogger(__name__)
 
 
 class RemoteReader:
-    """One per scanner."""
+    """Reads the remote segments of one scanner."""
 
     def __init__(self, cluster: Cluster, stage: DecodeStage) -> None:
         self._cluster = cluster
@@ -57,12 +57,12 @@ class RemoteReader:
         self._ending: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        """Stop the download threads after what they do now."""
+        """Stop the download threads after their current work."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def read(self, subscription: Subscription, info: pb.PbRemoteLogFetchInfo) -> None:
-        """Feed all segments of an answer to the decoding stage, in order."""
+        """Pass all segments of an answer to the decoding stage, in order."""
         if self._slots is None:
             self._slots = asyncio.Semaphore(self._cluster.config.scanner_remote_log_prefetch_num)
         begun: asyncio.Queue[_OpenSegment] = asyncio.Queue()
@@ -94,7 +94,7 @@ class RemoteReader:
     async def _open_ahead(
         self, slots: asyncio.Semaphore, info: pb.PbRemoteLogFetchInfo, begun: asyncio.Queue[_OpenSegment]
     ) -> None:
-        """Begin with every segment for which there is a slot."""
+        """Open every segment for which there is a slot."""
         position = info.first_start_pos
         for described in info.remote_log_segments:
             await slots.acquire()
@@ -103,7 +103,7 @@ class RemoteReader:
             position = 0
 
     def _end_soon(self, segment: _OpenSegment) -> None:
-        """In a task of its own, which nobody cancels: a slot must come back."""
+        """End a segment in a separate task that is never cancelled: its slot must be released."""
         task = asyncio.get_running_loop().create_task(segment.end())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -117,7 +117,7 @@ class RemoteReader:
             text = f"{subscription.bucket}: a remote log segment cannot be read: {error or repr(error)}"
             self._stage.fail(subscription, FlussError(text, ErrorCode.STORAGE_EXCEPTION))
         else:
-            logger.info("%s: reading a remote segment failed, will be repeated: %s", subscription.bucket, error)
+            logger.info("%s: reading a remote segment failed, will be retried: %s", subscription.bucket, error)
             subscription.pause()
 
     async def _feed(self, subscription: Subscription, segment: _OpenSegment, turn_backs: int) -> None:
@@ -146,14 +146,14 @@ class RemoteReader:
             if used:
                 size = PIECE_BYTES
             elif is_last:
-                break  # a batch without its end
+                break  # an incomplete batch
             else:
                 size *= 2
             position += used
         announced.check_end(len(mapped) - position)
 
     async def _feed_ranges(self, subscription: Subscription, segment: _OpenSegment, turn_backs: int) -> None:
-        """Ranges are read ahead in parallel and handed on in order; a batch over two ranges is put together."""
+        """Ranges are read ahead in parallel and passed on in order; a batch that spans two ranges is joined."""
         rest = b""
         while content := await segment.next_range():
             piece = memoryview(rest + content if rest else content)
@@ -167,16 +167,16 @@ class RemoteReader:
         segment.announced.check_end(len(rest))
 
     async def open(self, path: str) -> Any:
-        """A file of a store, open for reading."""
+        """Open a file of a store for reading."""
         return await self.on_thread(self._files.open, path, await self._files.token())
 
     @property
     def read_concurrency(self) -> int:
-        """How many ranges of a segment are read at the same time."""
+        """The number of ranges of a segment that are read at the same time."""
         return self._cluster.config.scanner_remote_log_read_concurrency
 
     def on_thread(self, work: Any, *arguments: Any) -> asyncio.Future[Any]:
-        """Do something on a download thread."""
+        """Run a function on a download thread."""
         if self._pool is None:
             count = self._cluster.config.remote_file_download_thread_num
             self._pool = ThreadPoolExecutor(count, thread_name_prefix="fluss-download")
@@ -184,17 +184,17 @@ class RemoteReader:
 
     @staticmethod
     async def _wait_for_room(subscription: Subscription) -> None:
-        """Until nothing of the bucket waits to be decoded."""
+        """Wait until no bytes of the bucket wait to be decoded."""
         while subscription.raw and subscription.active and subscription.room is not None:
             subscription.room.clear()
             await subscription.room.wait()
 
 
 def _wants_no_more(subscription: Subscription, turn_backs: int) -> bool:
-    """Whether it has ended, waits for its user, turned back since `turn_backs`, or has all rows of a bounded read.
+    """True if it has ended, waits for its user, was moved back since `turn_backs`, or has all rows of a bounded read.
 
-    An error in what was handed on makes it turn back. The user may have seen that error already, and the task need not
-    have met its cancellation yet: whatever it handed on now would follow rows that were never delivered.
+    An error in delivered bytes moves it back. The user may have seen that error already, while the task has not been
+    cancelled yet: anything that it delivered now would follow rows that were never delivered.
     """
     stop = subscription.stop_offset
     reached_stop = stop is not None and subscription.fetch_offset >= stop
@@ -235,7 +235,7 @@ class _OpenSegment:
 
     @property
     def is_read(self) -> bool:
-        """Whether the last range was handed out."""
+        """True if the last range was returned."""
         return not self._ahead and self._position >= self.announced.size_bytes
 
     async def next_range(self) -> bytes:
@@ -246,12 +246,12 @@ class _OpenSegment:
         return bytes(await self._ahead.popleft()) if self._ahead else b""
 
     async def end(self) -> None:
-        """Close the file when nobody reads from it any more, and give the slot back."""
+        """Close the file when no read uses it any more, and release the slot."""
         try:
             if self._opening is not None:
                 await asyncio.gather(self._opening, return_exceptions=True)
             await asyncio.gather(*self._ahead, return_exceptions=True)
             if self._file is not None:
-                self._file.close()  # here: a file that was only read has nothing to say to its store
+                self._file.close()  # on this thread: closing a file that was only read does not contact its store
         finally:
             self._slots.release()

@@ -1,10 +1,9 @@
-"""What a server has said about a remote segment, and whether the file keeps to it.
+"""A remote segment as announced by a server, and the checks that its file matches.
 
-A server announces where a segment lies, its size, and the offsets from its start to its end; within a file every batch
-starts at the offset where the one before it ended. A file that is shorter, or whose batches leave an offset out, would
-otherwise be read as if those rows had never been: whoever reads to the end, and whoever writes what it read into a
-lake, would take the hole for the truth. So everything announced is checked, and the first thing that is wrong is an
-error which names the file. No I/O here.
+A server announces the place of a segment, its size, and its first and last offset; within a file every batch starts at
+the offset where the previous one ended. A file that is shorter, or whose batches skip an offset, would otherwise be
+read as if those rows had never existed, and a reader that writes its rows to a lake would make the gap permanent. So
+everything announced is checked, and the first mismatch is an error that names the file. No I/O here.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ class RemoteSegment:
         self._next_offset: int | None = None if position else self.start_offset
 
     def check_order(self, wanted_offset: int) -> None:
-        """Reading goes on at `wanted_offset` (negative: wherever the log begins): the segment must reach back to it."""
+        """The segment must not begin after `wanted_offset` (if negative: any), where reading continues."""
         if 0 <= wanted_offset < self.start_offset:
             raise self.fault(
-                f"begins at offset {self.start_offset}, but the server named it for offset {wanted_offset}; the rows "
-                "between them are in no segment"
+                f"begins at offset {self.start_offset}, but the server named it for offset {wanted_offset}; "
+                "no segment has the rows between them"
             )
 
     def check_size(self, actual_bytes: int) -> None:
-        """The file must have all that the server uploaded. What was written behind that is nobody's."""
+        """The file must have all bytes that the server uploaded. Bytes after them are ignored."""
         if actual_bytes < self.size_bytes:
             raise self.fault(f"has {actual_bytes} bytes, but the server announced {self.size_bytes}")
         if self.position > self.size_bytes:
@@ -52,7 +51,7 @@ class RemoteSegment:
             )
 
     def check_batches(self, piece: memoryview, size: int, wanted_offset: int) -> None:
-        """The whole batches at the start of a piece must continue those before; the first holds `wanted_offset`."""
+        """The whole batches at the start of a part must continue the previous ones; the first holds `wanted_offset`."""
         position = 0
         expected = self._next_offset
         while position < size:
@@ -60,22 +59,22 @@ class RemoteSegment:
             if magic >= MAGIC_V2:
                 (delta,) = _EPOCH_DELTA.unpack_from(piece, position + _EPOCH_DELTA_POSITION)
             if expected is None and not self.start_offset <= base <= max(wanted_offset, self.start_offset):
-                raise self.fault(f"has offset {base} where the server's index says {wanted_offset} or less")
+                raise self.fault(f"has offset {base}, but the server's index says {wanted_offset} or less")
             if expected is not None and base != expected:
-                raise self.fault(f"has offset {base} where {expected} follows")
+                raise self.fault(f"has offset {base}, expected {expected}")
             expected = base + delta + 1
             position += length + LENGTH_PREFIX_BYTES
         self._next_offset = expected
 
     def resume_at(self, offset: int) -> None:
-        """A scan goes on behind what cannot be read, and names it: the next batch begins at `offset`."""
+        """Continue after damaged bytes that a scan skips and reports: the next batch begins at `offset`."""
         self._next_offset = offset
         self.is_given_up = offset >= self.end_offset
 
     def check_end(self, left_bytes: int) -> None:
-        """Everything was read: nothing may be left over, and the last batch ends where the server said."""
+        """After reading everything: no bytes may be left, and the last batch must end where the server said."""
         if left_bytes:
-            raise self.fault(f"ends in {left_bytes} bytes that are no whole batch")
+            raise self.fault(f"ends in {left_bytes} bytes that are not a whole batch")
         reached = self.start_offset if self._next_offset is None else self._next_offset
         if reached != self.end_offset:
             raise self.fault(f"ends at offset {reached}, but the server announced offsets up to {self.end_offset}")
@@ -84,6 +83,6 @@ class RemoteSegment:
         """The error for a file that is not what was announced."""
         return FlussError(
             f"remote log segment {self.path} {text}: the file is damaged, and no row of it is skipped. Restore it from "
-            "a copy, or begin to read behind it",
+            "a copy, or start to read after it",
             ErrorCode.CORRUPT_RECORD_EXCEPTION,
         )

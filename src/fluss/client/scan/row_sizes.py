@@ -1,7 +1,7 @@
-"""How large the stored rows of buckets are on average, by a look at the batch that a read would meet next.
+"""The average size of stored rows of buckets, estimated from the next batch of each.
 
-One small fetch per tablet: a server answers with whole batches, at least one, whose headers say how many rows and bytes
-they have; for rows that are in remote storage it names segments, which say the same. Nothing is decoded. Coroutines
+One small fetch per tablet: a server answers with whole batches, at least one, whose headers have the number of rows and
+bytes; for rows in remote storage it names segments, which have them too. Nothing is decoded. Coroutines
 here run on the client's I/O thread.
 """
 
@@ -17,7 +17,7 @@ from fluss.codec.batches.log_batch import MIN_HEADER_BYTES, BatchHeader, Corrupt
 from fluss.errors import FlussError
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import FetchAnswer
+from fluss.protocol.client_payloads import FetchAnswer
 from fluss.values.basic import TableBucket
 
 MAX_SAMPLE_BYTES_PER_BUCKET = 64 * 1024
@@ -28,7 +28,7 @@ _CLIENT = -1
 async def sample_row_bytes(
     cluster: Cluster, path: TablePath, positions: Mapping[TableBucket, int]
 ) -> dict[TableBucket, float]:
-    """Bytes per row at these offsets. Buckets whose server does not tell now are left out."""
+    """Bytes per row at these offsets. Buckets whose server does not answer now are omitted."""
     groups: dict[int, tuple[Any, list[TableBucket]]] = {}
     for bucket in positions:
         connection = await cluster.leader(bucket, path)
@@ -78,11 +78,11 @@ def _take_sizes(asked: list[TableBucket], answer: FetchAnswer, found: dict[Table
 
 
 def _headers(records: memoryview | None) -> list[BatchHeader]:
-    """Of all whole batches; of a single batch that was cut off its header is enough."""
+    """The headers of all whole batches; of a single incomplete batch the header is enough."""
     if records is None:
         return []
     headers: list[BatchHeader] = []
-    with contextlib.suppress(CorruptBatch):  # who reads there is told what is wrong
+    with contextlib.suppress(CorruptBatch):  # a read of it reports what is wrong
         headers += (header for _, header in iter_batches(records))
         if not headers and len(records) >= MIN_HEADER_BYTES:
             headers.append(read_header(records))

@@ -1,10 +1,10 @@
-"""A scanner without a face: subscriptions, waiting, polling, bounded reads. The two public scanners are made of it.
+"""The core of a scanner: subscriptions, waiting, polling, bounded reads. The two public scanners are built on it.
 
 Any thread may call the methods of `ScannerCore`; those with `_async` in their name are coroutines of the user's event
-loop, the others block. Rows are normally there before they are asked for, in the `ReadyQueue`, and a poll is then a few
-operations on it, without a word to the I/O thread.
+loop, the others block. Rows are normally in the `ReadyQueue` before they are requested, and a poll is then a few
+operations on it, without the I/O thread.
 
-States: open -> closed. Closing the connection closes its scanners; a scanner that is dropped closes itself.
+States: open -> closed. Closing the connection closes its scanners; a scanner that is garbage collected closes itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _never() -> bool:
 
 
 class ScannerCore:
-    """See the module's text."""
+    """The shared core of the public scanners; see the module docstring."""
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan) -> None:
         session.check_open()
@@ -58,18 +58,18 @@ class ScannerCore:
     # ---- subscriptions ----
 
     def bucket(self, partition_id: int | None, bucket_id: int) -> TableBucket:
-        """A bucket of the table, refused when it cannot be one."""
+        """A bucket of the table; raises if it cannot be one."""
         if isinstance(bucket_id, bool) or not isinstance(bucket_id, int):
-            raise FlussError(f"a bucket id is a whole number, got {bucket_id!r}")
+            raise FlussError(f"bucket_id must be an int, got {bucket_id!r}")
         if not 0 <= bucket_id < self.table.bucket_count:
             raise FlussError(
-                f"table {self.table.path} has buckets 0 to {self.table.bucket_count - 1}, got {bucket_id}",
+                f"buckets of table {self.table.path} are 0 to {self.table.bucket_count - 1}, got {bucket_id}",
                 ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
             )
         return TableBucket.with_partition(self.table.table_id, partition_id, bucket_id)
 
     def check_partitioning(self, *, partitioned: bool) -> None:
-        """A table with partitions is subscribed by partition, another one is not."""
+        """Raise unless the subscription matches the table: by partition if and only if it is partitioned."""
         if self.table.is_partitioned and not partitioned:
             raise FlussError(
                 f"table {self.table.path} is partitioned: use subscribe_partition(partition_id, bucket_id, offset), "
@@ -84,7 +84,7 @@ class ScannerCore:
         for bucket, offset in offsets.items():
             if isinstance(offset, bool) or not isinstance(offset, int) or offset < EARLIEST_OFFSET:
                 raise FlussError(
-                    f"{bucket}: an offset is a number from 0, EARLIEST_OFFSET or LATEST_OFFSET, got {offset!r}"
+                    f"{bucket}: offset must be an int >= 0, EARLIEST_OFFSET or LATEST_OFFSET, got {offset!r}"
                 )
         resolved = dict(offsets)
         latest = [bucket for bucket, offset in offsets.items() if offset == LATEST_OFFSET]
@@ -106,20 +106,20 @@ class ScannerCore:
         return await list_bucket_offsets(cluster, self.table.path, latest, LATEST)
 
     def subscribe_all(self, start_offset: int) -> None:
-        """Every bucket of every partition that exists now."""
+        """Read every bucket of every partition that exists now."""
         buckets = self.session.run(self.all_buckets())
         self.subscribe(dict.fromkeys(buckets, start_offset))
         self._seen.update(buckets)
 
     def subscribe_added(self, buckets: Iterable[TableBucket]) -> None:
-        """Those of the buckets that `subscribe_all`, `subscribe_from` or this has not seen yet, from their start on."""
+        """Read buckets from their start, unless `subscribe_all`, `subscribe_from` or this method has seen them."""
         added = [bucket for bucket in buckets if bucket not in self._seen]
         self._seen.update(added)
         if added:
             self._replace({bucket: Subscription(bucket, EARLIEST_OFFSET) for bucket in added})
 
     def subscribe_from(self, timestamp_ms: int) -> None:
-        """Every bucket, from the first row at or after a time on."""
+        """Read every bucket from the first row at or after a time."""
 
         async def find() -> dict[TableBucket, int]:
             buckets = await self.all_buckets()
@@ -143,7 +143,7 @@ class ScannerCore:
         ]
 
     def move(self, offsets: Mapping[TableBucket, int]) -> None:
-        """Go on elsewhere with buckets that are still subscribed. Asks nobody, so that it may follow any error."""
+        """Move subscribed buckets to other offsets. Sends no request, so that it works after any error."""
         with self.queue.lock:
             known = {bucket: offset for bucket, offset in offsets.items() if bucket in self._subscriptions}
         if known:
@@ -162,7 +162,7 @@ class ScannerCore:
         self.session.io.call_soon(self._fetcher.add, list(fresh.values()))
 
     def unsubscribe(self, bucket: TableBucket) -> None:
-        """No more rows of this bucket, also none that are already here."""
+        """Stop returning rows of this bucket, including those already fetched."""
         self._check_open()
         self.unread.give_back()
         with self.queue.lock:
@@ -183,14 +183,14 @@ class ScannerCore:
     # ---- polling ----
 
     def poll(self, limit_rows: int | None, timeout_ms: int) -> list[LogRows]:
-        """Rows that are here, or the first that come within the time-out; blocks."""
+        """Rows that are available, or the first to arrive within the time-out; blocks."""
         self._check_open()
         self.unread.give_back()
         deadline = time.monotonic() + _seconds(timeout_ms)
         return self._wait(lambda waiter: self.queue.take(limit_rows, waiter), deadline)
 
     async def poll_async(self, limit_rows: int | None, timeout_ms: int) -> list[LogRows]:
-        """The same for a coroutine; other tasks of its loop run meanwhile, also when rows are here already."""
+        """`poll` for a coroutine; other tasks of its loop get to run, even if rows are available already."""
         self._check_open()
         self.unread.give_back()
         deadline = time.monotonic() + _seconds(timeout_ms)
@@ -207,13 +207,13 @@ class ScannerCore:
             left = deadline - time.monotonic()
             try:
                 if left <= 0 or not gate.acquire(timeout=min(left, MAX_WAIT_SECONDS)):
-                    return take(_nobody)  # what came at the last moment
+                    return take(_nobody)  # what arrived at the last moment
             finally:
                 self.queue.forget(gate.release)
             self._check_open()
 
     async def _wait_async(self, take: Take, deadline: float, is_done: Callable[[], bool] = _never) -> list[LogRows]:
-        """A future and a timer of its own: `asyncio.wait_for` would make a task for every wait."""
+        """Wait with a future and a timer: `asyncio.wait_for` would create a task for every wait."""
         loop = asyncio.get_running_loop()
         while True:
             arrived: asyncio.Future[None] = loop.create_future()
@@ -248,7 +248,7 @@ class ScannerCore:
         with self.queue.lock:
             subscriptions = list(self._subscriptions.values())
         if not subscriptions:
-            raise FlussError("no bucket is subscribed: call subscribe(), or subscribe_all(), first")
+            raise FlussError("no bucket is subscribed; call subscribe() or subscribe_all() first")
         cluster, path = self.session.cluster, self.table.path
         ends = await list_bucket_offsets(cluster, path, [s.bucket for s in subscriptions], LATEST)
         at_start = [s.bucket for s in subscriptions if s.position == EARLIEST_OFFSET]
@@ -256,7 +256,7 @@ class ScannerCore:
         with self.queue.lock:
             for subscription in subscriptions:
                 end = ends[subscription.bucket]
-                # Everything may have expired: then there is nothing to wait for.
+                # All rows may have expired: then there is nothing to wait for.
                 empty = subscription.position == EARLIEST_OFFSET and starts[subscription.bucket] >= end
                 subscription.stop_offset = subscription.position if empty else end
         self._fetcher.pump()
@@ -271,14 +271,14 @@ class ScannerCore:
         return subscriptions
 
     def take_bounded(self, subscriptions: list[Subscription], wait_seconds: float) -> list[LogRows]:
-        """Rows before the ends that are here, or come within this time; blocks."""
+        """Rows before the ends that are available or arrive within this time; blocks."""
         deadline = time.monotonic() + wait_seconds
         return self._wait(
             self.queue.take_bounded, deadline, lambda: all(subscription.is_finished for subscription in subscriptions)
         )
 
     def end_bounded(self, subscriptions: list[Subscription]) -> None:
-        """Go on without an end."""
+        """Remove the ends."""
         with self.queue.lock:
             for subscription in subscriptions:
                 subscription.stop_offset = None
@@ -297,7 +297,7 @@ class ScannerCore:
         return None
 
     async def next_bounded_async(self, subscriptions: list[Subscription]) -> list[LogRows] | None:
-        """The same for a coroutine."""
+        """`next_bounded` for a coroutine."""
         patience = _Patience(self, subscriptions)
         while not patience.is_done():
             taken = await self._wait_async(self.queue.take_bounded, patience.next_look(), patience.is_done)
@@ -308,14 +308,14 @@ class ScannerCore:
 
     @property
     def last_trouble(self) -> FlussError | None:
-        """The last error that was not raised, because it may pass."""
+        """The last error that was not raised because it may be temporary."""
         return self._fetcher.last_trouble
 
     # ---- life ----
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or its connection."""
+        """True if it or its connection was closed."""
         return self._closed
 
     def _check_open(self) -> None:
@@ -324,11 +324,11 @@ class ScannerCore:
         self.session.check_open()
 
     def _pump_soon(self) -> None:
-        with contextlib.suppress(FlussError):  # the connection is closed: nothing to fetch any more
+        with contextlib.suppress(FlussError):  # the connection is closed: nothing to fetch
             self.session.io.call_soon(self._fetcher.pump)
 
     def close(self) -> None:
-        """Stop fetching and forget all rows. May be called twice, from any thread, and does not wait."""
+        """Stop fetching and drop all rows. May be called twice, from any thread, and does not wait."""
         if self._closed:
             return
         self._closed = True
@@ -352,7 +352,7 @@ class ScannerCore:
 
 
 class _Patience:
-    """How long a bounded read waits without any progress: as long as a request may take."""
+    """The limit of a bounded read without progress: the request time-out."""
 
     def __init__(self, core: ScannerCore, subscriptions: list[Subscription]) -> None:
         self._core = core
@@ -365,22 +365,22 @@ class _Patience:
         return sum(subscription.fetch_offset for subscription in self._subscriptions)
 
     def is_done(self) -> bool:
-        """Whether every bucket has reached its end."""
+        """True if every bucket has reached its end."""
         return all(subscription.is_finished for subscription in self._subscriptions)
 
     def next_look(self) -> float:
-        """When to look whether there was progress."""
+        """The time of the next check for progress."""
         return min(self._deadline, time.monotonic() + PROGRESS_CHECK_SECONDS)
 
     def check(self) -> None:
-        """Raise when there was no progress for too long."""
+        """Raise if there was no progress for too long."""
         reached, now = self._progress(), time.monotonic()
         if reached != self._reached:
             self._reached, self._deadline = reached, now + self._seconds
         if now < self._deadline or self.is_done():
             return
         trouble = self._core.last_trouble
-        because = f"; the last problem was: {trouble}" if trouble is not None else ""
+        because = f"; the last error was: {trouble}" if trouble is not None else ""
         raise FlussError(
             f"no rows of {self._core.table.path} for {self._seconds:.0f} s, but its end is not reached{because}",
             ErrorCode.REQUEST_TIME_OUT,
@@ -388,12 +388,12 @@ class _Patience:
 
 
 def _nobody() -> None:
-    """A waiter that nobody waits for."""
+    """A callback that does nothing."""
 
 
 def _seconds(timeout_ms: int) -> float:
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, (int, float)):
-        raise FlussError(f"timeout_ms is a number of milliseconds, got {timeout_ms!r}")
+        raise FlussError(f"timeout_ms must be a number of milliseconds, got {timeout_ms!r}")
     if timeout_ms < 0:
         raise FlussError(f"timeout_ms must be non-negative, got: {timeout_ms}")
     return timeout_ms / 1000

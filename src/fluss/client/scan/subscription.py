@@ -1,13 +1,13 @@
 """One subscribed bucket of a scanner.
 
-A subscription is made by a user's thread and never reused: subscribing again makes a new one and ends the old one
-(`active` False), so that answers to older questions are recognised and dropped. Fields have one owner each:
+A subscription is created by a user's thread and never reused: subscribing again creates a new one and ends the old one
+(`active` False), so that answers to older requests are recognised and dropped. Each field has one owner:
 
     shared, under the lock of `ReadyQueue`:   active, position, stop_offset
     I/O thread only:                          everything else
 
-Invariants: a bucket is in at most one fetch at a time; `fetch_offset` is behind everything fetched, `position` behind
-everything delivered to the user; `raw` holds fetched bytes in offset order that nobody decodes yet.
+Invariants: a bucket is in at most one fetch at a time; `fetch_offset` is after everything fetched, `position` after
+everything delivered to the user; `raw` holds fetched bytes in offset order whose decoding has not started.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from fluss.values.basic import EARLIEST_OFFSET, TableBucket
 
 
 class RawChunk(NamedTuple):
-    """Record bytes of one answer or of a piece of a remote segment, with whole batches only; one starts at `middle`.
+    """Record bytes of one answer or of part of a remote segment, whole batches only; one starts at `middle`.
 
-    Or no bytes but a `step`, for the place between two of them that are no batch.
+    Without bytes it has a `step`, for damaged bytes between two chunks.
     """
 
     view: memoryview
@@ -39,7 +39,7 @@ class RawChunk(NamedTuple):
 
 
 class Subscription:
-    """See the module's text."""
+    """One subscribed bucket; see the module docstring."""
 
     __slots__ = (
         "active", "asked_offset", "backoff_seconds", "bucket", "decodings", "fetch_offset", "full_rows", "in_flight",
@@ -57,7 +57,7 @@ class Subscription:
         self.in_flight = False
         self.raw: deque[RawChunk] = deque()
         self.raw_bytes = 0
-        # Chunks that are decoded now, in offset order; and how often an error made us fetch again from further back.
+        # Chunks that are being decoded, in offset order; and how often an error moved the fetch offset back.
         self.decodings: deque[asyncio.Task[None]] = deque()
         self.turn_backs = 0
         self.room: asyncio.Event | None = None
@@ -71,7 +71,7 @@ class Subscription:
 
     @property
     def wants_fetch(self) -> bool:
-        """Whether a fetch may ask for it, apart from a pause after an error. Undecoded data means no."""
+        """True if it may be fetched, apart from a pause after an error. False while it has undecoded data."""
         return (
             self.active
             and not self.in_flight
@@ -83,11 +83,11 @@ class Subscription:
 
     @property
     def is_finished(self) -> bool:
-        """Whether a bounded read is done with it."""
+        """True if a bounded read is done with it."""
         return not self.active or self.stop_offset is None or self.position >= self.stop_offset
 
     def pause(self) -> None:
-        """Do not fetch for a while, longer after every failure in a row. I/O thread."""
+        """Stop fetching for a while, longer after every failure in a row. I/O thread."""
         self.backoff_seconds = next_pause_seconds(self.backoff_seconds)
         self.not_before = asyncio.get_running_loop().time() + self.backoff_seconds
 

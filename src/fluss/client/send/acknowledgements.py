@@ -1,14 +1,14 @@
-"""Handles: how a caller learns that its rows are acknowledged.
+"""Handles, which tell a caller when its rows are acknowledged.
 
 A `Chunk` is a set of rows that were taken out of a writer together; it is the handle of each of its rows, so a row
-costs no object of its own. It becomes batches of one or more buckets, counts the ones that are not acknowledged yet,
-and is settled when none is left: well, or with the first error.
+needs no object of its own. It becomes batches of one or more buckets, counts the unacknowledged ones, and is settled
+when none is left: with success, or with the first error.
 
-Life of a chunk: open (rows may still come) -> taken -> ready (converted; `pieces` are its batches to be) -> settled.
+Life of a chunk: open (rows may still be added) -> taken -> ready (converted; `pieces` will become batches) -> settled.
 The thread that converts a chunk fills in `pieces` and `pending` and then sets `ready`; after that only the I/O thread
 touches it (`release`). Waiters come from any thread; they register under one lock for all handles, which settling
-takes as well, so none is missed. Futures and events are made only when somebody waits. All futures of one event loop
-are completed by one wake-up of that loop.
+takes too, so none is missed. Futures and events are created only if a caller waits. All futures of one event loop are
+completed by one wake-up of that loop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 class WriteResultHandle:
-    """Returned by the write calls: ignore it, or `await handle.wait()` for the server's acknowledgement."""
+    """Returned by write calls: ignore it, or `await handle.wait()` for the server's acknowledgement."""
 
     __slots__ = ()
 
@@ -36,11 +36,11 @@ class WriteResultHandle:
 
     @property
     def is_done(self) -> bool:
-        """Whether the rows are acknowledged, or have failed."""
+        """True if the rows are acknowledged or have failed."""
         return all(chunk.settled for chunk in self._chunks())
 
     def _chunks(self) -> Sequence[Chunk]:
-        raise TypeError("handles are made by writers")
+        raise TypeError("a handle must be created by a writer")
 
     def __repr__(self) -> str:
         chunks = self._chunks()
@@ -54,10 +54,10 @@ class ChunkOwner(Protocol):
     """The writer that a chunk comes from."""
 
     def on_settled(self, chunk: Chunk) -> None:
-        """A chunk is acknowledged or has failed; its waiters are woken next. I/O thread."""
+        """Called when a chunk is acknowledged or has failed, before its waiters are woken. I/O thread."""
 
     def check_usable(self) -> None:
-        """Raise when nothing can be settled any more, as in a forked process."""
+        """Raise if no chunk can be settled any more, as in a forked process."""
 
 
 class Chunk(WriteResultHandle):
@@ -68,7 +68,7 @@ class Chunk(WriteResultHandle):
     def __init__(self, number: int, owner: ChunkOwner) -> None:
         self.number = number
         self.owner = owner
-        self.pending = 1  # pieces that are not settled; a chunk without any is settled by one `release` too
+        self.pending = 1  # unsettled pieces; a chunk without pieces is settled by one `release` too
         self.error: FlussError | None = None
         self.settled = False
         self.reported = False
@@ -82,14 +82,14 @@ class Chunk(WriteResultHandle):
     # ---- the writer's side ----
 
     def make_ready(self, pieces: list[Any], error: FlussError | None = None) -> None:
-        """Everything about the chunk is known: its pieces, or why there are none."""
+        """Set the pieces of the chunk, or the error if there are none."""
         self.pieces = pieces
         self.pending = max(1, len(pieces))
         self.error = error
         self.ready = True
 
     def release(self, error: FlussError | None = None) -> None:
-        """A piece is through, well or with an error. I/O thread."""
+        """Called once per piece, on success or failure. I/O thread."""
         if error is not None and self.error is None:
             self.error = error
         self.pending -= 1
@@ -98,7 +98,7 @@ class Chunk(WriteResultHandle):
             with _lock:
                 self.settled = True
                 waiters, self._waiters = self._waiters, None
-                # Somebody who waits sees the error; the writer need not raise it again.
+                # A waiter sees the error; the writer need not raise it again.
                 self.reported = self.reported or bool(waiters and self.error is not None)
             self.owner.on_settled(self)
             if waiters:
@@ -107,7 +107,7 @@ class Chunk(WriteResultHandle):
     # ---- the waiters' side ----
 
     def add_waiter(self, waiter: Any) -> bool:
-        """Have a waiter woken when the chunk is settled; False if it is already."""
+        """Register a waiter to be woken when the chunk is settled; False if it already is."""
         self.owner.check_usable()
         with _lock:
             if self.settled:
@@ -119,7 +119,7 @@ class Chunk(WriteResultHandle):
             return True
 
     def remove_waiter(self, waiter: Any) -> None:
-        """For waiters that gave up."""
+        """Remove a waiter that gave up."""
         with _lock:
             if self._waiters is not None:
                 with contextlib.suppress(ValueError):
@@ -127,7 +127,7 @@ class Chunk(WriteResultHandle):
 
 
 class ChunkSpan(WriteResultHandle):
-    """The handle of a row of which only a range of chunks is known: another thread took rows while it was added."""
+    """The handle of a row whose chunk is one of several: another thread took rows while it was added."""
 
     __slots__ = ("_members",)
 
@@ -149,7 +149,7 @@ def joined_handle(handles: Sequence[WriteResultHandle]) -> WriteResultHandle:
 
 
 class _LoopWaiter:
-    """A future of some event loop that completes when a number of chunks are settled."""
+    """A future of an event loop that completes when a number of chunks are settled."""
 
     __slots__ = ("future", "left", "loop")
 
@@ -160,7 +160,7 @@ class _LoopWaiter:
 
 
 class _ThreadWaiter:
-    """The same for a thread that blocks."""
+    """The counterpart of `_LoopWaiter` for a blocking thread."""
 
     __slots__ = ("event", "left")
 
@@ -182,7 +182,7 @@ def _wake(waiters: list[Any]) -> None:
         else:
             by_loop.setdefault(waiter.loop, []).append(waiter.future)
     for loop, futures in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed: no task waits there
             loop.call_soon_threadsafe(_complete, futures)
 
 
@@ -193,7 +193,7 @@ def _complete(futures: list[asyncio.Future[None]]) -> None:
 
 
 class PendingResult:
-    """The end of some writes: `await` it in a coroutine, or call `result()` to block a thread.
+    """The completion of some writes: `await` it in a coroutine, or call `result()` to block a thread.
 
     Raises the `FlussError` of the first write that failed.
     """
@@ -258,7 +258,7 @@ class PendingResult:
     def __del__(self) -> None:
         if not self._used:
             warnings.warn(
-                f"the result of {self._name} was neither awaited nor asked for with result(): nothing was waited for",
+                f"the result of {self._name} was dropped: await it, or call result() to wait",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -1,14 +1,14 @@
-"""What to do about the answer to a batch: a pure function, so that every rule can be tested on its own.
+"""The reaction to the answer to a batch: a pure function, so that every rule can be tested on its own.
 
-A batch that the server finds damaged (14) goes out three times, since a bit may have flipped on the way; the same bytes
-refused three times are bad themselves. They were not written, so those behind them move up.
+A batch that the server finds damaged (14) is sent three times, since a bit may have flipped on the way; if the same
+bytes are refused three times, they are bad themselves. They were not written, so the batches after them move up.
 
-The rules are those of both reference clients, with two differences about a batch that the server refuses although it is
-the next one (code 31 for exactly the next sequence, or 33). If no earlier attempt of it ended in doubt, the server does
-not know the writer any more: the batch was not written and is sent again under a new writer id instead of being lost.
-If one did, and others behind it are in doubt too, the server may have written them all: Apache Fluss remembers only the
-last batch of a writer over a restart. The last of them decides, because a bucket takes batches in order: where it is
-known, so were all before it.
+The rules are those of both reference clients, with two differences for a batch that the server refuses although it is
+the next one (code 31 for exactly the next sequence, or 33). If no earlier attempt of it ended in doubt, the server no
+longer knows the writer: the batch was not written and is sent again under a new writer id instead of being lost. If one
+did, and later batches are in doubt too, the server may have written them all: after a restart Apache Fluss remembers
+only the last batch of a writer. The last of them decides, because a bucket takes batches in order: if it is known, so
+were all before it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from enum import Enum
 
 from fluss.errors import ErrorCode
 
-# 9: a tablet of a cluster hears of a new schema a moment after the client; ids only grow, so it will know it soon.
+# 9: a tablet of a cluster learns of a new schema shortly after the client; ids only grow, so it will soon know it.
 RETRIED_CODES = frozenset({1, 3, 9, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 72})
-# The leader may be another one now.
+# The leader may have changed.
 STALE_METADATA_CODES = frozenset({1, 12, 21, 36, 44})
-# Nobody knows whether the server wrote the batch.
+# It is unknown whether the server wrote the batch.
 DOUBTFUL_CODES = frozenset({1, 3, 10, 25, 26, 28})
 MAX_WRITER_RESETS_PER_BATCH = 3
 MAX_CORRUPT_ANSWERS_PER_BATCH = 3
@@ -30,7 +30,7 @@ MAX_CORRUPT_ANSWERS_PER_BATCH = 3
 class Reaction(Enum):
     """RESET and FAIL_AND_RESET also drop the writer id, so that sequences start again at 0.
 
-    ASK_LATER: once more, when the answers to those behind it are known.
+    ASK_LATER: decide again when the answers to the later batches are known.
     """
 
     DONE = "done"
@@ -55,15 +55,15 @@ def react(
     corrupt_answers: int,
 ) -> Reaction:
     """`sequence` of the batch and the highest acknowledged one of its bucket (-1: none); `in_doubt` if an earlier
-    attempt may have been written; `is_last` if none behind it was sent; `attempts` so far, this one counted;
-    `resets` counts the reactions RESET and ASK_LATER to it so far, `corrupt_answers` its answers 14, this one too."""
+    attempt may have been written; `is_last` if no later batch was sent; `attempts` so far, including this one;
+    `resets` counts the reactions RESET and ASK_LATER to it so far, `corrupt_answers` its answers 14, including this."""
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_EXCEPTION):
         return Reaction.DONE
     out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
     if idempotent and sequence <= acknowledged and (out_of_order or code in RETRIED_CODES):
         return Reaction.DONE  # only the answer was lost: a bucket takes batches in order
     if out_of_order and sequence != acknowledged + 1:
-        return Reaction.RETRY  # one before it has not arrived
+        return Reaction.RETRY  # an earlier batch has not arrived
     if out_of_order or code == ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION:
         if resets >= MAX_WRITER_RESETS_PER_BATCH or (in_doubt and (is_last or not out_of_order)):
             return Reaction.FAIL_AND_RESET
@@ -72,5 +72,5 @@ def react(
         return Reaction.FAIL_AND_RESET if in_doubt else Reaction.FAIL
     if code in RETRIED_CODES and attempts <= retries:
         return Reaction.RETRY
-    # What the server did with a batch in doubt is unknown, so the numbers behind it are too.
+    # The fate of a batch in doubt is unknown, and so are the numbers after it.
     return Reaction.FAIL_AND_RESET if in_doubt or code in RETRIED_CODES else Reaction.FAIL

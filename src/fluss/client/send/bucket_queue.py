@@ -1,16 +1,16 @@
-"""Everything on its way to one bucket, and the numbering of its batches. I/O thread only; no I/O in here.
+"""The queue of rows for one bucket, and the numbering of its batches. I/O thread only; no I/O in here.
 
-Pieces wait in order. A batch is made of them when it may leave: at once if nothing of the bucket is in flight, else
+Pieces wait in order. A batch is made of them when it may be sent: at once if nothing of the bucket is in flight, else
 when `batch_bytes` have gathered, when a piece has waited `batch_timeout_seconds`, or when it cannot grow because an
 encoded piece follows. At most `max_in_flight` batches are unanswered.
 
 Numbering: `sequence` counts from 0 per bucket and writer id (on the wire modulo 2**31). When a batch must be sent
-again, the bucket falls silent until everything in flight is answered; then the unanswered ones go out again in their
-order, with their old numbers, so that the server recognises what it has. If a batch before them was given up, they
-move up to close the gap; after a reset they start at 0. A reset drops the writer id as well: the server has seen these
-numbers under the old one, would take new batches for repetitions and acknowledge what it does not write. A batch that
-may have been written is never renumbered: it fails instead, because the server could not recognise it and would write
-it twice.
+again, the bucket sends nothing until everything in flight is answered; then the unanswered batches are sent again in
+their order, with their old numbers, so that the server recognises those it has. If a batch before them was given up,
+they move up to close the gap; after a reset they start at 0. A reset drops the writer id as well: the server has seen
+these numbers under the old id, and would acknowledge new batches as duplicates without writing them. A batch that may
+have been written is never renumbered: it fails instead, because the server could not recognise it and would write it
+twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_SEQUENCE = -1
 
 
 class Piece:
-    """Rows of one chunk for one bucket: as a record batch, or encoded already (`data`, usually one batch)."""
+    """Rows of one chunk for one bucket: as a record batch, or already encoded (`data`, usually one batch)."""
 
     __slots__ = (
         "arrived", "batches", "bucket_id", "chunk", "data", "encoder", "error", "partition_name", "rows", "size_bytes"
@@ -47,7 +47,7 @@ class Piece:
         self.rows = rows
         self.size_bytes: int = rows.nbytes
         self.data: list[bytes] | None = None
-        self.batches = 0  # unsettled batches that carry it
+        self.batches = 0  # unsettled batches that contain it
         self.error: FlussError | None = None
         self.arrived = 0.0
 
@@ -75,7 +75,7 @@ class WriteBatch:
 
 
 class BucketQueue:
-    """Of one bucket. `partition_id` is found out by the sender."""
+    """The rows and batches for one bucket. The sender sets `partition_id`."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class BucketQueue:
         self.not_before = 0.0
         self.is_preparing = False
         self.failed_preparations = 0
-        self.trouble: FlussError | None = None  # the last one since something was written
+        self.trouble: FlussError | None = None  # the last error since a batch was written
         self.writer_id: int | None = None
         self.next_sequence = 0
         self.acknowledged = -1
@@ -109,8 +109,8 @@ class BucketQueue:
         self._drop_writer_id = drop_writer_id
         self._waiting: deque[Piece] = deque()
         self._waiting_bytes = 0
-        self._waiting_encoded = 0  # pieces of these that are encoded already
-        self._encoded: deque[WriteBatch] = deque()  # to be sent before everything that waits
+        self._waiting_encoded = 0  # the number of them that are encoded already
+        self._encoded: deque[WriteBatch] = deque()  # to be sent before the waiting pieces
         self._again: list[WriteBatch] = []
         self._is_silent = False
         self._has_gap = False
@@ -119,7 +119,7 @@ class BucketQueue:
     # ---- filling ----
 
     def add(self, piece: Piece, now: float) -> None:
-        """Rows of a writer, behind all rows before."""
+        """Add rows of a writer after all earlier rows."""
         piece.arrived = now
         self._waiting.append(piece)
         self._waiting_bytes += piece.size_bytes
@@ -127,16 +127,16 @@ class BucketQueue:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there is something that is not in flight."""
+        """True if there are rows that are not in flight."""
         return bool(self._waiting or self._encoded or self._again)
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is under way: a new writer id may be taken up."""
+        """True if nothing is in flight, so that a new writer id may be used."""
         return not (self.in_flight or self._encoded or self._again or self._waiting)
 
     def locate(self, partition_id: int) -> None:
-        """The id of the partition is known. A partition of the same name with another id is a new one, unnumbered."""
+        """Set the partition's id. Another id for the same name is a new partition, whose numbering starts again."""
         if self._partition_id not in (None, partition_id):
             self.reset()
         self._partition_id = partition_id
@@ -145,7 +145,7 @@ class BucketQueue:
     # ---- sending ----
 
     def may_send(self, now: float) -> bool:
-        """Whether a batch may leave now."""
+        """True if a batch may be sent now."""
         if self.in_flight >= self._max_in_flight or now < self.not_before or (self._is_silent and self.in_flight):
             return False
         if self._encoded:
@@ -158,14 +158,14 @@ class BucketQueue:
         return now - self._waiting[0].arrived >= self._timeout
 
     def due_in(self, now: float) -> float | None:
-        """Seconds until something may change by time alone; None if only an answer can change it."""
+        """Seconds until a batch may be sent because of time alone; None if only an answer can allow it."""
         if not self.has_unsent or self.in_flight >= self._max_in_flight or (self._is_silent and self.in_flight):
             return None
         due = now if self._encoded or not self._waiting else self._waiting[0].arrived + self._timeout
         return max(0.0, max(due, self.not_before) - now)
 
     def next_batch(self) -> WriteBatch:
-        """The batch that leaves next; `may_send` was true. `EncodingFailedError` when its rows cannot be encoded."""
+        """The next batch to send; `may_send` must be true. `EncodingFailedError` if its rows cannot be encoded."""
         if not self._encoded:
             self._encode_waiting()
         batch = self._encoded.popleft()
@@ -190,7 +190,7 @@ class BucketQueue:
                 parts = list(first.encoder.encode_parts(rows))
             except FlussError as error:
                 raise EncodingFailedError(error, pieces) from None
-            except Exception as error:  # these rows fail, and not the thread that sends those of everybody
+            except Exception as error:  # fail these rows, not the thread that sends those of all writers
                 raise EncodingFailedError(FlussError(f"rows could not be encoded: {error!r}"), pieces) from error
         for piece in pieces:
             piece.rows = piece.data = None
@@ -204,7 +204,7 @@ class BucketQueue:
         return piece
 
     def number(self, batch: WriteBatch, writer_id: int) -> None:
-        """Give a batch its place, when it is sent for the first time or was renumbered."""
+        """Number a batch, when it is sent for the first time or was renumbered."""
         if batch.sequence != NO_SEQUENCE:
             return
         if self.writer_id is None or (self.writer_id != writer_id and self.in_flight == 1 and not self._sent_before()):
@@ -221,28 +221,28 @@ class BucketQueue:
     # ---- answers ----
 
     def done(self, batch: WriteBatch) -> None:
-        """The batch is written."""
+        """Called when the batch is written."""
         self.in_flight -= 1
         self.trouble = None
         self.acknowledged = max(self.acknowledged, batch.sequence)
 
     def retry(self, batch: WriteBatch, not_before: float) -> None:
-        """The batch goes out again, after everything in flight is answered."""
+        """Send the batch again after everything in flight is answered."""
         self.in_flight -= 1
         self._again.append(batch)
         self._is_silent = True
         self.not_before = max(self.not_before, not_before)
 
     def given_up(self, batch: WriteBatch) -> None:
-        """The batch was not written and will not be: those behind it move up."""
+        """Called when the batch was not written and will not be: the later ones move up."""
         self.in_flight -= 1
         self._has_gap = True
         self._is_silent = True
 
     def reset(self) -> None:
-        """Number from 0 again, under another writer id: what became of the numbers so far is not known here.
+        """Number from 0 again, under another writer id: the fate of the earlier numbers is unknown.
 
-        There is no other way to begin again, so that none can forget to drop the id.
+        This is the only way to start over, so that the id is always dropped.
         """
         if self.writer_id is not None:
             self._drop_writer_id(self.writer_id)
@@ -250,7 +250,7 @@ class BucketQueue:
         self._is_silent = True
 
     def speak_again(self) -> list[WriteBatch]:
-        """When everything in flight is answered: line up what goes out again. Returns batches that must fail."""
+        """Once everything in flight is answered, queue the batches to send again. Return batches that must fail."""
         if not self._is_silent or self.in_flight:
             return []
         again = sorted([*self._again, *self._encoded], key=_sending_order)
@@ -269,7 +269,7 @@ class BucketQueue:
         return lost
 
     def take_everything(self) -> tuple[list[WriteBatch], list[Piece]]:
-        """Batches and pieces that are not in flight, to be failed."""
+        """Remove and return batches and pieces that are not in flight, to be failed."""
         batches, pieces = [*self._again, *self._encoded], list(self._waiting)
         self._again, self._encoded, self._waiting = [], deque(), deque()
         self._waiting_bytes = self._waiting_encoded = 0
@@ -288,5 +288,5 @@ class EncodingFailedError(Exception):
 
 
 def _sending_order(batch: WriteBatch) -> tuple[bool, int]:
-    """Sent ones by number, then the others; sorting keeps the order of those."""
+    """Sort key: sent batches by number, then the others in their present order."""
     return batch.sequence == NO_SEQUENCE, batch.sequence

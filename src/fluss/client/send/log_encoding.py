@@ -1,8 +1,7 @@
-"""Log batches of one table: format, compression and statistics as the table wants them, numbered when they are sent.
+"""Log batches of one table: with the table's format, compression and statistics, numbered when they are sent.
 
-A batch is encoded without writer id and sequence, by whichever thread has the rows. Numbering happens on the I/O
-thread at sending, when the sequence is known: a new header with a new checksum in front of the same bytes, nothing is
-copied.
+A batch is encoded without writer id and sequence, by the thread that has the rows. It is numbered on the I/O thread
+when it is sent and the sequence is known: the same bytes get a new header with a new checksum, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from fluss.errors import ErrorCode, FlussError
 LOG_FORMAT_PROPERTY = "table.log.format"
 STATISTICS_PROPERTY = "table.statistics.columns"
 ARROW_FORMAT = "ARROW"
-# The checksum covers everything behind its own four bytes; clients write no V2, where it is elsewhere.
+# The checksum covers everything after its own four bytes. (It is elsewhere in V2, which clients do not write.)
 _CHECKED_FROM = 25
 
 
 class BatchEncoder(ABC):
-    """Rows of one table to batches that fit a request. Used by any thread.
+    """Encodes rows of one table as batches that fit into a request. Used by any thread.
 
-    `target_columns` is None for log tables; for primary-key tables it is what their requests say: the columns that
-    are written, nothing for all of them. `max_batch_rows` is for servers whose work is per row and not per byte.
+    `target_columns` is None for log tables; for primary-key tables it goes into their requests: the columns that
+    are written, empty for all of them. `max_batch_rows` is for servers whose work is per row and not per byte.
     """
 
     target_columns: tuple[int, ...] | None = None
@@ -47,14 +46,14 @@ class BatchEncoder(ABC):
 
     @abstractmethod
     def encode(self, rows: Any) -> bytes:
-        """One batch, not numbered."""
+        """Encode one batch, not numbered."""
 
     @abstractmethod
     def numbered(self, data: bytes, writer_id: int, sequence: int) -> list[bytes | memoryview]:
-        """The pieces of a batch with writer id and sequence filled in."""
+        """The parts of a batch with writer id and sequence filled in."""
 
     def encode_parts(self, rows: Any) -> Iterator[bytes]:
-        """Batches that fit a request: usually one, halves of it if it is too large."""
+        """Encode batches that fit into a request: usually one, halves of it if it is too large."""
         data = self.encode(rows)
         if len(data) <= self.max_batch_bytes:
             yield data
@@ -83,7 +82,7 @@ class TableEncoder(BatchEncoder):
         self._statistics = statistics_columns(table) if self._row_format is None else None
 
     def encode(self, rows: Any) -> bytes:
-        """One log batch, not numbered."""
+        """Encode one log batch, not numbered."""
         table = self.table
         try:
             if self._row_format is not None:
@@ -98,7 +97,7 @@ class TableEncoder(BatchEncoder):
 
 
 def numbered(data: bytes, writer_id: int, sequence: int) -> list[bytes | memoryview]:
-    """The pieces of a batch with writer id and sequence filled in."""
+    """The parts of a batch with writer id and sequence filled in."""
     header = read_header(data)
     body = memoryview(data)[header.header_size :]
     unchecked = header._replace(writer_id=writer_id, batch_sequence=sequence)
@@ -107,7 +106,7 @@ def numbered(data: bytes, writer_id: int, sequence: int) -> list[bytes | memoryv
 
 
 def statistics_columns(table: ClientTable) -> list[int] | None:
-    """Positions of the columns whose bounds are written with every batch; None for a table without."""
+    """Positions of the columns whose bounds are written with every batch; None for a table without statistics."""
     setting = table.property(STATISTICS_PROPERTY)
     if setting is None or not setting.strip():
         return None
@@ -127,5 +126,5 @@ def log_row_format(table: ClientTable) -> RowFormat | None:
     try:
         return RowFormat(name)
     except ValueError:
-        text = f"table {table.path} has log format {name!r}, which this client does not know"
+        text = f"table {table.path} has log format {name!r}, which this client does not support"
         raise FlussError(text, ErrorCode.INVALID_TABLE_EXCEPTION) from None

@@ -1,7 +1,7 @@
-"""What a bucket needs before its batches can be sent: a writer id, its partition's id, and a connection to its leader.
+"""The prerequisites for sending batches of a bucket: a writer id, its partition's id, a connection to its leader.
 
-All coroutines here run on the I/O thread. Errors that a later attempt may cure are retriable `FlussError`s; the others
-mean that what waits for the bucket can never be written: no such table, no such partition (36), no permission (48).
+All coroutines here run on the I/O thread. Errors that a later attempt may fix are retriable `FlussError`s; the others
+mean that the rows for the bucket can never be written: no such table, no such partition (36), no permission (48).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PARTITION_PAUSE_SECONDS = 0.01
 
 
 def may_pass(error: FlussError) -> bool:
-    """Whether a writer tries again by itself. That the disk is full it says at once: somebody has to make room."""
+    """True if a writer retries by itself. A full disk is reported at once: an operator has to make room."""
     return error.is_retriable and error.error_code != ErrorCode.DISK_WRITE_LOCKED
 
 
 class WriterIds:
-    """The writer id of a connection: asked for once, shared by all buckets, dropped when a server forgot it."""
+    """The writer id of a connection: requested once, shared by all buckets, dropped when a server has forgotten it."""
 
     def __init__(self, cluster: Cluster, enabled: bool) -> None:
         self.current: int | None = None if enabled else -1
@@ -39,12 +39,12 @@ class WriterIds:
         self._asking: asyncio.Task[int] | None = None
 
     def drop(self, writer_id: int) -> None:
-        """Sequences start again under a new id; a bucket that dropped it late must not drop the new one."""
+        """Drop the id; sequences start again under a new one, which a bucket that is late must not drop too."""
         if self._enabled and self.current == writer_id:
             self.current = None
 
     async def get(self, paths: Iterable[TablePath]) -> int:
-        """The id, asked for if there is none."""
+        """The id, requested if there is none."""
         if self.current is not None:
             return self.current
         if self._asking is None:
@@ -77,13 +77,13 @@ class WriterIds:
 
 
 async def prepare_bucket(cluster: Cluster, queue: BucketQueue, create_partitions: bool) -> None:
-    """Find out the bucket's partition id and have a connection to its leader."""
+    """Find the bucket's partition id and connect to its leader."""
     if queue.bucket is None or cluster.leader_node(queue.bucket) is None:
         await cluster.refresh(tables=[queue.path])
         table = cluster.metadata.table(queue.path)
         if table is not None and table.table_id != queue.table_id:
-            # Its buckets never get a leader again: better say so than wait for one.
-            text = f"table {queue.path} was dropped and created again since it was opened: open it anew to write to it"
+            # Its buckets never get a leader again: fail instead of waiting for one.
+            text = f"table {queue.path} was dropped and created again since it was opened: open it again to write to it"
             raise FlussError(text, ErrorCode.TABLE_NOT_EXIST)
         if queue.partition_name is not None:
             cluster.metadata.forget_partition(queue.path, queue.partition_name)
@@ -93,7 +93,7 @@ async def prepare_bucket(cluster: Cluster, queue: BucketQueue, create_partitions
 
 
 async def find_partition(cluster: Cluster, path: TablePath, name: str, create: bool) -> int:
-    """The id of a partition. One that does not exist is created if the configuration says so, else it is code 36."""
+    """The id of a partition. A missing one is created if the configuration says so, otherwise it is code 36."""
     try:
         return await cluster.partition_id(path, name)
     except FlussError as error:

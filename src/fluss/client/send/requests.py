@@ -39,14 +39,14 @@ def write_request(
 
 
 def retry_pause(attempts: int) -> float:
-    """Seconds before the next attempt, doubling from one to the next."""
+    """Seconds before the next attempt, doubling each time."""
     return float(min(LAST_RETRY_SECONDS, FIRST_RETRY_SECONDS * 2 ** min(attempts - 1, 10)))
 
 
 def errors_by_batch(
     batches: list[WriteBatch], answer: pb.ProduceLogResponse | pb.PutKvResponse
 ) -> list[FlussError | None]:
-    """The result of every batch; a bucket that is missing in the answer has failed."""
+    """The result of every batch; a bucket missing in the answer has failed."""
     results: dict[Bucket, FlussError | None] = {}
     for entry in answer.buckets_resp:
         partition_id = entry.partition_id if entry.HasField("partition_id") else None
@@ -56,13 +56,13 @@ def errors_by_batch(
     for batch in batches:
         assert batch.bucket is not None
         key = batch.bucket[1:]
-        missing = FlussError("the server's answer leaves the bucket out", ErrorCode.UNKNOWN_SERVER_ERROR)
+        missing = FlussError("the server's answer does not contain the bucket", ErrorCode.UNKNOWN_SERVER_ERROR)
         errors.append(results.get(key, missing))
     return errors
 
 
 def pauses_by_bucket(answer: pb.ProduceLogResponse | pb.PutKvResponse, longest: float) -> dict[Bucket, float]:
-    """Seconds for which a server under pressure wants no more rows, for every bucket that it asks it for."""
+    """Seconds for which a server under pressure wants no more rows, for each bucket concerned."""
     if not isinstance(answer, pb.PutKvResponse):
         return {}
     return {
@@ -75,9 +75,9 @@ def pauses_by_bucket(answer: pb.ProduceLogResponse | pb.PutKvResponse, longest: 
 
 
 def in_doubt_error(queue: BucketQueue) -> FlussError:
-    """For rows that can be neither sent again nor called lost."""
+    """The error for rows that may have been written and cannot be sent again."""
     return FlussError(
-        f"rows for bucket {queue.bucket_id} of table {queue.path} may or may not have been written: the server does "
-        "not know this writer any more, so sending them again could write them twice",
+        f"rows for bucket {queue.bucket_id} of table {queue.path} may or may not have been written: the server no "
+        "longer knows this writer, so sending them again could write them twice",
         ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION,
     )

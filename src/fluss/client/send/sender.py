@@ -1,12 +1,12 @@
-"""The sender: takes pieces of all writers of a connection, sends them as requests and deals with the answers.
+"""The sender: takes pieces of all writers of a connection, sends them as requests and handles the answers.
 
-One per connection, on the I/O thread. For every bucket there is a `BucketQueue`; the sender asks them for batches,
+One per connection, on the I/O thread. For every bucket there is a `BucketQueue`; the sender takes batches from them,
 puts batches of one table (and the same target columns) for one server into requests of at most
-`writer.request-max-size` bytes (one batch per bucket and request), and lets `answer_rules.react` decide about each
-result. It never waits: whatever a bucket lacks (writer id, leader, connection, time) is fetched by a task or timer of
-its own, which then calls `send` again, while other buckets go on.
+`writer.request-max-size` bytes (one batch per bucket and request), and lets `answer_rules.react` decide on each
+result. It never waits: whatever a bucket lacks (writer id, leader, connection, time) is provided by a separate task or
+timer, which then calls `send` again, while other buckets continue.
 
-`busy` holds the writers that have rows under way, and only those: a writer object may be dropped, its rows are not.
+`busy` holds only the writers that have rows in flight: a writer object may be dropped, but its rows are not.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 
-# How long a server may wait for durability before it answers 25; the batch is sent again then and recognised.
+# How long a server may wait for durability before it answers 25; the batch is then sent again and recognised.
 SERVER_TIMEOUT_MS = 30_000
-# Numbers of buckets must be remembered as long as a writer id is used. With more of them a new id is taken.
+# Sequences of buckets must be kept as long as a writer id is used. With more buckets a new id is taken.
 MAX_BUCKET_QUEUES = 65_536
 MAX_UNREPORTED_FAILURES = 16
 
@@ -52,24 +52,24 @@ _Answer = pb.ProduceLogResponse | pb.PutKvResponse
 
 
 class RowSource(Protocol):
-    """A writer, as far as the sender knows it."""
+    """The interface of a writer for the sender."""
 
     def begin_flush(self) -> Sequence[Chunk]:
-        """Hand over all rows; what they are waited for with."""
+        """Hand over all rows; return the chunks to wait for."""
 
     def close(self, error: FlussError) -> None:
-        """The connection has ended: rows that wait fail with this error."""
+        """Called when the connection has ended: waiting rows fail with this error."""
 
 
 class Sender:
-    """Made and used on the I/O thread, except `memory` and the look at `cluster` by routers."""
+    """Created and used on the I/O thread, except `memory` and the reads of `cluster` by routers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.config = config = cluster.config
         self.memory = MemoryBudget(config.writer_buffer_memory_size)
         self.busy: set[RowSource] = set()
-        # Failures that nobody was told of, for the end; only the newest ones.
+        # Unreported failures, raised at the end; only the newest ones.
         self.unreported: deque[Chunk] = deque(maxlen=MAX_UNREPORTED_FAILURES)
         self._writers: weakref.WeakSet[RowSource] = weakref.WeakSet()
         self._writers_lock = threading.Lock()
@@ -85,12 +85,12 @@ class Sender:
         self._closed: FlussError | None = None
 
     def register(self, writer: RowSource) -> None:
-        """A writer wants to hear of the end. Any thread."""
+        """Register a writer, which is closed with the connection. Any thread."""
         with self._writers_lock:
             self._writers.add(writer)
 
     def add(self, piece: Piece) -> None:
-        """Rows for a bucket, behind all rows before. `send` sends them."""
+        """Queue rows for a bucket after all earlier rows. `send` sends them."""
         if self._closed is not None:
             self._settle_piece(piece, self._closed)
             return
@@ -125,12 +125,12 @@ class Sender:
     # ---- sending ----
 
     def send(self) -> None:
-        """Send everything that may leave now."""
+        """Send everything that may be sent now."""
         while self._unsent and self._send_round():
             pass
 
     def _send_round(self) -> bool:
-        """One batch of every bucket that may send. False when none may."""
+        """Send one batch of every bucket that may send. False if none may."""
         now = self._now()
         requests: dict[tuple[RpcConnection, int, _Targets], list[WriteBatch]] = {}
         earliest: float | None = None
@@ -157,7 +157,7 @@ class Sender:
         return progress
 
     def _connection(self, queue: BucketQueue, now: float) -> RpcConnection | None:
-        """The connection for the next batch of a bucket; None if none may leave now, or something must come first."""
+        """The connection for the next batch of a bucket; None if none may be sent now, or it needs preparation."""
         if queue.is_preparing or not queue.may_send(now):
             return None
         if queue.bucket is not None and self._writer_ids.current is not None:
@@ -172,7 +172,7 @@ class Sender:
         return None
 
     def _send_batches(self, connection: RpcConnection, table_id: int, batches: list[WriteBatch]) -> None:
-        """Requests of limited size; a bucket is in one of them only once."""
+        """Send requests of limited size; each has a bucket at most once."""
         request: list[WriteBatch] = []
         size_bytes = 0
         for batch in batches:
@@ -192,7 +192,7 @@ class Sender:
         future = connection.produce(message, records)
         future.add_done_callback(partial(self._answered, batches))
 
-    # ---- what must come first ----
+    # ---- preparation: leader, writer id, partition ----
 
     def _start(self, queue: BucketQueue, work: Any) -> None:
         queue.is_preparing = True
@@ -213,7 +213,7 @@ class Sender:
         await connection.drain()
 
     async def _prepare(self, queue: BucketQueue) -> None:
-        """Raises what can never be cured; pauses after what may be."""
+        """Prepare a bucket. Permanent errors are raised; temporary ones cause a pause."""
         try:
             await self._writer_ids.get({queue.path, *(other.path for other in self._unsent.values())})
             await prepare_bucket(self.cluster, queue, self.config.writer_dynamic_create_partition_enabled)
@@ -228,7 +228,7 @@ class Sender:
             queue.not_before = self._now() + retry_pause(queue.failed_preparations)
 
     def _send_later(self, seconds: float) -> None:
-        """One timer, for the earliest."""
+        """Keep one timer, for the earliest time."""
         when = self._now() + seconds
         if self._timer is not None:
             if self._timer_at <= when:
@@ -272,7 +272,7 @@ class Sender:
             self._settle_batch(lost, in_doubt_error(queue))
 
     def _settle(self, batch: WriteBatch, error: FlussError | None) -> None:
-        """Do what the rules say about one result."""
+        """Apply the rules to one result."""
         queue = batch.queue
         code = 0 if error is None else error.error_code
         batch.corrupt_answers += code == ErrorCode.CORRUPT_RECORD_EXCEPTION
@@ -312,15 +312,15 @@ class Sender:
         if code == ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION:
             return self.config.writer_kv_backpressure_max_throttle_ms / 1000
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION:
-            return 0.0  # the one before it decides when
+            return 0.0  # the batch before it decides when
         return retry_pause(batch.attempts)
 
     def tell_silence(self, path: TablePath, seconds: float) -> None:
-        """Rows of a table wait for so long without an acknowledgement: say why, as far as it is known."""
+        """Log that rows of a table have waited this long without an acknowledgement, with the reason if known."""
         troubles = [queue.trouble for queue in self._queues.values() if queue.path == path]
         trouble = next((error for error in reversed(troubles) if error is not None), "no answer yet")
         logger.warning(
-            "rows for table %s are not acknowledged for %.0f s, going on: %s (said once until one is)",
+            "rows for table %s have not been acknowledged for %.0f s, still trying: %s (logged once until one is)",
             path,
             seconds,
             trouble,
@@ -338,7 +338,7 @@ class Sender:
         piece.chunk.release(error)
 
     def _fail_queue(self, queue: BucketQueue, error: FlussError) -> None:
-        """Nothing that waits for this bucket can be written."""
+        """Fail everything that waits for this bucket."""
         batches, pieces = queue.take_everything()
         for batch in batches:
             self._settle_batch(batch, error)
@@ -348,16 +348,16 @@ class Sender:
         self._forget_partition(queue)
 
     def _forget_partition(self, queue: BucketQueue) -> None:
-        """Have the next write ask which partition has the name now."""
+        """Drop the cached partition, so that the next write looks it up by name again."""
         if queue.partition_name is not None:
             queue.bucket = None
 
     # ---- the end ----
 
     async def close(self) -> None:
-        """Send what writers still have and wait for it, at most one request time-out.
+        """Send the rows that writers still have and wait for them, at most one request time-out.
 
-        Raises the first error of these rows, or of earlier ones that nobody was told of.
+        Raise the first error of these rows, or of earlier ones that was not reported.
         """
         error = FlussError("the connection is closed: rows can no longer be written")
         chunks = [chunk for writer in list(self.busy) for chunk in writer.begin_flush()]

@@ -1,8 +1,8 @@
-"""The bytes that all writers of a connection may have under way, and waiting for room.
+"""The limit on unacknowledged bytes of all writers of a connection, and waiting for room.
 
-`add` and `release` count; they never wait. A caller asks for room before it hands over rows, not afterwards: rows
-that have their place in the order of sending must not wait for rows behind them. So the limit may be passed by one
-batch per writing thread. `release` is called on the I/O thread, everything else by any other.
+`add` and `release` count; they never wait. A caller waits for room before it hands over rows, not afterwards: rows
+that have their place in the sending order must not wait for later rows. So the limit may be exceeded by one batch per
+writing thread. `release` is called on the I/O thread, everything else on any other.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import time
 
 from fluss.errors import FlussError
 
-# A waiter looks at the clock and for signals at least this often.
+# A waiter checks the clock and signals at least this often.
 WAIT_STEP_SECONDS = 1.0
 
 
 class MemoryBudget:
-    """Bounded by `writer.buffer.memory-size`."""
+    """Counts unacknowledged bytes against `writer.buffer.memory-size`."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -33,12 +33,12 @@ class MemoryBudget:
         return self.used_bytes < self.limit_bytes
 
     def add(self, size_bytes: int) -> None:
-        """Rows were handed over."""
+        """Called when rows were handed over."""
         with self._room:
             self.used_bytes += size_bytes
 
     def release(self, size_bytes: int) -> None:
-        """Rows are acknowledged or have failed."""
+        """Called when rows are acknowledged or have failed."""
         with self._room:
             self.used_bytes -= size_bytes
             assert self.used_bytes >= 0, "more was released than added"
@@ -49,7 +49,7 @@ class MemoryBudget:
         _complete(futures)
 
     def close(self, error: FlussError) -> None:
-        """Nobody will make room any more."""
+        """Fail all waiters: no more room will be made."""
         with self._room:
             self._error = error
             self._room.notify_all()
@@ -57,7 +57,7 @@ class MemoryBudget:
         _complete(futures)
 
     def wait_for_room(self, timeout_seconds: float) -> None:
-        """Block the calling thread until less than the limit is used. The I/O thread makes room on its own."""
+        """Block the calling thread until less than the limit is used. The I/O thread makes room without the caller."""
         if self.has_room and self._error is None:
             return
         with self._room:
@@ -66,15 +66,15 @@ class MemoryBudget:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise FlussError(
-                        f"no room for more rows after {timeout_seconds:g} seconds: {self.used_bytes} bytes wait for "
-                        f"their acknowledgement, writer.buffer.memory-size is {self.limit_bytes}"
+                        f"no room for more rows after {timeout_seconds:g} seconds: {self.used_bytes} bytes are not "
+                        f"acknowledged, writer.buffer.memory-size is {self.limit_bytes}"
                     )
                 self._room.wait(min(left, WAIT_STEP_SECONDS))
             if self._error is not None:
                 raise self._error
 
     async def room(self) -> None:
-        """The same for a coroutine of any event loop."""
+        """Wait for room in a coroutine of any event loop."""
         loop = asyncio.get_running_loop()
         while True:
             with self._room:
@@ -89,7 +89,7 @@ class MemoryBudget:
 
 def _complete(futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]) -> None:
     for loop, future in futures:
-        with contextlib.suppress(RuntimeError):  # a loop that was closed meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(_wake, future)
 
 

@@ -1,1 +1,1 @@
-"""Primary-key tables as a whole: scans of their store, snapshots, and changelogs folded by key."""
+"""Reading whole primary-key tables: scans of their store, snapshots, and changelogs folded by key."""

@@ -1,9 +1,9 @@
-"""One scan of one bucket, or of a range of its keys, streamed: rows as they were when it began, in key order.
+"""One scan of one bucket, or of a range of its keys, streamed: its rows as of its start, in key order.
 
-States: new -> open (the server holds a view, its log offset is known) -> done, or failed. A scan that failed is over:
-what to do about the rows that were delivered already is decided by `bucket_state.py`.
+States: new -> open (the server holds a view, its log offset is known) -> done, or failed. A failed scan has ended:
+`bucket_state.py` decides about the rows that were delivered already.
 
-Two threads work on it. The user's thread calls `open` and iterates. A task on the I/O thread asks for the next answer
+Two threads work on it. The user's thread calls `open` and iterates. A task on the I/O thread requests the next answer
 while earlier ones are decoded and consumed; at most `MAX_ANSWERS_AHEAD` answers wait between the two.
 """
 
@@ -27,7 +27,7 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.protocol.fetch_walk import ScanAnswer
+from fluss.protocol.client_payloads import ScanAnswer
 
 MAX_ANSWERS_AHEAD = 3
 BATCH_BYTES = 4 * 1024 * 1024
@@ -36,9 +36,9 @@ _Answers = asyncio.Queue["asyncio.Future[Any] | FlussError | None"]
 
 
 class BucketScan:
-    """Batches have all columns of the table; those that are not `wanted`, by position, may be full of nulls.
+    """Batches have all columns of the table; those that are not `wanted`, by position, may be all nulls.
 
-    Close it when it is not read to its end.
+    Close it if it is not read to its end.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class BucketScan:
         self._producer: asyncio.Task[None] | None = None
 
     def open(self) -> int:
-        """Begin; returns the log offset that the rows belong to: changes from it on are not in them."""
+        """Begin; return the log offset of the rows: changes from it on are not in them."""
         offset: int = self._session.run(self._open())
         return offset
 
@@ -73,7 +73,7 @@ class BucketScan:
             self.close()
 
     def close(self) -> None:
-        """Stop, and let the server forget the scan. May be called twice."""
+        """Stop, and let the server drop the scan. May be called twice."""
         if self._producer is not None:
             with contextlib.suppress(FlussError):  # the connection is closed, and the scan with it
                 self._session.io.call_soon(self._producer.cancel)
@@ -99,7 +99,7 @@ class BucketScan:
     def _request(self, connection: RpcConnection) -> pb.ScanKvRequest | range_pb.ScanKvRangeRequest:
         if self._key_range == ALL_KEYS:
             return pb.ScanKvRequest(call_seq_id=0, batch_size_bytes=BATCH_BYTES)
-        connection.version(ApiKey.SCAN_KV_RANGE)  # raises where the server does not serve it
+        connection.version(ApiKey.SCAN_KV_RANGE)  # raises if the server does not serve it
         first_key, end_key = self._key_range
         return range_pb.ScanKvRangeRequest(batch_size_bytes=BATCH_BYTES, first_key=first_key, end_key=end_key)
 
@@ -148,7 +148,7 @@ class BucketScan:
         return await loop.run_in_executor(pool, self._rows.batch, values, self._wanted)
 
     async def _next(self) -> Any:
-        assert self._answers is not None, "open() comes first"
+        assert self._answers is not None, "open() must be called first"
         waiting = await self._answers.get()
         if isinstance(waiting, FlussError):
             raise waiting
@@ -156,5 +156,5 @@ class BucketScan:
 
 
 def _scanner_of(answer: ScanAnswer) -> bytes | None:
-    """To ask for more with; None when that was all."""
+    """The scanner id for the next request; None after the last answer."""
     return answer.message.scanner_id if answer.message.has_more_results else None

@@ -1,21 +1,22 @@
 """The rows of a primary-key bucket exactly as of one offset of its changelog.
 
-With SCAN_KV the server shows the bucket at some offset L of its own choice. The rows at offset X are those, corrected
-by the changes between the two:
+With SCAN_KV the server returns the bucket as of some offset L of its own choice. The rows at offset X are these,
+corrected by the changes between the two:
 
-    L > X   undo: the first change of each key from X on tells what was there before: +I nothing, -U and -D that row
-    L < X   redo: the last change of each key before X tells what is there: +I and +U that row, -D nothing
+    L > X   undo: the first change of each key from X on gives the old state: +I no row, -U and -D that row
+    L < X   redo: the last change of each key before X gives the new state: +I and +U that row, -D no row
 
-Both are a set of changed keys and some rows, sorted by key, that are merged into the scan: its rows come in key order.
-So does the result, and that makes it repeatable: when a scan breaks after some rows were delivered, a new scan at a
-later offset, corrected to the same X, goes on behind the last delivered key. Without X, the first scan decides it.
+Both are a set of changed keys and some rows, sorted by key, which are merged into the scan, whose rows are in key
+order. The result is in key order too, which makes it repeatable: if a scan breaks after some rows were delivered, a new
+scan at a later offset, corrected to the same X, continues after the last delivered key. Without X, the first scan
+decides it.
 
-Undoing needs old images. A table with `table.changelog.image=WAL` has none: there only redoing works, and a scan that
-breaks in the middle is an error. A server without SCAN_KV (Apache Fluss 0.9) has snapshots: they are read in its place
-(`snapshot_scan.py`). Where there is none, the changelog is folded from its beginning up to X (`key_fold.py`).
+Undoing needs old images. A table with `table.changelog.image=WAL` has none: then only redoing works, and a scan that
+breaks in the middle is an error. For a server without SCAN_KV (Apache Fluss 0.9), snapshots are read instead
+(`snapshot_scan.py`). If there is none, the changelog is folded from its beginning up to X (`key_fold.py`).
 
-A range of the keys can be read alone. Pieces of a bucket that are read apart from each other, each with a scan of its
-own, are the rows of one moment if all want the same X.
+A range of the keys can be read alone. Ranges of a bucket that are read separately, each with a scan of its
+own, are consistent if all use the same X.
 
 Memory: some answers of the scan, and the rows of keys that changed between X and L. One thread uses it, and blocks.
 """
@@ -51,14 +52,14 @@ from fluss.values.basic import TableBucket, public_bucket
 
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 1.0
-# Pieces of a bucket may be more than the scans that a server allows at a time: those before will come to an end.
+# There may be more ranges of a bucket than scans that a server allows at a time: wait for earlier ones to end.
 BUSY_PATIENCE_SECONDS = 600.0
-# Changes that are collected before equal keys are thrown out.
+# Changes that are collected before duplicate keys are dropped.
 MAX_UNMERGED_ROWS = 200_000
 
 
 class Corrections(NamedTuple):
-    """Keys whose rows differ between two offsets (sorted), and the rows that are there at the wanted one (sorted)."""
+    """Keys whose rows differ between two offsets (sorted), and their rows at the wanted offset (sorted)."""
 
     changed: Any
     keys: Any
@@ -66,11 +67,11 @@ class Corrections(NamedTuple):
 
 
 class BucketState:
-    """Iterate over it once: record batches with all columns of the table, in key order where the server can scan.
+    """Iterate over it once: record batches with all columns of the table, in key order if the server can scan.
 
-    `offset` is the offset that the rows belong to; None until the first batch, if none was wanted. With
-    `snapshot_will_do`, a server without scans is asked for its newest snapshot as it is, without the changes since.
-    Columns that are not `wanted`, by position, may be full of nulls.
+    `offset` is the offset of the rows; None until the first batch, if none was given. With
+    `snapshot_will_do`, the newest snapshot of a server without scans is returned as it is, without later changes.
+    Columns that are not `wanted`, by position, may be all nulls.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class BucketState:
             scan.close()
 
     def _corrected(self, batch: Any, corrections: Corrections | None) -> Iterator[Any]:
-        """A batch of the scan without what was delivered or has changed, then the corrections up to its last key."""
+        """A batch of the scan without delivered or changed rows, then the corrections up to its last key."""
         last = self._keys.last_of(batch)
         before = self._delivered
         if before is not None and last <= before:
@@ -201,7 +202,7 @@ class BucketState:
         if len(updates) and (len(before) != len(updates) or (before + 1 != updates).any()):
             raise FlussError(
                 f"{self._bucket} of {self._table.path} changed while it was read, and its changelog has no old rows "
-                f"(table.changelog.image=WAL), so offset {self.offset} cannot be shown again: read it anew",
+                f"(table.changelog.image=WAL), so offset {self.offset} cannot be reconstructed: read it again",
                 ErrorCode.CLIENT_ERROR,
             )
 
@@ -258,7 +259,7 @@ def fold_range(
     timestamps: tuple[int | None, int | None] = (None, None),
     patience_seconds: float | None = None,
 ) -> Iterator[Any]:
-    """The last row of each key that changed in `[start, stop)`, and was not deleted at its end.
+    """The last row of each key that changed in `[start, stop)` and was not deleted at its end.
 
     `timestamps` narrows it to changes that were committed from the first time on and before the second one.
     """
@@ -275,14 +276,14 @@ def fold_range(
 
 
 class _Kept:
-    """The first (undo) or the last (redo) change of each key of a range."""
+    """Collects the first (undo) or the last (redo) change of each key in a range."""
 
     def __init__(self, keys: TableKeys, schema: Any, key_range: KeyRange, *, undo: bool) -> None:
         self._keys = keys
         self._schema = schema
         self._key_range = key_range
         self._undo = undo
-        # To undo, an update tells with its old image, and its new image says nothing; to redo it is the other way.
+        # Undo needs the old image of an update and ignores the new one; redo is the reverse.
         self._ignored = ChangeType.UPDATE_AFTER if undo else ChangeType.UPDATE_BEFORE
         self._absent = ChangeType.INSERT if undo else ChangeType.DELETE
         self._batches: list[Any] = []
@@ -290,7 +291,7 @@ class _Kept:
         self._unmerged = 0
 
     def add(self, rows: LogRows) -> None:
-        """The next changes."""
+        """Add the next changes."""
         if rows.change_types is None:
             raise FlussError("a changelog without change types cannot be undone", ErrorCode.CORRUPT_RECORD_EXCEPTION)
         types = np.frombuffer(rows.change_types, np.uint8)
@@ -312,7 +313,7 @@ class _Kept:
         encoded = keys.dictionary_encode()
         places = np.arange(batch.num_rows)
         chosen = np.zeros(len(encoded.dictionary), np.int64)
-        if self._undo:  # written last to first, so that of equal keys the first one stays
+        if self._undo:  # written last to first, so that the first of equal keys stays
             chosen[np.asarray(encoded.indices)[::-1]] = places[::-1]
         else:
             chosen[np.asarray(encoded.indices)] = places
@@ -322,7 +323,7 @@ class _Kept:
         return keys.take(picked)
 
     def corrections(self) -> Corrections:
-        """All of it."""
+        """Return all corrections."""
         keys = self._merge()
         order = pc.array_sort_indices(keys)
         keys = keys.take(order)

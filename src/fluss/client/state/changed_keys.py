@@ -1,6 +1,6 @@
-"""Which rows have a key that has changed: a set of keys that many batches are compared with.
+"""Finding rows whose key has changed: a set of keys that many batches are compared with.
 
-Whole numbers that lie close together are looked up in a table of flags, a few array operations per batch. Other keys
+Integers that are close together are looked up in a table of flags, a few array operations per batch. Other keys
 are hashed by Arrow, which hashes the set again for every call: so batches are compared in groups.
 
 Immutable, used by any thread.
@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# A table of flags is used up to this many, and up to so many per key.
+# A table of flags is used up to this size, and up to this many per key.
 MAX_FLAGS = 1 << 24
 MAX_FLAGS_PER_KEY = 256
-# Rows that are compared at a time, per key of the set and at most, and their size.
+# Rows that are compared at a time: per key of the set, at most, and their size.
 COMPARED_ROWS_PER_KEY = 8
 MAX_COMPARED_ROWS = 1 << 20
 MAX_COMPARED_BYTES = 64 * 1024 * 1024
@@ -35,12 +35,12 @@ class ChangedKeys:
             self._low, high = int(numbers.min()), int(numbers.max())
             span = high - self._low + 1
             if span <= min(MAX_FLAGS, len(keys) * MAX_FLAGS_PER_KEY):
-                # One more flag at the end, never set: for all numbers that are out of range.
+                # One more flag at the end that is never set, for all numbers out of range.
                 self._flags = np.zeros(span + 1, np.bool_)
                 self._flags[numbers - self._low] = True
 
     def groups(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
-        """Batches that are worth being compared together."""
+        """Group batches that are to be compared together."""
         wanted = 0 if self._flags is not None else min(len(self._keys) * COMPARED_ROWS_PER_KEY, MAX_COMPARED_ROWS)
         group: list[Any] = []
         count = size = 0
@@ -57,7 +57,7 @@ class ChangedKeys:
             yield group
 
     def unchanged(self, keys: list[Any]) -> list[Any]:
-        """For each array of keys, which of them are not in the set."""
+        """For each array of keys, a mask of those not in the set."""
         if self._flags is not None:
             return [self._without_flag(each) for each in keys]
         joined = pc.invert(pc.is_in(pa.chunked_array(keys), value_set=self._keys)).combine_chunks()
@@ -66,6 +66,6 @@ class ChangedKeys:
 
     def _without_flag(self, keys: Any) -> Any:
         last = len(self._flags) - 1
-        # As unsigned numbers, differences below zero and those that overflow are large: both are out of range.
+        # As unsigned numbers, negative and overflowing differences are large, and so out of range.
         places = (keys.to_numpy().astype(np.int64) - np.int64(self._low)).view(np.uint64)
         return pa.array(~self._flags[np.minimum(places, np.uint64(last)).astype(np.int64)])

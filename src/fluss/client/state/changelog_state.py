@@ -1,12 +1,12 @@
 """The current rows of a primary-key table from snapshots and its changelog, for servers without SCAN_KV.
 
-Where a bucket has a snapshot, reading begins with its rows and goes on with the changelog behind it; else with the
-first offset of the changelog. It ends with the changelog's end of now, and the last row of each key counts. What was
-read is merged whenever `MAX_UNMERGED_ROWS` rows have come, so memory follows the table and not its history.
+If a bucket has a snapshot, reading starts with its rows and continues with the changelog after it; otherwise with the
+first offset of the changelog. It ends at the current end of the changelog, and the last row of each key counts. Rows
+are merged whenever `MAX_UNMERGED_ROWS` have been read, so memory depends on the table and not on its history.
 
-A snapshot, or the changelog behind it, may expire while it is read: the read is planned anew, at most `MAX_PLANS`
-times. Snapshots whose files this program cannot read are done without, if the changelog still has everything. A
-changelog that no longer begins at offset 0, without a snapshot, cannot give the table: that is an error.
+A snapshot, or the changelog after it, may expire while it is read: then the read is replanned, at most `MAX_PLANS`
+times. Snapshots whose files this program cannot read are not used if the changelog is still complete. A changelog that
+no longer begins at offset 0 is not enough without a snapshot: that is an error.
 
 `BucketMerge` is used by one task at a time.
 """
@@ -58,17 +58,17 @@ class BucketMerge:
         self._unmerged = 0
 
     def add(self, rows: LogRows) -> None:
-        """The next rows of the changelog."""
+        """Add the next rows of the changelog."""
         self.add_batch(*newest_images(rows))
 
     def add_current(self, batch: Any) -> None:
-        """Rows that are there, each key once; before any change."""
+        """Add current rows, each key once, before any change."""
         assert not self._unmerged
         self._batches.append(batch)
         self._deletes.append(np.zeros(batch.num_rows, np.bool_))
 
     def add_batch(self, batch: Any, deleted: Any) -> None:
-        """The next changes as rows, with a NumPy array that tells which of them are deletions."""
+        """Add the next changes as rows, with a NumPy mask of deletions."""
         self._batches.append(batch)
         self._deletes.append(deleted)
         self._unmerged += batch.num_rows
@@ -77,11 +77,11 @@ class BucketMerge:
 
     @property
     def size_bytes(self) -> int:
-        """What the rows of the last merge and since then hold in memory."""
+        """The memory of the rows of the last merge and since then."""
         return sum(int(batch.get_total_buffer_size()) for batch in self._batches)
 
     def merge(self) -> Any:
-        """One record batch with the rows that are there now; None when there are none."""
+        """Merge to one record batch with the current rows; None if there are none."""
         if not self._batches:
             return None
         joined = pa.Table.from_batches(self._batches).combine_chunks()
@@ -96,20 +96,20 @@ class BucketMerge:
 
 
 def last_of_each(keys: Any) -> Any:
-    """Where the last one of each different key is, ascending.
+    """The positions of the last occurrence of each key, ascending.
 
     >>> last_of_each(pa.array([b"a", b"b", b"a"])).tolist()
     [1, 2]
     """
     encoded = keys.dictionary_encode()
     last = np.zeros(len(encoded.dictionary), np.int64)
-    last[np.asarray(encoded.indices)] = np.arange(len(keys))  # written in order, so that the last one stays
+    last[np.asarray(encoded.indices)] = np.arange(len(keys))  # written in order, so that the last position stays
     last.sort()
     return last
 
 
 def newest_images(rows: LogRows) -> tuple[Any, Any]:
-    """The rows of a piece of changelog without old images, and which of them are deletions."""
+    """The rows of a part of a changelog without old images, and the mask of deletions."""
     batch = rows.rows
     if rows.change_types is None:
         return batch, np.zeros(batch.num_rows, np.bool_)
@@ -133,7 +133,7 @@ async def read_changelog(
             if error.error_code not in PLAN_ANEW_CODES or not snapshots:
                 raise
             reason = error.message
-            logger.info("table %s is read anew: %s", table.path, reason)
+            logger.info("table %s is read again: %s", table.path, reason)
     try:
         return await _read(session, table, selection, buckets, {})
     except FlussError as error:
@@ -179,7 +179,7 @@ async def _read_snapshots(
     snapshots: Mapping[TableBucket, KvSnapshot],
     merges: Mapping[TableBucket, BucketMerge],
 ) -> None:
-    """Put the rows of snapshots into the merges of their buckets, a few at a time."""
+    """Add the rows of snapshots to the merges of their buckets, a few at a time."""
     lease = SnapshotLease(session.cluster, snapshots)
     stopped = threading.Event()
 
@@ -190,7 +190,7 @@ async def _read_snapshots(
                 return
             merges[bucket].add_current(batch)
 
-    # Threads of their own: a snapshot takes long, and the decoding threads are for everybody.
+    # Separate threads: a snapshot takes long, and all scanners share the decoding threads.
     pool = ThreadPoolExecutor(MAX_SNAPSHOTS_AT_ONCE, thread_name_prefix="fluss-snapshot-read")
     try:
         await session.awaitable(lease.acquire())

@@ -1,8 +1,8 @@
-"""The last row of every key in a piece of changelog, in bounded memory.
+"""The last row of every key in a part of a changelog, in bounded memory.
 
-States: in memory -> spilled. Rows are merged by key in memory until they are larger than `max_memory_bytes`. Then
-everything goes to `SHARES` files by a hash of the key, and from then on changes are only written, deletions marked. At
-the end each file is merged on its own, so memory is that of one share of the rows.
+States: in memory -> spilled. Rows are merged by key in memory until they exceed `max_memory_bytes`. Then everything
+goes to `SHARES` files by a hash of the key, and from then on changes are only written, with deletions marked. At the
+end each file is merged on its own, so memory is limited to one share of the rows.
 
 A `KeyFold` is used by one thread.
 """
@@ -26,7 +26,7 @@ from fluss.codec.arrow.types import to_arrow_schema
 
 MAX_MEMORY_BYTES = 256 * 1024 * 1024
 SHARES = 32
-# Rows that are collected before they are spread over the files: small batches would make small writes.
+# Rows that are collected before they are distributed to the files: small batches would mean small writes.
 SPILL_ROWS = 100_000
 _DELETED = "__deleted"
 
@@ -48,15 +48,15 @@ class KeyFold:
 
     @property
     def is_spilled(self) -> bool:
-        """Whether rows are on disk."""
+        """True if rows are on disk."""
         return self._directory is not None
 
     def add(self, rows: LogRows) -> None:
-        """The next changes; rows have all columns of the table."""
+        """Add the next changes; rows have all columns of the table."""
         self.add_batch(*newest_images(rows))
 
     def add_batch(self, batch: Any, deleted: Any) -> None:
-        """The next changes as rows, with a NumPy array that tells which of them are deletions."""
+        """Add the next changes as rows, with a NumPy mask of deletions."""
         if self.is_spilled:
             self._spill(batch, deleted)
             return
@@ -67,7 +67,7 @@ class KeyFold:
                 self._begin_to_spill(merged)
 
     def batches(self) -> Iterator[Any]:
-        """The rows that are there after all changes, without an order."""
+        """The rows after all changes, in no order."""
         if not self.is_spilled:
             merged = self._merge.merge()
             if merged is not None and merged.num_rows:
@@ -109,7 +109,7 @@ class KeyFold:
             self._write_out()
 
     def _write_out(self) -> None:
-        """Rows of one key go to the same file in their order: the sort by share is stable."""
+        """Write to the files; rows of one key keep their order in one file, since the sort by share is stable."""
         for batch in pa.Table.from_batches(self._unspilled, self._spill_schema).combine_chunks().to_batches():
             shares = self._keys.shares(batch, SHARES)
             order = np.argsort(shares, kind="stable")

@@ -1,6 +1,6 @@
-"""Pieces of primary-key buckets: ranges of keys that are about equally large, where the server can tell.
+"""Ranges of keys of about equal size in primary-key buckets, if the server can provide them.
 
-Only this project's server can, and can scan a range (docs/formats/protocol.md). Coroutines run on the I/O thread.
+Only this project's server can, and can scan ranges (docs/formats/protocol.md). Coroutines run on the I/O thread.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fluss.values.basic import TableBucket
 
 
 class KeyRange(NamedTuple):
-    """Stored keys from the first one on, up to, without, the end; they are ordered as bytes."""
+    """Stored keys from the first one up to the end, which is excluded; they are ordered as bytes."""
 
     first_key: bytes = b""
     end_key: bytes | None = None
 
     def contains(self, keys: Any) -> Any:
-        """Which keys of a binary array are inside, as an array of booleans without nulls."""
+        """The mask of the keys of a binary array that are inside, without nulls."""
         inside = pc.greater_equal(keys, self.first_key)
         return inside if self.end_key is None else pc.and_(inside, pc.less(keys, self.end_key))
 
@@ -36,7 +36,7 @@ ALL_KEYS = KeyRange()
 
 
 class BucketPieces(NamedTuple):
-    """Where a bucket can be cut (ascending), and the offset of the changelog that it was at."""
+    """The keys at which a bucket can be split (ascending), and its changelog offset at that time."""
 
     offset: int
     cuts: Sequence[bytes]
@@ -56,7 +56,7 @@ class BucketPieces(NamedTuple):
 async def split_buckets(
     cluster: Cluster, table: ClientTable, buckets: Iterable[TableBucket], piece_bytes: int, piece_rows: int | None
 ) -> dict[TableBucket, BucketPieces]:
-    """Buckets whose server cannot tell, or not now, are left out."""
+    """Buckets whose server cannot answer, or not now, are omitted."""
     asked = list(buckets)
     leaders = await _unless_refused(cluster.leader(bucket, table.path) for bucket in asked)
     groups: dict[int, tuple[RpcConnection, list[TableBucket]]] = {}
@@ -80,7 +80,7 @@ async def split_buckets(
 
 
 async def _unless_refused(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """All answers; None for an error, which the scan of the whole bucket will say, or find that it has passed."""
+    """All answers; None for an error, which the scan of the whole bucket will meet again unless it was temporary."""
     answers = await asyncio.gather(*calls, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, FlussError):

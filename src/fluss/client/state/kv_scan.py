@@ -1,11 +1,11 @@
-"""Reading the buckets of a primary-key table with SCAN_KV: each bucket as it was at one moment.
+"""Reading the buckets of a primary-key table with SCAN_KV: each bucket as of one moment.
 
-All of it runs on the I/O thread, except decoding, which the decoding threads do while the next batch is on its way. A
+All of it runs on the I/O thread, except decoding, which the decoding threads do while the next batch is in flight. A
 bucket whose scan breaks (its leader moved, the server restarted, the scan expired) is read again from its beginning:
 rows of two scans are never mixed.
 
 A server allows a few scans of a bucket at a time. The reads of one connection share `MAX_SCANS_PER_BUCKET` of them and
-wait for each other; when other clients have them all, a scan is asked for again for as long as an answer may take.
+wait for each other; if other clients use them all, a scan is retried until the request time-out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _gates: weakref.WeakKeyDictionary[Session, _Gates] = weakref.WeakKeyDictionary()
 
 
 class ValueBatches:
-    """Decodes the value batches of a table into the columns and rows of a plan. Used on the I/O thread."""
+    """Decodes the value batches of a table to the columns and rows of a plan. Used on the I/O thread."""
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan) -> None:
         self.selection = Selection(table, plan)
@@ -64,7 +64,7 @@ class ValueBatches:
         self._rows = RowReader(session, table)
 
     async def decode(self, bucket: TableBucket, records: bytes | memoryview) -> Any:
-        """A record batch; the work is done by a decoding thread."""
+        """Decode a record batch on a decoding thread."""
         loop, pool = asyncio.get_running_loop(), decode_pool()
         try:
             values = await loop.run_in_executor(pool, decode_value_batch, records)
@@ -89,7 +89,7 @@ class KvTableScan:
         self._limit = plan.limit
 
     async def read(self, buckets: Sequence[TableBucket]) -> list[Any]:
-        """The record batches of all buckets, in their order; with a limit one bucket after the other."""
+        """The record batches of all buckets, in their order; with a limit, one bucket at a time."""
         if self._limit is None:
             gate = asyncio.Semaphore(MAX_BUCKETS_AT_ONCE)
             found = await _all_or_none([self._guarded(gate, bucket) for bucket in buckets])
@@ -109,11 +109,11 @@ class KvTableScan:
             return await self._bucket(bucket, None)
 
     async def _bucket(self, bucket: TableBucket, limit: int | None) -> list[Any]:
-        """When it is this read's turn: whole, or again from the start."""
+        """Read one bucket when it is its turn: completely, or again from the start."""
         async with self._gates.setdefault(bucket, asyncio.Semaphore(MAX_SCANS_PER_BUCKET)):
-            return await self._again_and_again(bucket, limit)
+            return await self._scan_with_retries(bucket, limit)
 
-    async def _again_and_again(self, bucket: TableBucket, limit: int | None) -> list[Any]:
+    async def _scan_with_retries(self, bucket: TableBucket, limit: int | None) -> list[Any]:
         time = asyncio.get_running_loop().time
         attempt = 1
         pause = FIRST_PAUSE_SECONDS
@@ -178,13 +178,13 @@ class KvTableScan:
 
 
 def _close_scanner(connection: RpcConnection, scanner_id: bytes) -> None:
-    """Tell the server that nobody asks for more; the answer does not matter."""
+    """Tell the server to drop the scan; the answer does not matter."""
     future = connection.scan(pb.ScanKvRequest(scanner_id=scanner_id, close_scanner=True))
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def _all_or_none(coroutines: Sequence[Any]) -> list[list[Any]]:
-    """Like gather, but the first error ends the others."""
+    """Like gather, but the first error cancels the others."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return list(await asyncio.gather(*tasks))

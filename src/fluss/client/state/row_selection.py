@@ -14,7 +14,7 @@ from fluss.codec.arrow.types import to_arrow_schema
 
 
 class Selection:
-    """What a plan keeps of a batch."""
+    """The columns and rows of a batch that a plan keeps."""
 
     def __init__(self, table: ClientTable, plan: ScanPlan) -> None:
         columns = table.schema.columns
@@ -26,7 +26,7 @@ class Selection:
 
     @property
     def keeps_all_rows(self) -> bool:
-        """Whether there is no filter."""
+        """True if there is no filter."""
         return self._filter is None
 
     def apply(self, batch: Any) -> Any:

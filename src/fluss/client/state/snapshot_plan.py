@@ -1,7 +1,7 @@
-"""Which snapshots a read of a primary-key table begins with, and the lease that keeps them meanwhile.
+"""The snapshots with which a read of a primary-key table begins, and the lease that keeps them meanwhile.
 
-All coroutines here run on the I/O thread. The server deletes a snapshot when newer ones have come, unless somebody has
-leased it. A server without leases, or one that refuses, is read without: if files vanish, the reader plans anew.
+All coroutines here run on the I/O thread. The server deletes a snapshot when newer ones exist, unless it is leased. If
+a server has no leases, or refuses one, the read continues without it: if files vanish, the reader replans.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fluss.values.basic import TableBucket
 
 logger = logging.getLogger(__name__)
 
-# A read is planned anew so often when its snapshots vanish or cannot be read; then it has to do without.
+# How often a read is replanned when its snapshots vanish or cannot be read; then it does not use any.
 MAX_PLANS = 3
 PLAN_ANEW_CODES = frozenset(
     {
@@ -70,13 +70,13 @@ async def _latest(cluster: Cluster, table: ClientTable, partition_name: str | No
     request.table_path.database_name = table.path.database_name
     request.table_path.table_name = table.path.table_name
     try:
-        answer = await cluster.call_coordinator(ApiKey.GET_LATEST_KV_SNAPSHOTS, request, read_only=True)
+        answer = await cluster.call_coordinator(ApiKey.GET_LATEST_KV_SNAPSHOTS, request, idempotent=True)
     except FlussError as error:
         if error.error_code == ErrorCode.PARTITION_NOT_EXISTS:
             return {}  # dropped since the partitions were listed
         raise
     if answer.table_id != table.table_id:
-        return {}  # the table was made anew; whoever reads its buckets is told so
+        return {}  # the table was recreated; reading its buckets reports that
     return {
         item.bucket_id: KvSnapshot(item.snapshot_id, item.log_offset)
         for item in answer.latest_snapshots
@@ -85,7 +85,7 @@ async def _latest(cluster: Cluster, table: ClientTable, partition_name: str | No
 
 
 class SnapshotLease:
-    """Holds snapshots from `acquire` to `drop`; `renew` goes on holding them."""
+    """Keeps snapshots from `acquire` to `drop`; `renew` extends the lease."""
 
     def __init__(self, cluster: Cluster, snapshots: Mapping[TableBucket, KvSnapshot]) -> None:
         self._cluster = cluster
@@ -94,7 +94,7 @@ class SnapshotLease:
         self._acquired_at: float | None = None
 
     async def acquire(self) -> None:
-        """FlussError 41 when a snapshot has gone already."""
+        """Take the lease; FlussError 41 if a snapshot was already deleted."""
         if not (await self._cluster.coordinator()).supports(ApiKey.ACQUIRE_KV_SNAPSHOT_LEASE):
             return
         request = pb.AcquireKvSnapshotLeaseRequest(lease_id=self._id, lease_duration_ms=int(LEASE_SECONDS * 1000))
@@ -115,12 +115,12 @@ class SnapshotLease:
             raise FlussError("a snapshot was superseded before it was leased", ErrorCode.KV_SNAPSHOT_NOT_EXIST)
 
     async def renew(self) -> None:
-        """Called now and then."""
+        """Extend the lease; called periodically."""
         if self._acquired_at is not None and time.monotonic() - self._acquired_at > RENEW_AFTER_SECONDS:
             await self.acquire()
 
     async def drop(self) -> None:
-        """The snapshots are not needed any more; if this does not arrive, the lease expires."""
+        """End the lease; if the request does not arrive, it expires."""
         if self._acquired_at is None or self._cluster.closed:
             return
         with contextlib.suppress(FlussError):

@@ -1,9 +1,9 @@
 """The rows of a snapshot of a primary-key bucket: files in remote storage that are a RocksDB database.
 
-The files are fetched under their local names into a directory of their own, where RocksDB opens them for reading; files
-that are on this machine anyway are linked instead. Sizes are checked against the document that servers write beside the
-files: RocksDB notices damage inside a file, but not that the end of its list of files is missing. Everything here
-blocks and belongs into a worker thread. Memory: one chunk of rows; disk: the snapshot, until its rows are read.
+The files are fetched under their local names into a separate directory, where RocksDB opens them for reading; files on
+this machine are linked instead. Sizes are checked against the document that servers write beside the files: RocksDB
+detects damage inside a file, but not that the end of its list of files is missing. Everything here blocks and must run
+in a worker thread. Memory: one chunk of rows; disk: the snapshot, until its rows are read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 def snapshot_batches(session: Session, table: ClientTable, bucket: TableBucket, snapshot_id: int) -> Iterator[Any]:
-    """Record batches with all columns of the table, in key order. FlussError 41: the snapshot is not there any more."""
+    """Record batches with all columns of the table, in key order. FlussError 41 if the snapshot no longer exists."""
     files = session.run(_metadata(session, bucket, snapshot_id))
     remote = FileSystems(session.cluster)
     is_local = all(local_path(file.remote_path) is not None for file in files)
@@ -57,13 +57,13 @@ async def _metadata(session: Session, bucket: TableBucket, snapshot_id: int) -> 
         bucket_id=bucket.bucket_id,
         snapshot_id=snapshot_id,
     )
-    answer = await session.cluster.call_coordinator(ApiKey.GET_KV_SNAPSHOT_METADATA, request, read_only=True)
+    answer = await session.cluster.call_coordinator(ApiKey.GET_KV_SNAPSHOT_METADATA, request, idempotent=True)
     return list(answer.snapshot_files)
 
 
 def _fetch_all(files: list[pb.PbRemotePathAndLocalFile], token: Token, directory: Path, threads: int) -> None:
     def fetch(file: pb.PbRemotePathAndLocalFile) -> None:
-        # A name from the network becomes a path here: only its last part counts.
+        # A name from the network becomes a path here: only its last part is used.
         _fetch(file.remote_path, token, directory / Path(file.local_file_name).name)
 
     with ThreadPoolExecutor(threads, thread_name_prefix="fluss-snapshot") as pool:
@@ -83,14 +83,14 @@ def _fetch(path: str, token: Token, target: Path) -> None:
             while chunk := source.read(_COPY_BYTES):
                 file.write(chunk)
     except FileNotFoundError as error:
-        text = f"file {path} of a snapshot is not there: it was superseded, or the path is another machine's ({error})"
+        text = f"file {path} of a snapshot does not exist: it was superseded, or is on another machine ({error})"
         raise FlussError(text, ErrorCode.KV_SNAPSHOT_NOT_EXIST) from None
     except OSError as error:
         raise FlussError(f"file {path} of a snapshot cannot be read: {error}", ErrorCode.STORAGE_EXCEPTION) from error
 
 
 def _check_sizes(files: list[pb.PbRemotePathAndLocalFile], token: Token, directory: Path) -> None:
-    """FlussError 14 for a file that is not as long as it was when the snapshot was made."""
+    """FlussError 14 for a file whose size differs from that at the time of the snapshot."""
     folder = next((file.remote_path.rpartition("/")[0] for file in files if file.local_file_name == "CURRENT"), None)
     described = directory / _METADATA_NAME
     path = f"{folder}/{_METADATA_NAME}"
@@ -99,7 +99,7 @@ def _check_sizes(files: list[pb.PbRemotePathAndLocalFile], token: Token, directo
     except FlussError as error:
         if error.error_code != ErrorCode.KV_SNAPSHOT_NOT_EXIST:
             raise
-        return  # a server that keeps it elsewhere
+        return  # a server that stores it elsewhere
     try:
         handle = json.loads(described.read_bytes())["kv_snapshot_handle"]
         for entry in (*handle["shared_file_handles"], *handle["private_file_handles"]):
@@ -120,7 +120,7 @@ def _check_sizes(files: list[pb.PbRemotePathAndLocalFile], token: Token, directo
 
 def _database_values(directory: str) -> Iterator[Any]:
     """All values in key order, as binary arrays."""
-    # Few programs read snapshots; the others need not load the database for it.
+    # Few programs read snapshots; the others need not load the database library.
     from rocksdict import AccessType, Options, Rdict
 
     families = {"default": Options(raw_mode=True)}
@@ -150,6 +150,6 @@ def _chunks(database: Any) -> Iterator[Any]:
             yield pa.array(chunk, pa.binary())
             chunk, size = [], 0
         rows.next()
-    rows.status()  # Raises if this was not the end, but a damaged block.
+    rows.status()  # Raises if iteration stopped at a damaged block and not at the end.
     if chunk:
         yield pa.array(chunk, pa.binary())

@@ -1,4 +1,4 @@
-"""A snapshot of one bucket as if the server had scanned it: its rows in the order of their keys, and their log offset.
+"""A snapshot of one bucket with the interface of a scan: its rows in key order, and their log offset.
 
 For servers without SCAN_KV. States: new -> open (the snapshot is leased) -> done or failed. Blocks; one thread uses it.
 """
@@ -16,7 +16,7 @@ from fluss.values.basic import TableBucket
 
 
 class SnapshotScan:
-    """Batches have all columns of the table. Close it in any case: it drops the lease."""
+    """Batches have all columns of the table. Always close it: that drops the lease."""
 
     def __init__(self, session: Session, table: ClientTable, bucket: TableBucket, snapshot: KvSnapshot) -> None:
         self._session = session
@@ -26,7 +26,7 @@ class SnapshotScan:
         self._lease = SnapshotLease(session.cluster, {bucket: snapshot})
 
     def open(self) -> int:
-        """Begin; returns the log offset that the rows belong to: changes from it on are not in them."""
+        """Begin; return the log offset of the rows: changes from it on are not in them."""
         self._session.run(self._lease.acquire())
         return self._snapshot.log_offset
 
@@ -36,6 +36,6 @@ class SnapshotScan:
             self._session.run(self._lease.renew())
 
     def close(self) -> None:
-        """Let the server forget the lease. May be called twice."""
+        """Let the server drop the lease. May be called twice."""
         if not self._session.is_closed:
             self._session.run(self._lease.drop())

@@ -11,7 +11,7 @@ from fluss.codec.keys.encoding import encode_keys
 
 
 class TableKeys:
-    """The primary keys of a table, as the server stores and orders them (by unsigned bytes, without partitions)."""
+    """The primary keys of a table, in the server's stored form and order (by unsigned bytes, without partitions)."""
 
     def __init__(self, table: ClientTable) -> None:
         plan = table_key_plan(table)
@@ -31,5 +31,5 @@ class TableKeys:
         return found
 
     def shares(self, batch: Any, count: int) -> Any:
-        """Which of `count` shares the key of each row belongs to, evenly also within one bucket."""
+        """The share, out of `count`, of each row's key; they are even within one bucket too."""
         return fluss_buckets(self.of(batch), count * self._bucket_count) // self._bucket_count

@@ -1,8 +1,8 @@
 """The driver's side of a staged commit, on the I/O thread: prepare, decide, wait.
 
 Every step can be repeated: preparing only checks and syncs, deciding is recognised by its token, applying only waits.
-So each is tried again, with growing pauses, after everything that a later try may cure (a lost connection, a restarted
-server, a leader that moved) until the deadline. A full disk (70) is not waited for: whoever commits should hear of it.
+So each step is retried, with growing pauses, after every temporary failure (a lost connection, a restarted server, a
+leader that moved) until the deadline. A full disk (70) is not waited for: the caller should know about it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
 
-# Beyond the deadline of the work itself, for its last answer.
+# Added to the deadline of the work itself, for its last answer.
 GRACE_SECONDS = 30.0
 # How long a tablet may hold a request that waits for rows to be appended.
 APPLY_WAIT_MS = 10_000
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class StagedFile(NamedTuple):
-    """What one attempt has staged in one bucket."""
+    """The rows that one attempt has staged in one bucket."""
 
     bucket: TableBucket
     writer_id: int
@@ -41,7 +41,7 @@ class StagedFile(NamedTuple):
 
 
 class Commit:
-    """One commit, or one question about a transaction."""
+    """One commit, or one query about a transaction."""
 
     def __init__(
         self, cluster: Cluster, table: ClientTable, transaction: str, batch_id: int, timeout_seconds: float
@@ -58,7 +58,7 @@ class Commit:
         buckets: dict[TableBucket, list[StagedFile]] = {}
         for file in files:
             buckets.setdefault(file.bucket, []).append(file)
-        # First of all: rows of a decided batch are not kept, and a table that was dropped has no leaders to look for.
+        # First, because rows of a decided batch are not kept, and a dropped table has no leaders to look for.
         accepted = not await self._was_decided() and await self._prepare_and_decide(buckets)
         await self._wait_applied()
         return accepted
@@ -68,7 +68,7 @@ class Commit:
             await self._insist(lambda: self._prepare(buckets))
         except FlussError as error:
             if error.error_code == ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION and await self._was_decided():
-                return False  # by somebody else, in this moment
+                return False  # by another driver, at this moment
             raise
         return await self._insist(lambda: self._decide(buckets))
 
@@ -84,7 +84,7 @@ class Commit:
     # ---- steps ----
 
     async def _prepare(self, buckets: dict[TableBucket, list[StagedFile]]) -> None:
-        """One request per server. A leader that is not one any more is asked for again by the next try."""
+        """Send one request per server. If a leader has moved, the next try looks it up again."""
         groups: dict[RpcConnection, list[TableBucket]] = {}
         for bucket in buckets:
             connection = await self._cluster.leader(bucket, self._table.path)
@@ -120,12 +120,12 @@ class Commit:
 
     async def _status(self) -> Any:
         request = staged_pb.GetStagedCommitRequest(table_id=self._table.table_id, transaction=self._transaction)
-        return await self._cluster.call_coordinator(ApiKey.GET_STAGED_COMMIT, request, read_only=True)
+        return await self._cluster.call_coordinator(ApiKey.GET_STAGED_COMMIT, request, idempotent=True)
 
     async def _wait_applied(self) -> None:
-        """Have every tablet say that it is done; the coordinator, which knows of all buckets, has the last word.
+        """Ask every tablet until it is done; the coordinator, which knows all buckets, decides.
 
-        So a tablet that does not answer, and has nothing to append, holds nobody up.
+        So a tablet that does not answer, and has nothing to append, does not delay the commit.
         """
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -138,7 +138,7 @@ class Commit:
                 reason = error
             if (await self._insist(self._status)).unapplied_buckets == 0:
                 return
-            # Buckets may have moved to tablets that were not there before.
+            # Buckets may have moved to new tablets.
             await self._insist(self._cluster.refresh)
             await self._pause(pause, reason)
             pause = min(2 * pause, LAST_PAUSE_SECONDS)
@@ -152,7 +152,7 @@ class Commit:
         )
         await _ask_all(self._cluster, ApiKey.APPLY_STAGED, request)
 
-    # ---- patience ----
+    # ---- retries ----
 
     def _rest_ms(self) -> int:
         return max(1, int((self._deadline - time.monotonic()) * 1000))
@@ -175,7 +175,7 @@ class Commit:
 
 
 async def is_supported(cluster: Cluster) -> bool:
-    """Whether coordinator and tablets list the APIs of staged appends."""
+    """True if coordinator and tablets list the APIs of staged appends."""
     coordinator, tablet = await cluster.coordinator(), await cluster.any_tablet()
     return coordinator.supports(ApiKey.DECIDE_STAGED) and tablet.supports(ApiKey.STAGE_LOG)
 
@@ -189,7 +189,7 @@ async def abort(cluster: Cluster, table_id: int, transaction: str, batch_id: int
 
 
 async def _ask_all(cluster: Cluster, api_key: ApiKey, request: Any) -> None:
-    """The same request to every tablet; the first error is raised when all have answered."""
+    """Send the same request to every tablet; raise the first error when all have answered."""
 
     async def ask(node: Any) -> None:
         connection = await cluster.connection(node)
@@ -208,7 +208,7 @@ def _add_bucket(target: Any, bucket: TableBucket, files: Sequence[StagedFile]) -
 
 def _too_long(transaction: str, batch_id: int) -> FlussError:
     return FlussError(
-        f"batch {batch_id} of {transaction!r} is committed, but not all of its rows can be read yet; the server goes "
-        "on appending them",
+        f"batch {batch_id} of {transaction!r} is committed, but not all of its rows can be read yet; the server "
+        "continues to append them",
         ErrorCode.REQUEST_TIME_OUT,
     )

@@ -1,8 +1,8 @@
 """The sender of one staged attempt: batches go to staged files (STAGE_LOG) instead of the log.
 
-Everything is as in `sender`, with two differences. The attempt has a writer id of its own, under which sequences start
-at 0 in every bucket; it is never changed, because the server knows the attempt by it. And the attempt is whole or
-nothing: the first batch that cannot be staged ends it (`failure`), and whatever waits behind it fails with it.
+It differs from `sender` in two ways. The attempt has a writer id of its own, under which sequences start at 0 in every
+bucket; it is never changed, because the server identifies the attempt by it. And the attempt is all or nothing: the
+first batch that cannot be staged ends it (`failure`), and everything that waits after it fails too.
 
 `staged` counts what the server has acknowledged, by bucket. I/O thread only.
 """
@@ -25,7 +25,7 @@ ACKS_ALL = -1
 
 
 class StagingSender(Sender):
-    """See the module's text."""
+    """The sender of one staged attempt; see the module docstring."""
 
     def __init__(self, cluster: Cluster, transaction: str, batch_id: int) -> None:
         super().__init__(cluster)
@@ -37,7 +37,7 @@ class StagingSender(Sender):
 
     @property
     def writer_id(self) -> int | None:
-        """The attempt's id; None as long as nothing was sent."""
+        """The attempt's id; None until something was sent."""
         return self._writer_ids.current
 
     def _send_request(self, connection: RpcConnection, table_id: int, batches: list[WriteBatch]) -> None:
@@ -83,12 +83,12 @@ class StagingSender(Sender):
         self.fail(error)
 
     def _fail_queue(self, queue: BucketQueue, error: FlussError) -> None:
-        """A bucket can never be written: then the attempt cannot be finished."""
+        """Fail the attempt, because a bucket can never be written."""
         super()._fail_queue(queue, error)
         self.fail(error)
 
     def fail(self, error: FlussError) -> None:
-        """End the attempt: nothing more is sent. Requests under way are still answered."""
+        """End the attempt: nothing more is sent. Requests in flight are still answered."""
         if self.failure is None:
             self.failure = self._closed = error
             self.memory.close(error)
@@ -101,19 +101,19 @@ class _OneWriterId(WriterIds):
     """A writer id that is never replaced."""
 
     def drop(self, writer_id: int) -> None:
-        """The rows staged under it would be lost."""
+        """Keep the id: the rows staged under it would be lost."""
 
 
 def stage_reaction(code: int, sequence: int, acknowledged: int, attempts: int, retries: int) -> Reaction:
-    """DONE, RETRY or FAIL. A staged file takes batches in order and passes over those it has, so every one in doubt
-    may be sent again."""
+    """DONE, RETRY or FAIL. A staged file takes batches in order and skips those it has, so a batch in doubt can always
+    be sent again."""
     out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION
     if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_EXCEPTION):
         return Reaction.DONE
     if sequence <= acknowledged and (out_of_order or code in RETRIED_CODES):
-        return Reaction.DONE  # only the answer was lost: one behind it is there
+        return Reaction.DONE  # only the answer was lost: a later batch is there
     if out_of_order and sequence != acknowledged + 1:
-        return Reaction.RETRY  # one before it has not arrived
+        return Reaction.RETRY  # an earlier batch has not arrived
     if code == ErrorCode.CORRUPT_RECORD_EXCEPTION:
-        retries = min(retries, MAX_CORRUPT_ANSWERS_PER_BATCH - 1)  # later the same bytes will be refused too
+        retries = min(retries, MAX_CORRUPT_ANSWERS_PER_BATCH - 1)  # the same bytes would be refused later too
     return Reaction.RETRY if code in RETRIED_CODES and attempts <= retries else Reaction.FAIL

@@ -1,4 +1,4 @@
-"""`AppendWriter`: rows into a log table. What it shares with other writers is described in `base_writer`."""
+"""`AppendWriter`: rows into a log table. Its common part with other writers is in `base_writer`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class AppendWriter(BaseWriter):
         self._buffer = RowBuffer(session.io, sender_of(session), table, digits=on_extra_digits)
         assert isinstance(self._buffer.form, LogRows)
         self._form = self._buffer.form
-        # The generated function itself, one call less for every row.
+        # The generated function itself, which saves one call per row.
         self.__dict__["append"] = self._buffer.append
 
     @classmethod
     def create(cls, session: Session, table: ClientTable) -> AppendWriter:
-        """Same as the constructor."""
+        """Alias of the constructor."""
         return cls(session, table)
 
     def append(self, row: dict[str, Any] | list[Any] | tuple[Any, ...]) -> WriteResultHandle:
@@ -48,7 +48,7 @@ class AppendWriter(BaseWriter):
     def write_arrow(self, table: pa.Table | pa.RecordBatchReader) -> None:
         """Append all rows of a pyarrow Table, or of a stream of batches. Columns are found by name.
 
-        A table of which one value does not fit is refused as a whole. The batches of a stream leave as they come; the
+        A table with a value that does not fit is refused as a whole. The batches of a stream are sent as they come; the
         error of a later one says which rows were written.
 
         >>> writer.write_arrow(pa.table({"id": [1, 2], "name": ["a", "b"]}))        # doctest: +SKIP
@@ -64,9 +64,9 @@ class AppendWriter(BaseWriter):
         return self._buffer.write_batch(self._form.batch(batch, first_row))
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Append all rows of a pyarrow RecordBatch, whatever partitions and buckets they belong to."""
+        """Append all rows of a pyarrow RecordBatch, of any partition and bucket."""
         return self._buffer.write_batch(self._form.batch(batch))
 
     def write_pandas(self, df: Any) -> None:
-        """Append all rows of a pandas DataFrame. An index with the name of a column is one, others are left out."""
+        """Append all rows of a pandas DataFrame. An index named like a column is used as one, others are ignored."""
         self.write_arrow(table_of_frame(self._form.arrow_input, df, "write_pandas"))

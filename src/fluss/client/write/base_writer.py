@@ -1,11 +1,11 @@
-"""What writers of log tables and of primary-key tables share: flushing, back-pressure, closing.
+"""The common part of writers of log tables and primary-key tables: flushing, back-pressure, closing.
 
-All write calls only hand rows over and return at once, unless `writer.buffer.memory-size` bytes wait for their
-acknowledgement: then they block the calling thread until the I/O thread, which needs no help of the caller, has made
-room. A coroutine that writes more than its server takes should `await writer.ready()` (or a handle, or `flush()`) now
-and then: it waits there without blocking its event loop, and the next row finds room.
+All write calls only hand rows over and return at once, unless `writer.buffer.memory-size` bytes are unacknowledged:
+then they block the calling thread until the I/O thread, which does not depend on the caller, has made room. A coroutine
+that writes more than its server accepts should `await writer.ready()` (or a handle, or `flush()`) from time to time: it
+waits there without blocking its event loop, and the next row finds room.
 
-A write that fails is reported by its handle, by `flush()`, or by the next write, whichever is asked first.
+A write that fails is reported by its handle, by `flush()`, or by the next write, whichever comes first.
 Writers may be used by several threads and tasks at once; rows of one thread keep their order within a bucket.
 """
 
@@ -48,11 +48,11 @@ class BaseWriter(EndsWithAnyBlock):
         return PendingResult(self._buffer.begin_flush(), "flush()")
 
     async def ready(self) -> None:
-        """Wait until there is room for more rows: back-pressure for coroutines."""
+        """Wait until there is room for more rows; back-pressure for coroutines."""
         await self._buffer.room()
 
     def close(self) -> PendingResult:
-        """Flush, and take no more rows. `await` it; outside of an event loop the call itself waits."""
+        """Flush, and accept no more rows. `await` it; outside of an event loop the call itself waits."""
         result = PendingResult(self._buffer.begin_flush(), "close()")
         self._buffer.close(FlussError(f"the writer of table {self._buffer.table.path} is closed"))
         if not runs_in_event_loop():

@@ -1,8 +1,8 @@
-"""Streams of record batches: written as they come, so an error in the middle says which rows are there.
+"""Streams of record batches: written as they come, so an error in the middle says which rows were written.
 
-A table is checked as a whole before any row of it leaves. A stream may be longer than memory, so its batches leave one
-by one; when one of them does not fit, or cannot be read, those before it are waited for, and the error names their
-rows.
+A table is checked as a whole before any of its rows is sent. A stream may be larger than memory, so its batches are
+sent one by one; if one of them does not fit, or cannot be read, the earlier ones are waited for, and the error names
+their rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def write_stream(reader: Any, write: Write) -> WriteResultHandle:
 
 
 class _StreamedRows:
-    """Which rows of a stream were handed over, and which of them are known to be written."""
+    """The rows of a stream that were handed over, and those known to be written."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -52,14 +52,14 @@ class _StreamedRows:
         return [handle for _, handle in self._waiting]
 
     def written_in_words(self) -> str:
-        """Waits for what is under way."""
+        """Describe the written rows; waits for those in flight."""
         ranges: list[list[int]] = [[0, self._written]] if self._written else []
         first, doubts = self._written, ""
         for end, handle in self._waiting:
             failure = self._failure(handle)
             if failure is not None:
-                # Its rows went to several buckets, perhaps, and those of some are there.
-                doubts += f"; rows {first} to {end - 1} were written in part, or not at all: {failure.message}"
+                # Its rows may have gone to several buckets, and some of them may be written.
+                doubts += f"; rows {first} to {end - 1} were written partly or not at all: {failure.message}"
             elif ranges and ranges[-1][1] == first:
                 ranges[-1][1] = end
             else:
@@ -80,5 +80,5 @@ class _StreamedRows:
 
 
 def _is_written(handle: WriteResultHandle) -> bool:
-    """Without taking note of an error: who waits for the handle, or writes next, has to hear of it."""
+    """True if it was written. An error stays unreported: the handle or the next write must raise it."""
     return all(chunk.settled and chunk.error is None for chunk in chunks_of(handle))

@@ -1,7 +1,7 @@
-"""What stops rows after they were converted: partitions that cannot exist, keys without bytes, rows too large to send.
+"""Checks that fail after conversion: partitions that cannot exist, empty keys, rows too large to send.
 
-A large write leaves in chunks, one after the other. So that a refused one has written nothing, all of its rows are
-looked at before the first chunk leaves. A write of a single chunk leaves, or fails, as a whole by itself.
+A large write is sent in chunks, one after the other. So that a refused one has written nothing, all of its rows are
+checked before the first chunk is sent. A write of a single chunk succeeds or fails as a whole anyway.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow as pa
 from fluss.client.send.log_encoding import BatchEncoder
 from fluss.client.write.routing import Router
 
-# How much larger than in Arrow's memory a row may be in a batch, at most: bits in lists become bytes in rows.
+# The largest factor by which a row grows from Arrow's memory to a batch: bits in lists become bytes in rows.
 MAX_GROWTH, MAX_NESTED_GROWTH = 2, 8
-# Headers, and what each column adds to them.
+# The size of headers, and what each column adds to them.
 BATCH_OVERHEAD_BYTES, COLUMN_OVERHEAD_BYTES = 512, 256
 
 
 class WholeCheck:
-    """For the batches of one table. `parts` gives what the encoder takes for a row; `one_chunk_bytes` leave at once."""
+    """Checks the batches of one table. `parts` is the encoder's input for a row; `one_chunk_bytes` is one chunk."""
 
     def __init__(
         self, router: Router, encoder: BatchEncoder, parts: Callable[[Any], Iterable[Any]], one_chunk_bytes: int
@@ -33,7 +33,7 @@ class WholeCheck:
 
     def __call__(self, batch: Any, *, is_all: bool) -> None:
         """Raise for a conforming batch that would be refused later; `is_all` if the call has no other one."""
-        # The whole buffers first: what a slice has of them takes a walk over all columns.
+        # Try the size of the whole buffers first: that of a slice needs a pass over all columns.
         if is_all and (batch.get_total_buffer_size() <= self._one_chunk_bytes or batch.nbytes <= self._one_chunk_bytes):
             return
         self._router.check(batch)
@@ -43,14 +43,14 @@ class WholeCheck:
                     pass
 
     def _harmless_bytes(self, types: list[Any]) -> int:
-        """Rows of so many bytes fit a request, whatever their batch adds to them."""
+        """The size up to which any row fits into a request, whatever its batch adds."""
         growth = MAX_NESTED_GROWTH if any(map(pa.types.is_nested, types)) else MAX_GROWTH
         overhead = BATCH_OVERHEAD_BYTES + COLUMN_OVERHEAD_BYTES * len(types)
         return max(0, self._encoder.max_batch_bytes - overhead) // growth
 
 
 def _large_rows(batch: Any, harmless_bytes: int) -> Iterator[Any]:
-    """Every row that has more bytes, found by halving."""
+    """Every larger row, found by bisection."""
     if batch.nbytes <= harmless_bytes or not batch.num_rows:
         return
     if batch.num_rows == 1:

@@ -1,9 +1,9 @@
-"""Helper threads that encode large Arrow batches beside the writing thread.
+"""Helper threads that encode large Arrow batches in parallel with the writing thread.
 
 Compressing is most of the work of writing Arrow data, and Arrow does it outside of Python's lock, so a second core
-helps. A piece of work is taken only if a helper is free this moment; otherwise the caller does it itself. So nothing
-queues up, and the memory under way is bounded by one batch per helper. Threads start when first needed and are shared
-by all connections of the process; a forked process starts its own.
+helps. Work is taken only if a helper is free at that moment; otherwise the caller does it itself. So nothing is queued,
+and the memory in use is limited to one batch per helper. Threads start at first use and are shared by all connections
+of the process; a forked process starts its own.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-# More helpers would only take turns with the server and the writing thread.
+# More helpers would only compete with the server and the writing thread.
 MAX_HELPERS = 3
-# Asked once: the system reads it from a file each time.
+# Read once: the system reads it from a file each time.
 _HELPERS = min(MAX_HELPERS, (os.cpu_count() or 1) - 1)
 
 _lock = threading.Lock()
@@ -30,12 +30,12 @@ class Helpers:
         self._executor = ThreadPoolExecutor(count, "fluss-encode")
 
     def try_run(self, work: Callable[[], None]) -> bool:
-        """Have a helper do it; False if none is free."""
+        """Run `work` on a helper; False if none is free."""
         if not self._free.acquire(blocking=False):
             return False
         try:
             self._executor.submit(self._run, work)
-        except RuntimeError:  # the interpreter is on its way out
+        except RuntimeError:  # the interpreter is shutting down
             self._free.release()
             return False
         return True
@@ -48,7 +48,7 @@ class Helpers:
 
 
 def try_help(work: Callable[[], None]) -> bool:
-    """Run `work` on a helper thread if one is free; False means: do it yourself. `work` must not raise."""
+    """Run `work` on a helper thread if one is free; False means that the caller must do it. `work` must not raise."""
     global _helpers
     if _HELPERS < 1:
         return False

@@ -1,8 +1,8 @@
-"""Rows of primary-key tables as bytes, by partition and bucket, and the batches that PUT_KV carries.
+"""Rows of primary-key tables as bytes, by partition and bucket, and the batches for PUT_KV.
 
-The rows of a record batch (the table's columns and a last one that says which are deletes) are encoded all at once:
+The rows of a record batch (the table's columns and a last one that marks deletes) are encoded all at once:
 one array of keys and one of rows, null for deletes. Only these two are then divided by bucket, joined with those of
-other batches, and put between the bytes of a batch header.
+other batches, and put after a batch header.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fluss.codec.rows.values import RowValueError
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.types import DataType
 
-# A server merges the rows of a batch in one go, a few microseconds each, while others wait.
+# A server merges the rows of a batch in one step, a few microseconds each, while other requests wait.
 MAX_KV_BATCH_ROWS = 16_384
 KV_FORMAT_PROPERTY = "table.kv.format"
 _ENCODED = pa.schema([("key", pa.binary()), ("row", pa.binary())])
@@ -43,7 +43,7 @@ class KvEncoder(BatchEncoder):
         self.target_columns = target_columns
 
     def encode(self, rows: Any) -> bytes:
-        """One key-value batch, not numbered."""
+        """Encode one key-value batch, not numbered."""
         keys, values = rows.columns
         if rows.num_rows < COLUMN_WISE_MIN_ROWS:
             keys, values = keys.to_pylist(), values.to_pylist()
@@ -73,7 +73,7 @@ class KvRouter(Router):
         self._hashes_primary_key = plan.bucket_key_is_primary_key
 
     def route(self, batch: Any) -> list[Routed]:
-        """Encoded keys and rows by partition and bucket, in their order."""
+        """Encode keys and rows and divide them by partition and bucket, in their order."""
         if not batch.num_rows:
             return []
         try:
@@ -87,7 +87,7 @@ class KvRouter(Router):
             raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
 
     def check(self, batch: Any) -> None:
-        """The same, and values that cannot be keys in the encoding of the table's lake."""
+        """Raise for rows that `route` would refuse, including values that cannot be keys of the table's lake."""
         super().check(batch)
         if self._encoding is not KeyEncoding.COMPACTED and batch.num_rows:
             try:
@@ -115,7 +115,7 @@ class KvRouter(Router):
             return as_binary(encode_rows(columns, self._types, self._row_format))
         if delete_count == batch.num_rows:
             return pa.nulls(batch.num_rows, pa.binary())
-        # The columns of deletes are null where the table may allow none: only the others are encoded.
+        # Deletes have nulls in columns that may be NOT NULL, so only the other rows are encoded.
         upserts = np.asarray(pc.invert(deletes))
         rows = as_binary(encode_rows(columns.filter(pa.array(upserts)), self._types, self._row_format))
         return rows.take(pa.array(np.cumsum(upserts) - 1, mask=~upserts))
@@ -159,5 +159,5 @@ def kv_row_format(table: ClientTable) -> RowFormat:
     try:
         return RowFormat(name)
     except ValueError:
-        text = f"table {table.path} has kv format {name!r}, which this client does not know"
+        text = f"table {table.path} has kv format {name!r}, which this client does not support"
         raise FlussError(text, ErrorCode.INVALID_TABLE_EXCEPTION) from None

@@ -1,8 +1,8 @@
-"""The rows of a primary-key table as its writers hold them, and which columns a writer writes.
+"""The rows of a primary-key table as held by its writers, and the columns that a writer writes.
 
 A row in the flat list has a value for every column of the table and a last one, True for a delete. So upserts and
 deletes of one writer keep their order, also within a batch. A writer of some columns (a partial update) takes rows of
-those columns, and a delete takes those of the primary key; the columns in between are null.
+those columns, and a delete takes the columns of the primary key; the others are null.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ def named_targets(table: ClientTable, names: Sequence[str]) -> tuple[int, ...]:
     """The positions of the columns of a partial update, in the order given."""
     schema = table.schema
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise FlussError(f"a partial update takes a list of column names, got {names!r}")
+        raise FlussError(f"columns of a partial update must be a list of names, got {names!r}")
     for name in names:
         if name not in schema:
-            _refuse_targets(table, f"there is no column {name!r}; the columns are {', '.join(schema.column_names)}")
+            _refuse_targets(table, f"unknown column {name!r}; the columns are {', '.join(schema.column_names)}")
     if len(set(names)) != len(names):
-        _refuse_targets(table, f"a column is there twice in {list(names)}")
+        _refuse_targets(table, f"columns must not be duplicated, got {list(names)}")
     return tuple(schema.position(name) for name in names)
 
 
 def target_positions(table: ClientTable, positions: Sequence[int]) -> tuple[int, ...]:
-    """The same for positions."""
+    """Check the positions of the columns of a partial update."""
     names = table.schema.column_names
     if isinstance(positions, str) or not isinstance(positions, Sequence):
-        raise FlussError(f"a partial update takes a list of column positions, got {positions!r}")
+        raise FlussError(f"columns of a partial update must be a list of positions, got {positions!r}")
     for position in positions:
         if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(names):
-            raise FlussError(f"table {table.path} has columns 0 to {len(names) - 1}, got {position!r}")
+            raise FlussError(f"columns of table {table.path} are 0 to {len(names) - 1}, got {position!r}")
     return named_targets(table, [names[position] for position in positions])
 
 
 def check_targets(table: ClientTable, targets: Sequence[int]) -> None:
-    """Raise when no server takes rows of just these columns."""
+    """Raise if servers refuse rows of just these columns."""
     schema = table.schema
     names = [schema.column_names[position] for position in targets]
     missing = [name for name in schema.primary_key if name not in names]
     if missing:
-        _refuse_targets(table, f"the primary-key columns must be among its columns, missing: {', '.join(missing)}")
+        _refuse_targets(table, f"its columns must include the primary key, missing: {', '.join(missing)}")
     if schema.auto_increment_column in names:
-        _refuse_targets(table, f"the server gives the values of auto-increment column {schema.auto_increment_column!r}")
+        _refuse_targets(table, f"the server assigns auto-increment column {schema.auto_increment_column!r}")
     if len(names) < len(schema.columns):
         _check_nullable(table)
 
 
 def default_targets(table: ClientTable) -> tuple[int, ...]:
-    """All columns, but the one whose values the server gives."""
+    """All columns except the one whose values the server assigns."""
     automatic = table.schema.auto_increment_column
     return tuple(index for index, name in enumerate(table.schema.column_names) if name != automatic)
 
@@ -77,7 +77,7 @@ def _check_nullable(table: ClientTable) -> None:
     for column in schema.columns:
         exempt = column.name in schema.primary_key or column.name == schema.auto_increment_column
         if not exempt and not column.data_type.nullable:
-            _refuse_targets(table, f"column {column.name!r} is {column.data_type}; all but the key must allow null")
+            _refuse_targets(table, f"column {column.name!r} is {column.data_type}; all but the key must be nullable")
 
 
 def _refuse_targets(table: ClientTable, text: str) -> None:
@@ -107,7 +107,7 @@ class KvRows:
         key_label = f"{table.path} (delete by primary key)"
         self._delete_rules = RowRules(key_label, self._part(self._key_positions), rules=rules, exact=keys)
         self._delete_input = ArrowInput(key_label, self._part(self._key_positions), rules=rules, exact=keys)
-        # Rows that delete have values in the key columns only, so nulls of the others are looked at one by one.
+        # Deletes have values in the key columns only, so nulls of the others are checked row by row.
         changed = self._part(targets, keys_only_not_null=True)
         self._change_input = ArrowInput(label, changed, rules=rules, exact=keys)
         self._columns = ColumnMaker(schema)
@@ -121,7 +121,7 @@ class KvRows:
         self._check = WholeCheck(self._router, self.encoder, self._encoded, config.writer_batch_size)
 
     def _part(self, positions: Sequence[int], *, keys_only_not_null: bool = False) -> Schema:
-        """The schema of rows with only these columns; key columns are NOT NULL, whatever the table says."""
+        """The schema of rows with only these columns; key columns are always NOT NULL."""
         schema = self._table.schema
         columns = []
         for position in positions:
@@ -135,11 +135,11 @@ class KvRows:
     # ---- rows ----
 
     def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
-        """`upsert(row)`."""
+        """The function `upsert(row)`."""
         return make_append(self._upsert_rules, sink, self._stored(self._targets, is_delete=False))
 
     def make_delete(self, sink: RowSink) -> Callable[[Any], Any]:
-        """`delete(key)`. Its first call makes columns of floats take the way of columns with nulls."""
+        """The function `delete(key)`. Its first call makes float columns use the path for columns with nulls."""
         delete = make_append(self._delete_rules, sink, self._stored(self._key_positions, is_delete=True))
 
         def first_delete(key: Any) -> Any:
@@ -149,14 +149,14 @@ class KvRows:
         return first_delete
 
     def _stored(self, positions: Sequence[int], *, is_delete: bool) -> str:
-        """Source of the tuple for the flat list: variables where there are values, None elsewhere."""
+        """Source of the tuple for the flat list: variables for columns with values, otherwise None."""
         values = ["None"] * self._column_count
         for number, position in enumerate(positions):
             values[position] = f"v{number}"
         return f"({', '.join(values)}, {is_delete})"
 
     def record_batch(self, flat: list[Any]) -> Any:
-        """The rows of a flat list: the table's columns, and which rows are deletes."""
+        """The rows of a flat list: the table's columns, and the mask of deletes."""
         saw_null = [True] * self._column_count
         if not self._has_deletes:
             for number, position in enumerate(self._targets):
@@ -186,18 +186,18 @@ class KvRows:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             data_type = self._table.schema.columns[self._table.schema.position(name)].data_type
             if column.null_count and not data_type.nullable and pc.any(pc.and_(column.is_null(), upserts)).as_py():
-                text = f"column {name!r} ({data_type}) must not be null, but a row of it that is no delete is"
+                text = f"column {name!r} ({data_type}) must not be null, but a row that is not a delete has null"
                 raise FlussError(f"the rows do not fit table {self._table.path}: {text}")
         wide = self._wide(batch, self._targets, deletes)
         self._check(wide, is_all=True)
         return [wide]
 
     def upserts_of_frame(self, frame: Any, call: str) -> Iterator[Any]:
-        """The same for a pandas data frame."""
+        """Record batches that upsert all rows of a pandas data frame."""
         return self.upserts(table_of_frame(self._upsert_input, frame, call), call)
 
     def deletes_of_frame(self, frame: Any, call: str) -> Iterator[Any]:
-        """The same for a pandas data frame."""
+        """Record batches that delete all keys of a pandas data frame."""
         return self.deletes(table_of_frame(self._delete_input, frame, call), call)
 
     def _widened(
@@ -213,14 +213,14 @@ class KvRows:
             made = wide(rules.conform(rows, Source(rows, first_row)))
             self._check(made, is_all=True)
             return iter([made])
-        # All of them are checked here, before the first one is used.
+        # All batches are checked here, before the first one is used.
         return map(wide, rules.batches(rows, call, first_row, check))
 
     def _encoded(self, batch: Any) -> Iterator[Any]:
         return (routed.rows for routed in self._router.route(batch))
 
     def _wide(self, batch: Any, positions: Sequence[int], deletes: Any) -> Any:
-        """All columns of the table, null where the batch has none, and which rows are deletes."""
+        """All columns of the table, null if missing in the batch, and the mask of deletes."""
         types = self._arrow_schema.types
         columns = [None] * self._column_count
         for number, position in enumerate(positions):
@@ -231,5 +231,5 @@ class KvRows:
         return pa.RecordBatch.from_arrays([*arrays, deletes], schema=self._arrow_schema)
 
     def route(self, batch: Any) -> list[Routed]:
-        """Encoded, by primary key and bucket key."""
+        """Encode the rows and divide them by bucket."""
         return self._router.route(batch)

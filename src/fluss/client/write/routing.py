@@ -1,11 +1,11 @@
-"""Which bucket of which partition gets a row.
+"""Choosing the partition and bucket of rows.
 
-With bucket keys, a hash of the key columns decides (`fluss.codec.keys.bucketing`, as the Java client has it, by the
-table's lake format; or as pyfluss has it, with `tail`). Without, rows stick to one bucket until `batch_bytes` went
-there and then move to another one (sticky), or go round all buckets one by one (round_robin). Every partition has an
-assigner of its own. Whole record batches are divided at once; the order of the rows of a bucket stays.
+With bucket keys, a hash of the key columns decides (`fluss.codec.keys.bucketing`, as in the Java client, by the table's
+lake format; or with `tail` as in pyfluss). Without, rows stick to one bucket until `batch_bytes` went there and then
+move to another one (sticky), or cycle through all buckets one by one (round_robin). Every partition has its own
+assigner. Whole record batches are divided at once; rows of a bucket keep their order.
 
-`Router` may be used by several threads at once: the little state of keyless assigners is behind a lock.
+`Router` may be used by several threads at once: a lock protects the small state of keyless assigners.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from fluss.errors import ErrorCode, FlussError
 
 LAKE_FORMAT_PROPERTY = "table.datalake.format"
 KV_FORMAT_VERSION_PROPERTY = "table.kv.format-version"
-# Assigners of partitions that were not written for longest are forgotten; they would only choose a bucket anew.
+# Assigners of the partitions not written for longest are dropped; a new one only chooses a bucket again.
 MAX_PARTITION_ASSIGNERS = 10_000
 # Hashing all keys at once has a fixed cost of some 200 us; one key takes 10 to 20 us.
 MAX_ROWS_HASHED_ONE_BY_ONE = 12
 
-# How many partitions rows that are written together are taken to belong to.
+# The assumed number of partitions of rows that are written together.
 USUAL_PARTITIONS_AT_ONCE = 4
 
 Buckets = Callable[[str | None], Sequence[int]]
@@ -50,7 +50,7 @@ class Routed(NamedTuple):
 
 
 class StickyAssigner:
-    """All rows to one bucket until enough went there, then to another one, chosen at random."""
+    """Assigns all rows to one bucket until it got enough, then to another one, chosen at random."""
 
     def __init__(self, batch_bytes: int) -> None:
         self._batch_bytes = batch_bytes
@@ -69,7 +69,7 @@ class StickyAssigner:
 
 
 class RoundRobinAssigner:
-    """Row after row to the next bucket."""
+    """Assigns each row to the next bucket."""
 
     def __init__(self) -> None:
         self._next = random.getrandbits(31)
@@ -82,7 +82,7 @@ class RoundRobinAssigner:
 
 
 def bucket_key_plan(table: ClientTable) -> KeyPlan | None:
-    """How the keys of a table are made and hashed; None for a log table without bucket keys."""
+    """The key plan of a table; None for a log table without bucket keys."""
     descriptor = table.descriptor
     if not descriptor.bucket_keys and not table.has_primary_key:
         return None
@@ -93,14 +93,14 @@ def bucket_key_plan(table: ClientTable) -> KeyPlan | None:
 
 
 def required_columns(table: ClientTable) -> tuple[str, ...]:
-    """Columns that must not be null because they decide where a row goes, whatever their type says."""
+    """Columns that must not be null because they decide where a row goes, whatever their type."""
     plan = bucket_key_plan(table)
     nulls_have_no_key = plan is not None and plan.bucket_encoding in (KeyEncoding.COMPACTED, KeyEncoding.ICEBERG)
     return (*table.descriptor.partition_keys, *(table.descriptor.bucket_keys if nulls_have_no_key else ()))
 
 
 class Router:
-    """Divides record batches of one table. `available(partition name)` are the buckets to choose from without a key."""
+    """Divides record batches of one table. `available(partition name)` returns the buckets for keyless rows."""
 
     def __init__(
         self, table: ClientTable, assigner: str, batch_bytes: int, available: Buckets, tail: Tail = "java"
@@ -121,13 +121,13 @@ class Router:
 
     @property
     def spread(self) -> int:
-        """The number of buckets that rows which come together are likely to go to."""
+        """The likely number of buckets of rows that arrive together."""
         divides = self._plan is not None or not self._sticky
         buckets = self._table.bucket_count if divides else 1
         return buckets * (USUAL_PARTITIONS_AT_ONCE if self._partition_positions else 1)
 
     def route(self, batch: Any) -> list[Routed]:
-        """The rows of a batch by partition and bucket. `FlussError` for rows that cannot have one."""
+        """Divide the rows of a batch by partition and bucket. `FlussError` for rows that cannot have one."""
         if not batch.num_rows:
             return []
         try:
@@ -153,7 +153,7 @@ class Router:
 
     @property
     def _can_fail_to_hash(self) -> bool:
-        """Whether there are values that cannot be bucket keys."""
+        """True if some values cannot be bucket keys."""
         return self._plan is not None and self._plan.bucket_encoding is not KeyEncoding.COMPACTED
 
     def _by_partition(self, batch: Any) -> list[tuple[str, Any]]:
@@ -169,7 +169,7 @@ class Router:
         ]
 
     def check_name(self, name: str) -> None:
-        """A value that no partition can have would be asked for in vain."""
+        """Raise for a partition name that cannot exist: a request for it would be in vain."""
         try:
             texts = split_partition_name(name, self._table.descriptor.partition_keys).values()
         except ValueError as error:
@@ -189,7 +189,7 @@ class Router:
 
     def _route_partition(self, name: str | None, batch: Any) -> list[Routed]:
         bucket_count = self._table.bucket_count
-        if bucket_count == 1:  # nulls in key columns were refused before, see `required_columns`
+        if bucket_count == 1:  # nulls in key columns were refused earlier, see `required_columns`
             return [Routed(name, 0, batch)]
         if self._plan is not None:
             buckets = self._hash(batch)

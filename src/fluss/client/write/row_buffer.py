@@ -1,23 +1,23 @@
-"""Rows of one writer on their way from `append` to the sender.
+"""The rows of one writer between `append` and the sender.
 
-Rows wait as values in one flat list. A *taker* cuts off all whole rows as a chunk and converts it to record batches
-by bucket. A full list is taken by the appending thread, which converts it and so feels the load; a partial one is
-taken by the I/O thread, at once when nothing of this writer is on its way, else when that is acknowledged; if that
-takes longer than `writer.batch-timeout-ms`, rows stop waiting for it. So a lone row leaves at once and rows gather only
-under load.
+Rows wait as values in one flat list. A *taker* cuts off all whole rows as a chunk and converts it to record batches by
+bucket. A full list is taken by the appending thread, which thus pays for the conversion; a partial one is taken by the
+I/O thread, at once if nothing of this writer is in flight, else when that is acknowledged; if that takes longer than
+`writer.batch-timeout-ms`, rows no longer wait for it. So a lone row is sent at once, and rows gather only under load.
 
 Invariants:
 - `flat` is never replaced, and a row is added to it by one `+=` of all its values: rows are never split, and
   appending takes no lock (locks are per chunk).
-- `handle` is the open chunk, or None while somebody takes. A generated `append` reads it, adds the row and looks
-  again: if a taker came between, the row is in one of the chunks since then, and `raced` has a handle over all.
-- A taken chunk gets its place in `_order` under the lock, and is handed to the sender only when all chunks before it
-  were: rows leave in the order of their appends although several threads convert at once.
-- `idle` is True only when nothing waits and nothing is on its way; the next append kicks the I/O thread. `drain` sets
-  it and then looks at `flat` again, so that no row is forgotten.
+- `handle` is the open chunk, or None while rows are taken. A generated `append` reads it, adds the row and checks it
+  again: if rows were taken in between, the row is in one of the chunks since then, and `raced` returns a handle over
+  all.
+- A taken chunk gets its place in `_order` under the lock, and is passed to the sender only when all chunks before it
+  were: rows are sent in the order of their appends although several threads convert at once.
+- `idle` is True only if nothing waits and nothing is in flight; the next append then wakes the I/O thread. `drain` sets
+  it and then checks `flat` again, so that no row is missed.
 
-Who may call what: `append` (through the generated function), `write_batch`, `begin_flush` any thread but the I/O
-thread; `drain` and `on_settled` the I/O thread only.
+Threads: `append` (through the generated function), `write_batch`, `begin_flush` on any thread but the I/O
+thread; `drain` and `on_settled` on the I/O thread only.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ FIRST_CHUNK_ROWS = 64
 MAX_CHUNK_ROWS = 16_384
 # Rows of at least this size are encoded by the thread that wrote them; smaller ones may still be merged by the sender.
 MIN_CALLER_ENCODED_BYTES = 64 * 1024
-# Arrow batches of at least this size are worth a hand-over to a helper thread.
+# Arrow batches of at least this size are worth passing to a helper thread.
 MIN_HELPED_BYTES = 256 * 1024
 # Arrow batches are divided by bucket in steps of at most this size, so that each bucket's part fills a batch.
 MAX_DIVIDED_BYTES = 16 * 1024 * 1024
 MAX_REMEMBERED_FAILURES = 16
-# After so long without an acknowledgement the user is told, once until there is one.
+# After this long without an acknowledgement a warning is logged, once until there is one.
 SILENT_SECONDS = 10.0
 
 _buffers: weakref.WeakSet[RowBuffer] = weakref.WeakSet()
 
 
 class RowBuffer:
-    """Made by writers. `form` knows the rows of the table; a log table's if it is not given."""
+    """The buffer of one writer; see the module docstring. `form` defaults to that of log tables."""
 
     def __init__(
         self, io: IoThread, sender: Sender, table: ClientTable, form: RowForm | None = None, digits: str = "error"
@@ -87,7 +87,7 @@ class RowBuffer:
         self._timer: Any = None
         self._watched: Chunk | None = None
         self._silent_at = 0.0
-        # What the generated function works on; see row_function.RowSink.
+        # Used by the generated function; see row_function.RowSink.
         self.flat: list[Any] = []
         self.limit = self._row_limit * self._width
         self.handle: Chunk | None = Chunk(0, self)
@@ -99,17 +99,17 @@ class RowBuffer:
     # ---- called by the generated append ----
 
     def make_room(self) -> None:
-        """The list is full, or something must be said to the caller."""
+        """Called if the list is full, or an error must be raised to the caller."""
         self._io.check_usable()
         self._raise_unreported()
         if self._is_full():
             self._sender.memory.wait_for_room(self._room_seconds)
-            if self._is_full():  # nobody else took it meanwhile
+            if self._is_full():  # not taken by another thread meanwhile
                 self._take_and_convert(wake=True)
         self._set_limit()
 
     def settled(self) -> Chunk:
-        """The open chunk, when somebody is taking."""
+        """The open chunk, while another thread takes rows."""
         with self._lock:
             assert self.handle is not None
             return self.handle
@@ -117,7 +117,7 @@ class RowBuffer:
     def raced(self, handle: Chunk) -> WriteResultHandle:
         """A handle for a row that was added while chunks were taken, `handle` the first one it can be in."""
         with self._lock:
-            # One that is settled already is missing here: if the row is in it, there is nothing to wait for.
+            # Settled chunks are missing here: if the row is in one, there is nothing to wait for.
             chunks = [chunk for chunk in self._failed if chunk.number >= handle.number]
             for chunk in reversed(self._unsettled):
                 if chunk.number < handle.number:
@@ -137,7 +137,7 @@ class RowBuffer:
             raise
 
     def add_large(self, size_bytes: int) -> None:
-        """A row with much more than the usual bytes came: the list is full sooner."""
+        """Count a row that is much larger than usual: the list is full sooner."""
         self._large_bytes += size_bytes
         if self._large_bytes >= self._batch_bytes:
             self.limit = 0
@@ -145,7 +145,7 @@ class RowBuffer:
     # ---- the other writes ----
 
     def write_batch(self, batch: Any) -> WriteResultHandle:
-        """Send the rows of an Arrow batch, which `ArrowInput` has looked at, behind everything appended before."""
+        """Send the rows of an Arrow batch, which `ArrowInput` has checked, after everything appended before."""
         self._io.check_usable()
         self._raise_unreported()
         chunks: list[Chunk] = []
@@ -165,7 +165,7 @@ class RowBuffer:
         return chunks[0] if len(chunks) == 1 else ChunkSpan(chunks)
 
     def begin_flush(self) -> Sequence[Chunk]:
-        """Send what waits; returns what must be settled for the flush to be done."""
+        """Send what waits; return the chunks that must be settled for the flush."""
         self._io.check_usable()
         self._take_and_convert(wake=True)
         with self._lock:
@@ -177,20 +177,20 @@ class RowBuffer:
         return chunks
 
     async def room(self) -> None:
-        """Wait in a coroutine until an append will not have to."""
+        """Wait in a coroutine until an append would not block."""
         await self._sender.memory.room()
 
     def check_usable(self) -> None:
-        """Of chunks: whether somebody may still wait for one."""
+        """Called by chunks; raise if they can no longer be waited for."""
         self._io.check_usable()
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no more rows."""
+        """True if it accepts no more rows."""
         return self._closed is not None
 
     def close(self, error: FlussError) -> None:
-        """Later writes raise `error`."""
+        """Let later writes raise `error`."""
         self._closed = error
         self._set_limit()
 
@@ -200,7 +200,7 @@ class RowBuffer:
         return len(self.flat) >= self._row_limit * self._width or self._large_bytes >= self._batch_bytes
 
     def _set_limit(self) -> None:
-        """0 makes the next append come to `make_room`."""
+        """Set the limit of the list; 0 makes the next append call `make_room`."""
         if self._closed is not None or self._unreported is not None or self._large_bytes >= self._batch_bytes:
             self.limit = 0
         else:
@@ -220,12 +220,12 @@ class RowBuffer:
     def _cut(self, *, extra: bool = False) -> tuple[Chunk | None, list[Any], Chunk | None]:
         """Take all rows as a chunk (None if there are none), and one more chunk for `extra` rows. Lock held.
 
-        `handle` must not show a chunk again whose rows were taken: an append that added its row after the cut would
-        take that for a sign that nobody came between.
+        `handle` must not return to a chunk whose rows were taken: an append that added its row after the cut would take
+        that as a sign that nothing happened in between.
         """
         open_chunk = self.handle
         assert open_chunk is not None
-        self.handle = None  # first: appends in between notice
+        self.handle = None  # first, so that appends in between notice
         rows = self.flat[:]
         del self.flat[: len(rows)]
         taken: list[Chunk | None] = [None, None]
@@ -257,7 +257,7 @@ class RowBuffer:
         self._set_limit()
 
     def _fill(self, chunk: Chunk, make_batch: Callable[[], Any], *, encode: bool) -> None:
-        """Rows to pieces. Whatever happens, the chunk becomes ready: those behind it wait for it."""
+        """Convert rows to pieces. The chunk becomes ready even after an error: later chunks wait for it."""
         pieces: list[Piece] = []
         error: FlussError | None = None
         try:
@@ -284,7 +284,7 @@ class RowBuffer:
         self._wake()
 
     def _available(self, partition_name: str | None) -> Sequence[int]:
-        """Buckets with a known leader, all if none has; a look at the cache without waiting for anybody."""
+        """Buckets with a known leader, all if none has; reads the cache without waiting."""
         cluster, table = self._sender.cluster, self.table
         partition_id = None
         if partition_name is not None:
@@ -300,7 +300,7 @@ class RowBuffer:
     def _wake(self) -> None:
         self.idle = False
         if self._drain_scheduled:
-            return  # it has not begun yet, so it will see what was made ready before
+            return  # it has not begun yet, so it will see the chunks that are ready now
         self._drain_scheduled = True
         try:
             self._io.call_soon(self.drain)
@@ -311,7 +311,7 @@ class RowBuffer:
     # ---- on the I/O thread ----
 
     def drain(self) -> None:
-        """Hand over what is ready, take what may go, and fall idle when there is nothing."""
+        """Pass on ready chunks, take rows that may be sent, and become idle if there are none."""
         self._drain_scheduled = False
         self._sender.busy.add(self)
         self._hand_over()
@@ -324,14 +324,14 @@ class RowBuffer:
                 self._watch()
             return
         self.idle = True
-        if self.flat:  # a row came before it could see that nobody is at work
+        if self.flat:  # a row was added before its thread could see the idle state
             self.idle = False
             self._io.loop.call_soon(self.drain)
         else:
             self._sender.busy.discard(self)
 
     def _watch(self) -> None:
-        """Look again later whether the oldest chunk is still on its way: then rows must not wait for it any longer."""
+        """Check later whether the oldest chunk is still in flight: then rows must not wait for it any longer."""
         oldest = self._unsettled[0] if self._unsettled else None
         if oldest is not self._watched:
             self._watched, self._silent_at = oldest, self._io.loop.time() + SILENT_SECONDS
@@ -360,7 +360,7 @@ class RowBuffer:
                 chunk.release(chunk.error)
 
     def on_settled(self, chunk: Chunk) -> None:
-        """Of chunks: forget it, remember its error, see what can go now."""
+        """Called by chunks: drop the chunk, keep its error, send what can be sent now."""
         with self._lock:
             while self._unsettled and self._unsettled[0].settled:
                 self._unsettled.popleft()
@@ -377,9 +377,9 @@ class RowBuffer:
 
 
 def _slices(batch: Any, max_bytes: int, max_rows: int | None = None, size_bytes: int | None = None) -> list[Any]:
-    """A record batch in slices of about equal size, each of at most so many bytes and rows.
+    """A record batch in slices of about equal size, each within these limits of bytes and rows.
 
-    Arrow walks over all columns to find out how large a batch is: say so where it is known.
+    Pass `size_bytes` if it is known: Arrow visits all columns to compute it.
     """
     count = -(-(batch.nbytes if size_bytes is None else size_bytes) // max_bytes)
     if max_rows is not None:
@@ -391,7 +391,7 @@ def _slices(batch: Any, max_bytes: int, max_rows: int | None = None, size_bytes:
 
 
 def _after_fork_in_child() -> None:
-    """The I/O thread is not here: let the next append say so instead of collecting rows for nobody."""
+    """The I/O thread does not exist here: let the next append raise instead of collecting rows."""
     for buffer in list(_buffers):
         buffer.limit = 0
 

@@ -1,6 +1,6 @@
-"""The rows of a table as writers hold them: their width in the flat list, their Arrow form, their batches by bucket.
+"""The form of a table's rows in writers: their width in the flat list, their Arrow form, their batches by bucket.
 
-`RowBuffer` moves rows and does not look into them; a form does. `LogRows` is the form of log tables, `kv_rows.KvRows`
+`RowBuffer` moves rows without looking into them; forms know them. `LogRows` is the form of log tables, `kv_rows.KvRows`
 that of primary-key tables. Forms may be used by several threads at once.
 """
 
@@ -22,8 +22,8 @@ from fluss.config import Config
 
 
 class RowForm(Protocol):
-    """What a buffer asks about rows. `width` is the number of values of a row in the flat list, `spread` the number
-    of buckets that rows which come together are likely to go to."""
+    """The interface of a buffer to its rows. `width` is the number of values of a row in the flat list, `spread` the
+    likely number of buckets of rows that arrive together."""
 
     width: int
     spread: int
@@ -65,11 +65,11 @@ class LogRows:
         return make_append(self._rules, sink)
 
     def batches(self, rows: Any, call: str, first_row: int = 0) -> Iterator[Any]:
-        """Record batches of all rows of an Arrow table or record batch, all looked at before the first is given out."""
+        """Record batches of all rows of an Arrow table or record batch, all checked before the first is returned."""
         return self.arrow_input.batches(rows, call, first_row, self._check)
 
     def batch(self, rows: Any, first_row: int = 0) -> Any:
-        """The same of one record batch."""
+        """A record batch of the rows of one record batch, checked."""
         made = self.arrow_input.conform(rows, Source(rows, first_row))
         self._check(made, is_all=True)
         return made
@@ -79,5 +79,5 @@ class LogRows:
         return self._columns.record_batch(flat, self._rules.saw_null)
 
     def route(self, batch: Any) -> list[Routed]:
-        """By bucket keys, or any bucket without."""
+        """Divide the rows by bucket keys, or to any bucket without."""
         return self._router.route(batch)

@@ -4,8 +4,8 @@ Measured: a generic loop over the columns takes several times as long as a funct
 source. The generated function takes the values out of a dict, list or tuple, tests exact types and ranges in one
 condition, and adds the values to one flat list: nothing that the garbage collector would have to track.
 
-Everything that is not the common case leaves through `RowRules`: missing keys (null), unknown keys, wrong lengths,
-other mappings, NumPy numbers, long texts, nested values. `RowRules.check` also makes the error: column, type, value,
+Everything but the common case goes through `RowRules`: missing keys (null), unknown keys, wrong lengths, other
+mappings, NumPy numbers, long strings, nested values. `RowRules.check` also makes the error: column, type, value,
 reason.
 """
 
@@ -29,7 +29,7 @@ _VARIABLE_ROOTS = frozenset({"CHAR", "STRING", "BYTES", "BINARY", "ARRAY", "MAP"
 
 
 class RowSink(Protocol):
-    """What the generated function puts rows into: `row_buffer.RowBuffer`, see there for the rules of the game."""
+    """The target of the generated function: `row_buffer.RowBuffer`, whose docstring explains the protocol."""
 
     flat: list[Any]
     limit: int
@@ -44,7 +44,7 @@ class RowSink(Protocol):
 
 
 class RowRules:
-    """The slow way of a row into a table, and all error texts. Values of columns in `exact` are never cut off."""
+    """The slow path of a row into a table, and all error messages. Digits of columns in `exact` are never cut off."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RowRules:
         self.fits = column_fits(schema, rules, exact)
         self.checks: list[Callable[[Any], Any]] = [fit.value for fit in self.fits]
         self.is_variable = [column.data_type.root in _VARIABLE_ROOTS for column in schema.columns]
-        # Columns in which a null was seen: NumPy would turn it into a NaN, see columns.py. Never reset.
+        # Columns in which a null was seen: NumPy would turn it into a NaN, see row_columns.py. Never reset.
         self.saw_null = [False] * len(self.names)
 
     def values(self, row: Any) -> tuple[Any, ...]:
@@ -75,12 +75,12 @@ class RowRules:
         if isinstance(row, (list, tuple)):
             if len(row) != len(self.names):
                 names = ", ".join(self.names)
-                self._refuse(f"the row has {len(row)} values for its {len(self.names)} columns ({names})")
+                self._refuse(f"the row has {len(row)} values, but there are {len(self.names)} columns ({names})")
             return tuple(row)
-        return self._refuse(f"a row is a dict, a list or a tuple, got {shown(row)}")
+        return self._refuse(f"a row must be a dict, list or tuple, got {shown(row)}")
 
     def check(self, values: Sequence[Any], sink: RowSink | None = None) -> tuple[Any, ...]:
-        """The values as they are stored; `FlussError` names the first column that does not fit."""
+        """The values in stored form; `FlussError` names the first column that does not fit."""
         stored: list[Any] = []
         size_bytes = 0
         for index, value in enumerate(values):
@@ -102,7 +102,7 @@ class RowRules:
         return tuple(stored)
 
     def note_null(self, index: int) -> bool:
-        """Used inside generated conditions: remembers the null and is true."""
+        """Record a null and return True; used inside generated conditions."""
         self.saw_null[index] = True
         return True
 
@@ -137,7 +137,7 @@ class RowRules:
 
 
 def value_bytes(value: Any) -> int:
-    """Roughly how much memory a stored value of variable length takes."""
+    """The approximate memory of a stored value of variable length."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, (list, tuple)):
@@ -148,7 +148,7 @@ def value_bytes(value: Any) -> int:
 
 
 def make_append(rules: RowRules, sink: RowSink, stored: str | None = None) -> Callable[[Any], Any]:
-    """The `append` function of one writer. Column variables are v0, v1, ...: names of users never become source.
+    """The `append` function of one writer. Column variables are v0, v1, ...: users' names never become source.
 
     `stored` is the source of the tuple that goes into the flat list, all variables in their order if it is not given.
     """
@@ -171,8 +171,8 @@ def make_append(rules: RowRules, sink: RowSink, stored: str | None = None) -> Ca
 
 
 def append_source(rules: RowRules, stored: str | None = None) -> str:
-    """The text of the function; `len(row)` after the lookups finds unknown keys, the `raced` line is explained in
-    `row_buffer.py`."""
+    """The source of the function. `len(row)` after the lookups finds unknown keys; `row_buffer.py` explains the `raced`
+    line."""
     count = len(rules.names)
     variables = [f"v{index}" for index in range(count)]
     values = f"({', '.join(variables)},)"
@@ -191,7 +191,7 @@ def append_source(rules: RowRules, stored: str | None = None) -> str:
         "    else:",
         f"        {values} = rules.values(row)",
     ]
-    if large:  # a nested column: its size counts, so every row goes through the complete check
+    if large:  # a nested column: its size counts, so every row takes the complete check
         lines.append(f"    {values} = rules.check({values}, s)")
     else:
         if conditions:
@@ -213,7 +213,7 @@ def append_source(rules: RowRules, stored: str | None = None) -> str:
 
 
 def _tests(rules: RowRules, variables: Sequence[str]) -> tuple[list[str], list[str], bool]:
-    """Conditions of the fast path, calls for columns that always need their checker, and whether sizes must count."""
+    """Conditions of the fast path, calls for columns that always need their checker, and True if sizes count."""
     conditions: list[str] = []
     checks: list[str] = []
     large = False

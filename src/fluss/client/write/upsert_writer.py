@@ -1,4 +1,4 @@
-"""`UpsertWriter`: rows into a primary-key table. What it shares with other writers is described in `base_writer`.
+"""`UpsertWriter`: rows into a primary-key table. Its common part with other writers is in `base_writer`.
 
 Upserts and deletes of one thread keep their order for every key, also across retries and restarts of a server. Two
 writers know nothing of each other: wait for the acknowledgement of one before the other writes the same key.
@@ -29,7 +29,7 @@ Row = dict[str, Any] | list[Any] | tuple[Any, ...]
 class UpsertWriter(BaseWriter):
     """Writes rows to a primary-key table: `table.new_upsert().create_writer()`.
 
-    With `targets` (positions of columns) it writes only those columns and leaves the others of a row as they are.
+    With `targets` (positions of columns) it writes only those columns and leaves the others of a row unchanged.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class UpsertWriter(BaseWriter):
         self._check_columns()
 
     def _check_columns(self) -> None:
-        """Have all errors of the columns now."""
+        """Raise errors about the columns now."""
         check_targets(self._table, self._targets)
 
     def _make(self) -> tuple[KvRows, RowBuffer]:
-        """With the first write: builders of writers are writers too, and most of them never write."""
+        """Create the parts at the first write: builders are writers too, and most of them never write."""
         with self._lock:
             if self._made is None:
                 self._session.check_open()
@@ -63,7 +63,7 @@ class UpsertWriter(BaseWriter):
                 rows = KvRows(self._table, self._session.config, self._targets, self._extra_digits)
                 buffer = RowBuffer(self._session.io, sender_of(self._session), self._table, rows)
                 self._made = rows, buffer
-                # The generated functions themselves, one call less for every row.
+                # The generated functions themselves, which save one call per row.
                 self.__dict__["upsert"] = buffer.append
                 self.__dict__["delete"] = rows.make_delete(buffer)
             return self._made
@@ -88,7 +88,8 @@ class UpsertWriter(BaseWriter):
     def delete(self, pk: Row) -> WriteResultHandle:
         """Delete a row by its primary key: a dict by column name, or a list or tuple in the order of the key.
 
-        A partial update deletes only its columns: they become null, and the row goes when nothing else is left of it.
+        A partial update deletes only its columns: they become null, and the row is deleted when no other column has a
+        value.
         """
         self._make()
         handle: WriteResultHandle = self.__dict__["delete"](pk)
@@ -97,13 +98,13 @@ class UpsertWriter(BaseWriter):
     def upsert_arrow(self, rows: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> WriteResultHandle:
         """Upsert all rows of a pyarrow Table, RecordBatch or stream, in their order. Columns are found by name.
 
-        A table of which one value does not fit is refused as a whole. The batches of a stream leave as they come; the
+        A table with a value that does not fit is refused as a whole. The batches of a stream are sent as they come; the
         error of a later one says which rows were written.
         """
         return self._write_rows(self._rows.upserts, rows, "upsert_arrow")
 
     def upsert_pandas(self, df: Any) -> WriteResultHandle:
-        """Upsert all rows of a pandas DataFrame, in their order. An index with the name of a column is one."""
+        """Upsert all rows of a pandas DataFrame, in their order. An index with the name of a column is used as one."""
         return self._write(self._rows.upserts_of_frame(df, "upsert_pandas"))
 
     def delete_arrow(self, keys: pa.Table | pa.RecordBatch | pa.RecordBatchReader) -> WriteResultHandle:
@@ -115,23 +116,23 @@ class UpsertWriter(BaseWriter):
         return self._write(self._rows.deletes_of_frame(df, "delete_pandas"))
 
     def change_arrow(self, rows: pa.RecordBatch, deletes: pa.BooleanArray) -> WriteResultHandle:
-        """Upsert rows and delete others in one go, in their order: `deletes` is true where a row's key is deleted.
+        """Upsert rows and delete others in one call, in their order: `deletes` is true where a row's key is deleted.
 
-        Of a row that deletes only the columns of the primary key count. For changes that come mixed, as from another
+        Of a delete, only the primary-key columns are used. For mixed changes, such as those from another
         table's changelog.
         """
         return self._write(self._rows.changes(rows, deletes, "change_arrow"))
 
     def write_arrow(self, table: pa.Table) -> None:
-        """Same as `upsert_arrow`, under the name that it has for log tables."""
+        """Alias of `upsert_arrow`, under the name used for log tables."""
         self._write_rows(self._rows.upserts, table, "write_arrow")
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
-        """Same as `upsert_arrow`, under the name that it has for log tables."""
+        """Alias of `upsert_arrow`, under the name used for log tables."""
         return self._write(self._rows.upserts(batch, "write_arrow_batch"))
 
     def write_pandas(self, df: Any) -> None:
-        """Same as `upsert_pandas`, under the name that it has for log tables."""
+        """Alias of `upsert_pandas`, under the name used for log tables."""
         self._write(self._rows.upserts_of_frame(df, "write_pandas"))
 
     def _write_rows(self, made: Callable[..., Iterator[Any]], rows: Any, call: str) -> WriteResultHandle:

@@ -1,8 +1,8 @@
 """Buffer compression of Arrow log batches: which codec a table uses, and the bytes of one buffer.
 
-A compressed buffer is an int64 with the uncompressed length and then one ZSTD or LZ4 frame; length -1 says that the
-bytes which follow are raw. Java reads only LZ4 frames of independent blocks, and Arrow C++ links blocks as soon as a
-buffer is larger than one block, so LZ4 frames are put together here from raw blocks.
+A compressed buffer is an int64 with the uncompressed length, followed by one ZSTD or LZ4 frame; length -1 means that
+the bytes after it are raw. Java reads only LZ4 frames of independent blocks, and Arrow C++ links blocks as soon as a
+buffer is larger than one block, so LZ4 frames are assembled here from raw blocks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CompressionKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Compression:
-    """What a table writes its batches with. `level` counts for ZSTD only."""
+    """How a table compresses its batches. `level` applies to ZSTD only."""
 
     kind: CompressionKind = CompressionKind.ZSTD
     level: int = DEFAULT_ZSTD_LEVEL
@@ -55,7 +55,7 @@ class Compression:
 
     @staticmethod
     def parse(kind: str, level: int = DEFAULT_ZSTD_LEVEL) -> Compression:
-        """From the text of the table properties, in any case.
+        """Parse the value of the table property, in any case.
 
         >>> Compression.parse("lz4_frame").kind.name
         'LZ4_FRAME'
@@ -68,12 +68,12 @@ class Compression:
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> Compression:
-        """From the property texts of a table; absent ones have our defaults (ZSTD, level 1)."""
+        """The compression that the properties of a table ask for; the default is ZSTD with level 1."""
         level = properties.get(COMPRESSION_ZSTD_LEVEL, str(DEFAULT_ZSTD_LEVEL))
         try:
             level_number = int(level)
         except ValueError:
-            raise ValueError(f"{COMPRESSION_ZSTD_LEVEL} must be a number, got {level!r}") from None
+            raise ValueError(f"{COMPRESSION_ZSTD_LEVEL} must be an integer, got {level!r}") from None
         return Compression.parse(properties.get(COMPRESSION_TYPE, CompressionKind.ZSTD.name), level_number)
 
 
@@ -88,7 +88,7 @@ class BufferCompressor:
         self._codec = pa.Codec("lz4_raw") if self._is_lz4 else pa.Codec("zstd", compression.level)
 
     def compress(self, buffer: memoryview) -> list[bytes | memoryview]:
-        """The stored form of a buffer that is not empty, in pieces: prefix, then frame or raw bytes."""
+        """The stored form of a non-empty buffer, as a list of parts: prefix, then frame or raw bytes."""
         raw_length = len(buffer)
         if raw_length >= _SMALLEST_COMPRESSIBLE_BYTES:
             pieces = self._lz4_frame(buffer) if self._is_lz4 else [self._codec.compress(buffer, asbytes=True)]

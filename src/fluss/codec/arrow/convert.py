@@ -1,7 +1,7 @@
-"""Arrow columns from one type to another, nested ones by their leaves.
+"""Arrow columns from one type to another, nested ones leaf by leaf.
 
-Equal types cost nothing; nested ones with equal leaves are relabelled without a copy. What a leaf may become is the
-caller's decision: a function that takes the values, the wanted type and words that say where they are.
+Equal types cost nothing; nested ones with equal leaves are relabelled without a copy. The caller decides how a leaf may
+be converted: it passes a function that takes the values, the wanted type and a description of where they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Leaf = Callable[[Any, pa.DataType, str], Any]
 
 
 def converted(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
-    """The values as `target`; `where` says in errors whose values they are."""
+    """The values as `target`; `where` describes their place in error messages."""
     if array.type.equals(target):
         return array
     if pa.types.is_null(array.type):
@@ -34,7 +34,7 @@ def converted(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
 
 
 def _list(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
-    """Where all of the child can be seen, it is taken whole and the offsets are kept."""
+    """If every child value is visible, the child is converted whole and the offsets are kept."""
     array = _seen(array)
     inner = f"{where}, element"
     check_nulls(array.values, target.value_field, inner)
@@ -52,7 +52,7 @@ def _map(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
 
 
 def _seen(array: Any) -> Any:
-    """The same lists or maps without what nobody sees, which may be bad: outside of a slice, under nulls."""
+    """The lists or maps without hidden child values (outside of a slice, under nulls), which may be invalid."""
     children = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
     offsets = np.asarray(array.offsets)
     first, last = (offsets[0], offsets[-1]) if len(offsets) else (0, 0)
@@ -83,7 +83,7 @@ def _struct(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
         raise FlussError(f"{where} has the fields {', '.join(given)}, but the table has {wanted}, in this order")
     valid = None if array.null_count == 0 else array.is_valid()
     children = []
-    seen = array.flatten()  # what is left under null structs is null
+    seen = array.flatten()  # values under null structs become null
     for index, field in enumerate(fields):
         child, inner = seen[index], f"{where}, field {field.name!r}"
         check_nulls(child if valid is None else child.filter(valid), field, inner)
@@ -98,12 +98,12 @@ def check_nulls(array: Any, field: pa.Field, where: str) -> None:
 
 
 def relabelled(array: Any, zone: str | None) -> Any:
-    """The same points in time with another zone; values are in UTC whatever the zone says."""
+    """The same instants with another time zone; the stored values are UTC in any zone."""
     return array if zone is None else array.view(pa.timestamp(array.type.unit, zone))
 
 
 def cut(array: Any, unit: str) -> Any:
-    """The time in another unit, digits that it lacks cut off, for times before 1970 too."""
+    """The times in another unit; digits that it cannot hold are cut off, also for times before 1970."""
     source = array.type
     target = _with_unit(source, unit)
     digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}
@@ -112,7 +112,7 @@ def cut(array: Any, unit: str) -> Any:
         return array.cast(target)
     numbers = array.cast(pa.int64()) if source.bit_width == 64 else array.cast(pa.int32()).cast(pa.int64())
     divisor = 10**lost
-    # Integer division of Arrow goes towards zero; a time before 1970 is cut to the earlier one.
+    # Arrow's integer division rounds towards zero; a time before 1970 must be rounded down.
     quotient = pc.divide(numbers, divisor)
     if pc.min(numbers).as_py() is not None and pc.min(numbers).as_py() < 0:
         towards_zero = pc.greater(pc.multiply(quotient, divisor), numbers)

@@ -1,7 +1,7 @@
 """Fluss data types and Arrow types.
 
-Names, nullability and time zones are not on the wire, only buffers are: what matters is that both sides agree on the
-physical layout. TIMESTAMP_LTZ is shown with the zone UTC, so that the Arrow schema alone tells it from TIMESTAMP.
+Names, nullability and time zones are not on the wire, only buffers are, so both sides must agree on the physical
+layout. TIMESTAMP_LTZ has the zone UTC in Arrow, so that the Arrow schema alone distinguishes it from TIMESTAMP.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PLAIN: dict[type[DataType], pa.DataType] = {
     BytesType: pa.binary(),
     DateType: pa.date32(),
 }
-# A precision is stored in the coarsest unit that can hold it.
+# A timestamp is stored in the coarsest unit that can hold it.
 _UNITS = ("s", "ms", "ms", "ms", "us", "us", "us", "ns", "ns", "ns")
 _PRECISION_OF_UNIT = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -78,7 +78,7 @@ def to_arrow_type(data_type: DataType) -> pa.DataType:
         return pa.map_(_field("key", data_type.key.not_null()), _field("value", data_type.value))
     if isinstance(data_type, RowType):
         return pa.struct([_field(row_field.name, row_field.data_type) for row_field in data_type.fields])
-    raise ValueError(f"no Arrow type for {data_type}")
+    raise ValueError(f"{data_type} has no Arrow type")
 
 
 def _field(name: str, data_type: DataType) -> pa.Field:
@@ -86,12 +86,12 @@ def _field(name: str, data_type: DataType) -> pa.Field:
 
 
 def to_arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of a table, column by column."""
+    """The Arrow schema of a table."""
     return pa.schema([_field(column.name, column.data_type) for column in schema.columns])
 
 
 def from_arrow_type(arrow_type: pa.DataType, nullable: bool = True) -> DataType:
-    """The Fluss type for an Arrow type, wider Arrow forms of the same values included."""
+    """The Fluss type for an Arrow type, including wider Arrow forms of the same values."""
     simple = _SIMPLE_BY_ID.get(arrow_type.id)
     if simple is not None:
         return simple(nullable=nullable)
@@ -99,7 +99,7 @@ def from_arrow_type(arrow_type: pa.DataType, nullable: bool = True) -> DataType:
         return BinaryType(arrow_type.byte_width, nullable=nullable)
     if pa.types.is_decimal(arrow_type):
         if arrow_type.precision > MAX_DECIMAL_PRECISION:
-            raise ValueError(f"decimals have at most {MAX_DECIMAL_PRECISION} digits, {arrow_type} has more")
+            raise ValueError(f"{arrow_type} has more than the {MAX_DECIMAL_PRECISION} digits that a DECIMAL can have")
         return DecimalType(arrow_type.precision, arrow_type.scale, nullable=nullable)
     if pa.types.is_time(arrow_type):
         return TimeType(_PRECISION_OF_UNIT[arrow_type.unit], nullable=nullable)
@@ -128,7 +128,7 @@ def _from_arrow_field(arrow_field: pa.Field) -> DataType:
 
 
 def from_arrow_schema(arrow_schema: pa.Schema) -> Schema:
-    """A schema without primary key for an Arrow schema, ids numbered."""
+    """A schema without a primary key for an Arrow schema, with column ids assigned."""
     columns = []
     for arrow_field in arrow_schema:
         try:
@@ -168,7 +168,7 @@ _LIST_ID, _MAP_ID, _STRUCT_ID = pa.list_(pa.int8()).id, pa.map_(pa.int8(), pa.in
 
 
 class WireLayout(NamedTuple):
-    """How many Arrow field nodes and buffers something has in a message."""
+    """The number of Arrow field nodes and buffers of a column or a message."""
 
     nodes: int
     buffers: int
@@ -177,7 +177,7 @@ class WireLayout(NamedTuple):
 def wire_layout(arrow_type: pa.DataType) -> WireLayout:
     """Nodes and buffers of a column; ValueError for Arrow types that must never be written.
 
-    The bytes carry no types: a large string or a 256-bit decimal would be misread, not detected, by every reader.
+    The bytes carry no types, so readers would misread a large string or a 256-bit decimal without noticing.
     """
     type_id = arrow_type.id
     if type_id in _FLAT_TWO_BUFFERS:

@@ -1,1 +1,1 @@
-"""Batches as bytes: of the log, of changelogs, of puts, of answers with values. Start with `log_batch`."""
+"""Batches as bytes: of logs, changelogs, puts, and answers with values. Start with `log_batch`."""

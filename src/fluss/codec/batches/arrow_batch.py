@@ -1,9 +1,9 @@
 """Arrow log batches: record batches to bytes and back.
 
-Writing: Arrow C++ lays out the uncompressed message; compressed tables get their buffers compressed one by one behind
-metadata in Java's form, because Arrow's own LZ4 frames are unreadable for Java (see compression.py).
-Reading: everything that a hostile message could use to make Arrow read outside of the bytes, or allocate without
-bound, is checked before Arrow sees it, and the arrays are validated afterwards.
+Writing: Arrow C++ lays out the uncompressed message. For compressed tables its buffers are compressed one by one and
+get metadata in Java's form, because Java cannot read Arrow's own LZ4 frames (see compression.py).
+Reading: anything in a hostile message that could make Arrow read outside of the bytes, or allocate without bound, is
+checked before Arrow sees it, and the arrays are validated afterwards.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fluss.codec.batches.log_batch import (
 from fluss.codec.batches.statistics import encode_statistics
 from fluss.codec.buffers import ReadableBuffer, byte_view
 
-# int32 offsets bound a buffer, and nobody writes batches near this size.
+# int32 offsets limit a buffer, and no real batch comes near this size.
 MAX_UNCOMPRESSED_BATCH_BYTES = 2**31
 # The densest possible content: LZ4 gains at most 255 to 1; a zstd block of 128 KiB takes at least 4 bytes.
 _MAX_EXPANSION = {CompressionKind.LZ4_FRAME: 256, CompressionKind.ZSTD: 32 * 1024}
-# Arrow decompresses the columns of a message on several threads. Waking them takes longer than the work in a small one
-# (145 us instead of 20 for a single row), and 20 % more of the processors in one of 200 KB; decoders run side by side.
+# Arrow decompresses the columns of a message on several threads. For a small message, waking them takes longer than the
+# work (145 us instead of 20 for one row), and 20 % more CPU for one of 200 KB; decoders run in parallel anyway.
 MIN_THREADED_MESSAGE_BYTES = 256 * 1024
 MAX_REMEMBERED_SCHEMAS = 256
 _ONE_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
@@ -62,7 +62,7 @@ def encode_arrow_batch(
     statistics_columns: Sequence[int] | None = None,
     magic: int | None = None,
 ) -> bytes:
-    """A log batch with the rows of `batch`, whose Arrow types must be those of the table (`to_arrow_schema`).
+    """A log batch with the rows of `batch`. Its Arrow types must be those of the table (`to_arrow_schema`).
 
     `change_types` (one byte per row) makes it a changelog batch. `statistics_columns` are positions; they make it a
     V1 batch. A batch without rows is only a header.
@@ -86,8 +86,8 @@ def encode_arrow_batch(
 
 
 def encode_message(batch: pa.RecordBatch, compression: Compression) -> list[bytes | memoryview]:
-    """The Arrow message of `batch`, in pieces."""
-    schema_wire_layout(batch.schema)  # refuses types whose bytes no reader would understand
+    """The Arrow message of `batch`, as a list of parts."""
+    schema_wire_layout(batch.schema)  # refuses types that no reader could decode
     plain = memoryview(batch.serialize())
     if compression.kind is CompressionKind.NONE:
         return [plain]
@@ -122,18 +122,18 @@ def decode_arrow_batch(
     header: BatchHeader | None = None,
     validate: bool = True,
 ) -> tuple[pa.RecordBatch | None, bytes | None]:
-    """Rows and change types of the batch at `position`; None for no rows, None for an append-only batch.
+    """Rows and change types of the batch at `position`. Rows are None if it is empty, change types for appends only.
 
     `arrow_schema` is that of the batch's schema id (of the projected columns for a projected batch). The checksum is
-    not looked at: projected batches have none that fits. Columns of an uncompressed batch may be views of `buffer`,
-    which must then stay as it is. `validate` off leaves it to the caller to look at the values before it uses them.
+    not checked: projected batches have no valid one. Columns of an uncompressed batch may be views of `buffer`, which
+    must not change then. With `validate` off, the caller must check the values before it uses them.
     """
     if header is None:
         header = read_header(buffer, position)
     view = byte_view(buffer)
     end = position + header.size
     if end > len(view):
-        raise CorruptBatch(f"batch at {position} ends at {end}, behind the {len(view)} bytes that are there")
+        raise CorruptBatch(f"batch at {position} ends at {end}, but the buffer has only {len(view)} bytes")
     start = position + header.records_start
     change_types = None
     if not header.append_only:
@@ -146,7 +146,7 @@ def decode_arrow_batch(
 
 
 class _SchemaFacts(NamedTuple):
-    schema: pa.Schema  # keeps its id from being used again
+    schema: pa.Schema  # holding it keeps its `id()` from being reused
     layout: WireLayout
     stream_start: bytes
 
@@ -155,7 +155,7 @@ _facts_by_id: dict[int, _SchemaFacts] = {}
 
 
 def _facts(arrow_schema: pa.Schema) -> _SchemaFacts:
-    """What is the same for all messages of a schema. Scanners use one schema object for many messages."""
+    """Facts that hold for all messages of a schema, cached: scanners use one schema object for many messages."""
     facts = _facts_by_id.get(id(arrow_schema))
     if facts is None:
         if len(_facts_by_id) >= MAX_REMEMBERED_SCHEMAS:
@@ -179,7 +179,7 @@ def decode_message(
         if message.compression is CompressionKind.NONE or len(stored) >= MIN_THREADED_MESSAGE_BYTES:
             source = pa.py_buffer(stored)
             if source.address % _ALIGNMENT_BYTES and message.compression is CompressionKind.NONE:
-                # Behind change types, or inside a frame, it starts anywhere; other libraries want aligned columns.
+                # After change types, or inside a frame, it may start anywhere; other libraries want aligned columns.
                 source = pa.py_buffer(bytes(stored))
             rows = pa.ipc.read_record_batch(source, arrow_schema)
         else:
@@ -193,21 +193,21 @@ def decode_message(
 
 
 def _check_message(message: MessageMetadata, view: memoryview, layout: WireLayout, record_count: int) -> list[int]:
-    """Everything Arrow does not check itself. Returns the buffers that hold nothing but a zero length prefix."""
+    """Check what Arrow does not. Return the buffers that consist of a zero length prefix only."""
     if (message.node_count, message.buffer_count) != layout:
         raise CorruptBatch(
-            f"message with {message.node_count} nodes and {message.buffer_count} buffers, "
-            f"but the schema has {layout.nodes} and {layout.buffers}"
+            f"the message has {message.node_count} nodes and {message.buffer_count} buffers, "
+            f"the schema {layout.nodes} and {layout.buffers}"
         )
     if message.row_count != record_count:
-        raise CorruptBatch(f"message of {message.row_count} rows in a batch of {record_count}")
+        raise CorruptBatch(f"the message has {message.row_count} rows, its batch {record_count}")
     nodes = message.nodes()
     if any(not 0 <= null_count <= length for length, null_count in zip(nodes[::2], nodes[1::2], strict=True)):
         raise CorruptBatch("a column has more nulls than rows, or a negative number of them")
     table = message.buffers()
     for offset, length in zip(table[::2], table[1::2], strict=True):
         if offset < 0 or length < 0 or offset + length > message.body_length:
-            raise CorruptBatch(f"buffer of {length} bytes at {offset} in a body of {message.body_length}")
+            raise CorruptBatch(f"buffer of {length} bytes at {offset} is outside of the body of {message.body_length}")
     if message.compression is CompressionKind.NONE:
         return []
     return _check_compressed_buffers(message, view, table)
@@ -222,7 +222,7 @@ def _check_compressed_buffers(message: MessageMetadata, view: memoryview, table:
         if not length:
             continue
         if length < LENGTH_PREFIX_BYTES:
-            raise CorruptBatch(f"compressed buffer of {length} bytes has no room for its length")
+            raise CorruptBatch(f"compressed buffer of {length} bytes is too short for its length prefix")
         (raw_length,) = _INT64.unpack_from(view, message.body_start + table[index])
         if raw_length == RAW_BUFFER_LENGTH:
             continue
@@ -232,14 +232,14 @@ def _check_compressed_buffers(message: MessageMetadata, view: memoryview, table:
         if not raw_length and length == LENGTH_PREFIX_BYTES:
             empty.append(index // 2)
     if total > MAX_UNCOMPRESSED_BATCH_BYTES:
-        raise CorruptBatch(f"batch of {total} uncompressed bytes, at most {MAX_UNCOMPRESSED_BATCH_BYTES} are read")
+        raise CorruptBatch(f"batch of {total} uncompressed bytes; the limit is {MAX_UNCOMPRESSED_BATCH_BYTES}")
     return empty
 
 
 def _without_empty_buffers(stored: memoryview, message: MessageMetadata, empty_buffers: list[int]) -> bytearray:
     """A copy of the message where empty buffers have length 0.
 
-    Java stores an empty compressed buffer as a length prefix of zero. Arrow's LZ4 reader takes that for a broken frame.
+    Java stores an empty compressed buffer as a length prefix of zero. Arrow's LZ4 reader treats that as a broken frame.
     """
     copy = bytearray(stored)
     metadata_start = len(stored) - message.body_length - len(message.metadata)

@@ -1,6 +1,6 @@
-"""The one Arrow IPC RecordBatch message inside a log batch: its flatbuffer metadata, read and written by hand.
+"""The one Arrow IPC RecordBatch message inside a log batch: reads and writes its flatbuffer metadata without a library.
 
-Reading walks the flatbuffer of any writer (Java, arrow-rs, Arrow C++). Writing produces the metadata of the Java
+Reading accepts the flatbuffers of any writer (Java, arrow-rs, Arrow C++). Writing produces the metadata of the Java
 writer byte for byte: a constant prefix per codec, the buffers, four zero bytes, the nodes.
 
 A flatbuffer table at T has its vtable at T - i32(T): u16 vtable size, u16 table size, then per field a u16 offset
@@ -31,10 +31,10 @@ _INT64 = Struct("<q")
 
 
 class MessageMetadata(NamedTuple):
-    """Where the parts of a message are. Positions count from the start of the metadata unless said otherwise."""
+    """The positions of the parts of a message. Positions count from the start of the metadata unless said otherwise."""
 
     metadata: memoryview
-    body_start: int  # in the buffer that was given
+    body_start: int  # in the whole buffer
     body_length: int
     row_count: int
     compression: CompressionKind
@@ -42,7 +42,7 @@ class MessageMetadata(NamedTuple):
     nodes_position: int
     buffer_count: int
     buffers_position: int
-    # Of the two numbers themselves; 0 for one that is not there, which means that it is zero.
+    # Positions of these two numbers; 0 if one is absent, which means that its value is zero.
     row_count_position: int = 0
     body_length_position: int = 0
 
@@ -56,11 +56,11 @@ class MessageMetadata(NamedTuple):
 
 
 def read_message(buffer: ReadableBuffer, position: int, end: int) -> MessageMetadata:
-    """Walk the metadata of the message at `position`; the whole message must lie before `end`."""
+    """Read the metadata of the message at `position`; the whole message must lie before `end`."""
     view = byte_view(buffer)
     end = min(end, len(view))
     if end - position < MESSAGE_PREFIX_BYTES:
-        raise CorruptBatch(f"no Arrow message at {position}: {max(end - position, 0)} bytes are left")
+        raise CorruptBatch(f"no Arrow message at {position}: only {max(end - position, 0)} bytes are left")
     continuation, metadata_length = _PREFIX.unpack_from(view, position)
     body_start = position + MESSAGE_PREFIX_BYTES + metadata_length
     if continuation != CONTINUATION or metadata_length < 0 or body_start > end:
@@ -81,7 +81,7 @@ def _walk(metadata: memoryview, body_start: int) -> MessageMetadata:
     header = _field(metadata, root, 2)
     body_length = _field(metadata, root, 3)
     if not header_type or metadata[_checked(metadata, header_type)] != _RECORD_BATCH_HEADER or not header:
-        raise CorruptBatch("the Arrow message is no RecordBatch")
+        raise CorruptBatch("the Arrow message is not a RecordBatch")
     batch = header + _UINT32.unpack_from(metadata, header)[0]
     row_count = _field(metadata, batch, 0)
     node_count, nodes_position = _vector(metadata, _field(metadata, batch, 1), NODE_BYTES)
@@ -102,7 +102,7 @@ def _walk(metadata: memoryview, body_start: int) -> MessageMetadata:
 
 
 def _field(metadata: memoryview, table: int, field_id: int) -> int:
-    """Position of a field of a table, 0 if absent."""
+    """Position of a field in a table, 0 if it is absent."""
     vtable = table - _INT32.unpack_from(metadata, _checked(metadata, table))[0]
     slot = 4 + 2 * field_id
     if slot + 2 > _UINT16.unpack_from(metadata, _checked(metadata, vtable))[0]:
@@ -114,7 +114,7 @@ def _field(metadata: memoryview, table: int, field_id: int) -> int:
 def _checked(metadata: memoryview, position: int) -> int:
     # A negative position would silently count from the end.
     if not 0 <= position < len(metadata):
-        raise CorruptBatch(f"flatbuffer offset {position} outside of {len(metadata)} bytes of Arrow metadata")
+        raise CorruptBatch(f"flatbuffer offset {position} is outside of the {len(metadata)} bytes of Arrow metadata")
     return position
 
 
@@ -148,7 +148,7 @@ class _JavaForm(NamedTuple):
     row_count_position: int
 
 
-# Fields that differ between messages are zero in these prefixes.
+# In these prefixes the fields that differ between messages are zero.
 _JAVA_FORMS = {
     CompressionKind.NONE: _JavaForm(
         bytes.fromhex(
@@ -178,7 +178,7 @@ _BODY_LENGTH_POSITION = 0x18
 
 
 class MetadataWriter:
-    """Writes prefix and metadata of messages with a fixed codec and number of nodes and buffers.
+    """Writes prefix and metadata of messages with one codec and a fixed number of nodes and buffers.
 
     Immutable after construction, so one writer serves all threads.
     """

@@ -1,7 +1,7 @@
 """Changelog batches of primary-key tables: log batches with a change type per row.
 
 The log of a primary-key table has one format (`table.log.format`): ARROW, or COMPACTED or INDEXED rows. Batches are
-written with the newest schema; older batches are brought into a wanted schema when they are read.
+written with the newest schema; older batches are converted to the target schema when they are read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ChangelogCodec:
         writer_id: int = NO_WRITER_ID,
         batch_sequence: int = NO_BATCH_SEQUENCE,
     ) -> bytearray:
-        """A batch of these rows, ready to be stamped; without rows it is only a header that takes one offset."""
+        """A batch of these rows, ready to be stamped. Without rows it is only a header, which takes one offset."""
         rows = pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
         if self._row_format is None:
             encoded = encode_arrow_batch(
@@ -64,7 +64,7 @@ class ChangelogCodec:
     def decode(
         self, buffer: ReadableBuffer, position: int = 0, *, header: BatchHeader | None = None
     ) -> tuple[list[Any], bytes]:
-        """Columns in the target schema and change types of the batch at `position`; CorruptBatch if it is none."""
+        """Columns in the target schema and change types of the batch at `position`; CorruptBatch if it is not valid."""
         if header is None:
             header = read_header(buffer, position)
         source, arrow_schema, mapping = self._source(header.schema_id)
@@ -75,7 +75,7 @@ class ChangelogCodec:
         if rows is None:
             return [pa.array([], field.type) for field in self.arrow_schema], b""
         if change_types is None:
-            raise CorruptBatch(f"the batch at {position} is no changelog: it has appends only")
+            raise CorruptBatch(f"the batch at {position} is not a changelog batch: it has appends only")
         return map_columns(rows.columns, mapping, self.target, rows.num_rows), change_types
 
     def _source(self, schema_id: int) -> tuple[Schema, pa.Schema, tuple[int, ...] | None]:

@@ -1,14 +1,14 @@
-"""Key-value batches: what PUT_KV carries for one bucket.
+"""Key-value batches: the payload of PUT_KV for one bucket.
 
     length 4 | magic 1 | crc 4 | schema id 2 | attributes 1 | writer id 8 | batch sequence 4 | record count 4 = 28 bytes
     then per record: length 4 | key length varint | key | row, or nothing for a delete
 
-`length` counts what follows it; the checksum covers everything from the schema id on. Bytes behind the batch are
-ignored. Rows are full width; which columns count is said by the request, not here.
+`length` counts what follows it; the checksum covers everything from the schema id on. Bytes after the batch are
+ignored. Rows are full width; the request says which of their columns are to be written.
 
-A decoded batch holds keys and values, the latter in the form in which the store keeps them (schema id and row, see
-`kv_values`). From `COLUMN_WISE_MIN_ROWS` records on they are cut out of the batch with array operations, below by a
-loop; both give the same, and whoever wants lists gets lists and whoever wants arrays gets arrays.
+A decoded batch holds keys and values; values have the form in which the store keeps them (schema id and row, see
+`kv_values`). From `COLUMN_WISE_MIN_ROWS` records on they are cut out of the batch with array operations, below that by
+a loop. Both give the same result, and both can be read as lists or as arrays.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fluss.codec.rows.varint import MAX_VARINT32_BYTES, read_length, read_varint
 KV_MAGIC = 0
 KV_HEADER_BYTES = 28
 MAX_KV_BATCH_BYTES = 2**31 - 1
-# The length of a key and a key of one byte: the store keeps its own notes under the empty key.
+# The length of a key and a key of one byte: the store reserves the empty key for its own notes.
 MIN_RECORD_BYTES = 2
 _HEADER = Struct("<ibIhbqii")
 _FRONT = Struct("<ibI")
@@ -114,23 +114,23 @@ class KvRecords:
 
 
 def read_kv_header(buffer: ReadableBuffer) -> KvHeader:
-    """The header at the front of `buffer`; CorruptBatch when no whole batch is there."""
+    """The header at the front of `buffer`; CorruptBatch if it does not hold a whole batch."""
     available = len(buffer)
     if available < KV_HEADER_BYTES:
-        raise CorruptBatch(f"a key-value batch needs {KV_HEADER_BYTES} bytes, {available} are there")
+        raise CorruptBatch(f"a key-value batch needs {KV_HEADER_BYTES} bytes, got {available}")
     length, *rest = _HEADER.unpack_from(buffer)
     header = KvHeader(length + LENGTH_BYTES, *rest)
     if header.magic != KV_MAGIC:
         raise UnknownMagic(f"unknown key-value batch magic {header.magic}")
     if not KV_HEADER_BYTES <= header.size <= available:
-        raise CorruptBatch(f"a key-value batch of {header.size} bytes, {available} are there")
+        raise CorruptBatch(f"a key-value batch has {header.size} bytes, but only {available} are there")
     if header.record_count < 0:
-        raise CorruptBatch(f"a key-value batch of {header.record_count} records")
+        raise CorruptBatch(f"a key-value batch has the invalid record count {header.record_count}")
     return header
 
 
 class EmptyKeyError(CorruptBatch):
-    """A record whose key has no bytes, which stores keep for something else."""
+    """A record has an empty key, which stores reserve for their own notes."""
 
 
 def check_kv_crc(buffer: ReadableBuffer, header: KvHeader) -> bool:
@@ -139,14 +139,14 @@ def check_kv_crc(buffer: ReadableBuffer, header: KvHeader) -> bool:
 
 
 def decode_kv_batch(buffer: ReadableBuffer, *, header: KvHeader | None = None) -> KvRecords:
-    """The records of the batch at the front of `buffer`, copied out of it. The checksum is not looked at.
+    """The records of the batch at the front of `buffer`, copied out of it. The checksum is not checked.
 
-    CorruptBatch says what is wrong; rows are not looked into.
+    CorruptBatch describes what is wrong; rows are not decoded.
     """
     if header is None:
         header = read_kv_header(buffer)
     if header.schema_id < 0:
-        raise CorruptBatch(f"a key-value batch with schema id {header.schema_id}")
+        raise CorruptBatch(f"a key-value batch has the invalid schema id {header.schema_id}")
     try:
         return _decode(byte_view(buffer)[KV_HEADER_BYTES : header.size], header)
     except CorruptRowError as error:
@@ -154,9 +154,9 @@ def decode_kv_batch(buffer: ReadableBuffer, *, header: KvHeader | None = None) -
 
 
 def decode_kv_parts(buffer: ReadableBuffer, header: KvHeader, max_records: int) -> Iterator[KvRecords]:
-    """The same in parts of at most so many records, each with a header that counts its own."""
+    """Decode a batch in parts of at most `max_records` records, each with a header that counts its own."""
     if header.schema_id < 0:
-        raise CorruptBatch(f"a key-value batch with schema id {header.schema_id}")
+        raise CorruptBatch(f"a key-value batch has the invalid schema id {header.schema_id}")
     body = byte_view(buffer)[KV_HEADER_BYTES : header.size]
     first = 0
     try:
@@ -214,8 +214,8 @@ def _decode_columns(body: memoryview, header: KvHeader) -> KvRecords:
             raise EmptyKeyError(f"the key of record {index} is empty")
         raise CorruptRowError(f"the key of record {index} has {int(key_lengths[index])} bytes")
     keys = gather(source, key_starts, key_lengths)
-    # The keys are out, so the two bytes in front of each row (the end of its key) can take the schema id: the value is
-    # then one slice. A key has at least one byte and a length of at least one, so both belong to the same record.
+    # The keys are extracted, so the two bytes in front of each row (the end of its key) can take the schema id: the
+    # value is then one slice. A key has at least one byte and a length of at least one, so both belong to one record.
     deletes = any_null(row_starts == ends)
     low, high = schema_id_prefix(header.schema_id)
     source.data[row_starts - 2] = low
@@ -240,7 +240,7 @@ def encode_kv_batch(
     """
     count = len(keys)
     if len(rows) != count:
-        raise ValueError(f"{count} keys and {len(rows)} rows")
+        raise ValueError(f"got {count} keys, but {len(rows)} rows")
     records = _join_records(keys, rows) if isinstance(keys, pa.Array) else _pack_records(keys, rows)
     schema_id_prefix(schema_id)
     covered = _COVERED.pack(schema_id, 0, writer_id, batch_sequence, count)
@@ -252,7 +252,7 @@ def encode_kv_batch(
 
 
 def numbered_kv_batch(data: bytes, writer_id: int, batch_sequence: int) -> list[bytes | memoryview]:
-    """The pieces of a whole batch with writer id and sequence filled in: a new header in front of the same records."""
+    """The parts of a whole batch with writer id and sequence filled in: a new header in front of the same records."""
     header = read_kv_header(data)
     covered = _COVERED.pack(header.schema_id, header.attributes, writer_id, batch_sequence, header.record_count)
     records = memoryview(data)[KV_HEADER_BYTES : header.size]

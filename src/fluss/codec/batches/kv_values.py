@@ -1,8 +1,8 @@
 """Value bytes of the key-value store: an int16 schema id and the row in that schema.
 
 Rows stay in the schema they were written with, so the values of one bucket may have different schema ids. Decoding
-brings them all into one schema: values are grouped by id, each group is decoded column by column, and the groups are
-put back into the order of the values. Nearly always there is one group.
+converts them all to one schema: values are grouped by id, each group is decoded column by column, and the groups are
+put back into the order of the values. There is nearly always one group only.
 
 >>> from fluss.model.schema import Column, Schema
 >>> from fluss.model.types import IntType, StringType
@@ -67,10 +67,10 @@ def value_schema_id(value: bytes | memoryview) -> int:
 
 
 class ValueReader:
-    """Decodes values of any schema of a table into its schema `target_id`. Immutable after construction.
+    """Decodes values of any schema of a table to its schema `target_id`. Immutable after construction.
 
-    `schemas` are the schemas by id; it may grow later, when the table gets columns, without a new reader: values with
-    a newer id than the target's can be read too, their newer columns are left out.
+    `schemas` are the schemas by id. The mapping may grow when the table gets columns: values with a newer id than the
+    target's can be read too, without their newer columns.
     """
 
     def __init__(self, schemas: Mapping[int, Schema], target_id: int, row_format: RowFormat) -> None:
@@ -88,12 +88,12 @@ class ValueReader:
         return map_values(self._decode(byte_view(value)[SCHEMA_ID_BYTES:], schema.data_types), mapping)
 
     def columns(self, values: Any, wanted: Collection[int] | None = None) -> list[Any]:
-        """The Arrow columns of a binary array of values without nulls; those that are not `wanted` may be all null."""
+        """The Arrow columns of a binary array of values without nulls; those that are not `wanted` may be all nulls."""
         count = len(values)
         if not count:
             return empty_columns(self.target.data_types)
         if values.null_count:
-            raise CorruptRowError("a null is no value")
+            raise CorruptRowError("a value must not be null")
         data, offsets = binary_parts(values)
         starts, ends = offsets[:-1], offsets[1:]
         if (ends - starts < SCHEMA_ID_BYTES).any():

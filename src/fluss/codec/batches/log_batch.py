@@ -1,4 +1,4 @@
-"""The header of a log record batch, and walking over concatenated batches.
+"""The header of a log record batch, and iteration over concatenated batches.
 
 Layout by magic (all integers little-endian, see docs/formats/log-batch.md):
 
@@ -26,11 +26,11 @@ MAGIC_V2 = 2
 NO_WRITER_ID = -1
 NO_BATCH_SEQUENCE = -1
 APPEND_ONLY_FLAG = 0x01
-# base offset and length: the part that `length` does not count
+# base offset and length: which `length` does not count
 LENGTH_PREFIX_BYTES = 12
 MIN_HEADER_BYTES = 48
 MAX_BATCH_BYTES = 2**31 - 1
-# A compressed message comes in dozens of pieces: joining them costs less than a call for each (29 instead of 65 us).
+# A compressed message has dozens of parts: joining them costs less than one call for each (29 instead of 65 us).
 MAX_PIECES_FOR_CHECKSUM = 4
 MAX_SCHEMA_ID = 2**15 - 1
 MAX_CHANGE_TYPE = 4
@@ -49,11 +49,11 @@ _CHANGE_TYPE_BYTES = bytes(range(MAX_CHANGE_TYPE + 1))
 
 
 class CorruptBatch(ValueError):  # noqa: N818 - the name is part of the interface
-    """The bytes are not a batch. The text says what is wrong and where."""
+    """The bytes are not a valid batch. The message says what is wrong and where."""
 
 
 class UnknownMagic(CorruptBatch):
-    """A batch of a format version that nobody has defined yet."""
+    """A batch with an unknown format version."""
 
 
 class BatchHeader(NamedTuple):
@@ -93,15 +93,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def records_start(self) -> int:
-        """Position behind header and statistics, relative to the start of the batch."""
+        """Position after header and statistics, relative to the start of the batch."""
         return _HEADER_BYTES[self.magic] + self.statistics_length
 
 
 def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
-    """Read the header at `position`; the body behind it need not be there."""
+    """Read the header at `position`; the body after it need not be there."""
     remaining = len(buffer) - position
     if position < 0 or remaining < MIN_HEADER_BYTES:
-        raise CorruptBatch(f"a batch header needs {MIN_HEADER_BYTES} bytes, {remaining} are left at {position}")
+        raise CorruptBatch(f"a batch header needs {MIN_HEADER_BYTES} bytes, only {remaining} are left at {position}")
     (base, length, magic, timestamp, crc, schema_id, attributes, delta, writer_id, sequence, count) = _V0.unpack_from(
         buffer, position
     )
@@ -119,7 +119,7 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
              statistics_length) = _V2.unpack_from(buffer, position)  # fmt: skip
     if size < _HEADER_BYTES[magic] or not 0 <= statistics_length <= size - _HEADER_BYTES[magic]:
         raise CorruptBatch(
-            f"batch at {position}: {size} bytes cannot hold header and {statistics_length} of statistics"
+            f"batch at {position}: {size} bytes cannot hold the header and {statistics_length} bytes of statistics"
         )
     if count < 0 or delta < 0:
         raise CorruptBatch(f"batch at {position}: record count {count} and offset delta {delta} must not be negative")
@@ -132,7 +132,7 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
 def iter_batches(
     buffer: ReadableBuffer, position: int = 0, end: int | None = None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of every whole batch; a cut-off batch at the end is normal and ends the walk."""
+    """Yield (position, header) of every whole batch; an incomplete batch at the end is normal and ends it."""
     stop = len(buffer) if end is None else min(end, len(buffer))
     while stop - position >= MIN_HEADER_BYTES:
         (length,) = _INT32.unpack_from(buffer, position + LENGTH_POSITION)
@@ -146,7 +146,7 @@ def iter_batches(
 
 
 def check_crc(buffer: ReadableBuffer, position: int, header: BatchHeader) -> bool:
-    """True when the whole batch is there and its checksum is right."""
+    """True if the whole batch is there and its checksum is right."""
     end = position + header.size
     if end > len(buffer):
         return False
@@ -154,13 +154,13 @@ def check_crc(buffer: ReadableBuffer, position: int, header: BatchHeader) -> boo
 
 
 def stamp(buffer: WritableBuffer, position: int, base_offset: int, commit_timestamp: int) -> None:
-    """Write what the leader decides into a batch in place; the checksum does not cover it."""
+    """Write the values that the leader assigns into a batch in place; the checksum does not cover them."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT64.pack_into(buffer, position + _COMMIT_TIMESTAMP_POSITION, commit_timestamp)
 
 
 def encode_header(header: BatchHeader) -> bytes:
-    """The fixed header as bytes, checksum as given."""
+    """The fixed header as bytes, with the checksum as given."""
     length = header.size - LENGTH_PREFIX_BYTES
     front = (header.base_offset, length, header.magic, header.commit_timestamp)
     back = header[6:12]
@@ -190,7 +190,7 @@ def encode_batch(
     if not 0 <= schema_id <= MAX_SCHEMA_ID:
         raise ValueError(f"schema id must be from 0 to {MAX_SCHEMA_ID}, got {schema_id}")
     if statistics and magic == MAGIC_V0:
-        raise ValueError("a V0 batch has no place for statistics")
+        raise ValueError("a V0 batch cannot hold statistics")
     size = _HEADER_BYTES[magic] + len(statistics) + sum(map(len, body))
     if size > MAX_BATCH_BYTES:
         raise ValueError(f"a batch holds at most {MAX_BATCH_BYTES} bytes, this one would have {size}")
@@ -221,7 +221,7 @@ def empty_batch(
 
 
 def filler_batch(schema_id: int, base_offset: int, next_offset: int, commit_timestamp: int) -> bytes:
-    """A batch without rows that takes many offsets: readers go on behind it. Never sent by clients."""
+    """A batch without rows that takes many offsets: readers continue after it. Never sent by clients."""
     header = read_header(empty_batch(schema_id, append_only=True))._replace(
         base_offset=base_offset, commit_timestamp=commit_timestamp, last_offset_delta=next_offset - base_offset - 1
     )

@@ -1,9 +1,9 @@
-"""Looking at the bytes of a log with suspicion: which batches are whole, and what lies between them.
+"""Checking the bytes of a log: which batches are whole, and which ranges between them are damaged.
 
 Pure functions on a buffer. A batch is accepted only if its header is sound, its checksum is right and its base offset
 is the expected one; base offset, length and timestamp are outside the checksum, so the chain of offsets guards them.
 
-Behind a bad batch the scan looks for the next good one, first where the bad batch claims to end, then byte by byte.
+After a bad batch the scan looks for the next good one, first where the bad batch claims to end, then byte by byte.
 The caller decides what damage means: at the end of the newest segment it is a torn write, elsewhere a broken disk.
 """
 
@@ -32,7 +32,7 @@ _MAX_OFFSET_GAP = 2**31
 
 
 class Damage(NamedTuple):
-    """Bytes that are no batch, and the offsets that went with them. `next_offset` -1: nothing good follows."""
+    """Bytes that are not a batch, and the offsets lost with them. `next_offset` is -1 if no good batch follows."""
 
     start: int
     end: int
@@ -77,22 +77,22 @@ def batch_at(buffer: ReadableBuffer, position: int, end: int) -> BatchHeader | N
 
 
 def offsets_are_sound(header: BatchHeader) -> bool:
-    """Whether the batch takes as many offsets as it has rows (an empty one takes one)."""
+    """True if the batch takes as many offsets as it has rows (an empty one takes one)."""
     return header.last_offset_delta == (header.record_count - 1 if header.record_count > 0 else 0)
 
 
 def is_filler(header: BatchHeader) -> bool:
-    """Whether it is a batch of our own without rows, in the place of offsets that are not used (`given_offsets`)."""
+    """True for a batch without rows that the server wrote in place of unused offsets (`given_offsets`)."""
     return header.record_count == 0 and header.last_offset_delta > 0 and header.writer_id == NO_WRITER_ID
 
 
 def find_next_batch(
     buffer: ReadableBuffer, bad_position: int, end: int, expected_offset: int, timestamp: int
 ) -> tuple[int, BatchHeader] | None:
-    """The first good batch behind a bad one.
+    """The first good batch after a bad one.
 
-    Its offset and timestamp must not lie before the last good batch: that tells it from a batch which somebody stored
-    as a value inside a row.
+    Its offset and timestamp must not be before those of the last good batch: that distinguishes it from a batch that
+    was stored as a value inside a row.
     """
 
     def accept(position: int) -> BatchHeader | None:

@@ -1,7 +1,7 @@
 """Cutting columns out of stored Arrow batches without decoding or decompressing them.
 
-The buffers of neighbouring columns lie side by side in the body, so a projection is a few byte ranges of the stored
-body behind new metadata. A Projector holds the plan for one (schema, columns) pair; it never changes after
+The buffers of adjacent columns are adjacent in the body, so a projection is a few byte ranges of the stored body after
+new metadata. A Projector holds the plan for one (schema, columns) pair. It never changes after
 construction and may be used from any thread.
 """
 
@@ -18,14 +18,14 @@ from fluss.codec.batches.log_batch import LENGTH_PREFIX_BYTES, MAGIC_V0, BatchHe
 from fluss.codec.buffers import ReadableBuffer, byte_view
 from fluss.model.types import DataType
 
-Piece = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 _INT32 = Struct("<i")
 _LENGTH_POSITION = 8
 
 
 class _Run:
-    """A range of neighbouring selected columns as ranges of nodes and buffers."""
+    """A range of adjacent selected columns as ranges of nodes and buffers."""
 
     __slots__ = ("buffer_bytes_start", "first_buffer", "node_bytes", "table")
 
@@ -33,7 +33,7 @@ class _Run:
         self.node_bytes = slice(first.nodes * NODE_BYTES, past.nodes * NODE_BYTES)
         self.buffer_bytes_start = first.buffers * BUFFER_BYTES
         self.first_buffer = first.buffers
-        # Offsets and lengths of the run and, unless the run ends the message, the offset of the buffer behind it.
+        # Offsets and lengths of the run and, unless the run ends the message, the offset of the buffer after it.
         count = 2 * (past.buffers - first.buffers) + (0 if is_last else 1)
         self.table = Struct(f"<{count}q")
 
@@ -45,9 +45,9 @@ class Projector:
         if not fields:
             raise ValueError("a projection needs at least one column")
         if any(left >= right for left, right in pairwise(fields)):
-            raise ValueError(f"projected columns must ascend without duplicates, got {list(fields)}")
+            raise ValueError(f"projected columns must be distinct and in ascending order, got {list(fields)}")
         if fields[0] < 0 or fields[-1] >= len(data_types):
-            raise ValueError(f"projected columns {list(fields)} are not all within the {len(data_types)} columns")
+            raise ValueError(f"projected columns must be from 0 to {len(data_types) - 1}, got {list(fields)}")
         layouts = [wire_layout(to_arrow_type(data_type)) for data_type in data_types]
         starts = [WireLayout(0, 0)]
         for layout in layouts:
@@ -59,18 +59,18 @@ class Projector:
         self._selected = WireLayout(
             sum(layouts[position].nodes for position in fields), sum(layouts[position].buffers for position in fields)
         )
-        # One entry per codec at most. A batch keeps its own codec even if its writer ignored the table's.
+        # One entry per codec at most. A batch keeps its codec even if it is not the table's.
         self._writers = {compression.kind: MetadataWriter(compression.kind, *self._selected)}
 
-    def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[Piece]:
-        """The projected batch in pieces, the later ones slices of `buffer`; an empty batch comes back unchanged.
+    def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[BytesLike]:
+        """The projected batch as a list of parts, all but the first slices of `buffer`; an empty batch is unchanged.
 
-        The checksum is copied and no longer fits, which readers of projected batches know.
+        The checksum is copied and no longer valid; readers of projected batches do not check it.
         """
         view = byte_view(buffer)
         end = position + header.size
         if end > len(view):
-            raise CorruptBatch(f"batch at {position} ends at {end}, behind the {len(view)} bytes that are there")
+            raise CorruptBatch(f"batch at {position} ends at {end}, but the buffer has only {len(view)} bytes")
         if header.record_count == 0:
             return [view[position:end]]
         records_start = position + header.records_start
@@ -86,7 +86,7 @@ class Projector:
         metadata = self._writer(message.compression).write(message.row_count, body_length, nodes, buffers)
         front = bytearray(view[position : position + header.header_size])
         if header.magic != MAGIC_V0:
-            _INT32.pack_into(front, header.header_size - 4, 0)  # the statistics are left out
+            _INT32.pack_into(front, header.header_size - 4, 0)  # without statistics
         front += view[records_start:message_start]
         front += metadata
         _INT32.pack_into(front, _LENGTH_POSITION, len(front) + body_length - LENGTH_PREFIX_BYTES)
@@ -109,11 +109,11 @@ class Projector:
             for index in range(0, len(table) - 1, 2):
                 offset = table[index]
                 if not start <= offset <= past:
-                    raise CorruptBatch(f"buffer at {offset} among those from {start} to {past}")
+                    raise CorruptBatch(f"buffer at {offset} is outside of its columns' range from {start} to {past}")
                 buffers.append(offset + shift)
                 buffers.append(table[index + 1])
             if not 0 <= start <= past <= len(stored_body):
-                raise CorruptBatch(f"buffers from {start} to {past} in a body of {len(stored_body)} bytes")
+                raise CorruptBatch(f"buffers from {start} to {past} are outside of {len(stored_body)} body bytes")
             nodes.append(stored_nodes[run.node_bytes])
             if past > start:
                 body.append(stored_body[start:past])
@@ -128,7 +128,7 @@ class Projector:
 
 
 def _ranges(fields: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring positions joined to (first, past) pairs: [0, 1, 4] gives (0, 2) and (4, 5)."""
+    """Adjacent positions joined to (first, past) pairs: [0, 1, 4] gives (0, 2) and (4, 5)."""
     ranges: list[tuple[int, int]] = []
     for position in fields:
         if ranges and ranges[-1][1] == position:

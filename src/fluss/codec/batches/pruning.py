@@ -1,8 +1,8 @@
 """Which batches a fetch with a filter can leave out, judged by their statistics alone.
 
-Only whole batches are dropped, and only when no row of them can satisfy the predicate: every doubt keeps the batch.
-Text is compared in the order of its UTF-8 bytes throughout, which is the order the bounds were made in. (Java compares
-UTF-16 units for STARTS WITH and so may drop a batch with matching rows beyond the basic plane; we keep it.)
+Only whole batches are dropped, and only if none of their rows can satisfy the predicate; in doubt a batch is kept.
+Text is compared by its UTF-8 bytes, which is also the order of the bounds. (Java compares
+UTF-16 units for STARTS WITH and so may drop a batch with matching rows outside the basic plane; we keep it.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fluss.model.schema import Schema
 
 
 def may_contain(predicate: BoundPredicate, statistics: BatchStatistics, row_count: int) -> bool:
-    """False when no row of the batch can satisfy the predicate. Raises KeyError or ValueError if it cannot tell."""
+    """False when no row of the batch can satisfy the predicate. KeyError or ValueError if it cannot be decided."""
     if isinstance(predicate, BoundCompound):
         judge = all if predicate.function is CompoundFunction.AND else any
         return judge(may_contain(child, statistics, row_count) for child in predicate.children)
@@ -72,7 +72,7 @@ def _comparison_may_match(function: LeafFunction, literal: Any, low: Any, high: 
         return bool(high >= literal)
     if function is LeafFunction.STARTS_WITH:
         return bool((low.startswith(literal) or low <= literal) and (high.startswith(literal) or high >= literal))
-    return True  # bounds say nothing about the middle or the end of a text
+    return True  # bounds tell nothing about the middle or the end of a string
 
 
 def _holds(sorted_keys: tuple[Any, ...], key: Any) -> bool:
@@ -83,7 +83,7 @@ def _holds(sorted_keys: tuple[Any, ...], key: Any) -> bool:
 class BatchFilter:
     """The filter of one fetch: decides batch by batch, whatever schema each was written with.
 
-    Belongs to one request and one thread. It remembers one binding per schema id of the table.
+    Belongs to one request and one thread. It caches one binding per schema id of the table.
     """
 
     def __init__(self, predicate: Predicate, filter_schema: Schema) -> None:

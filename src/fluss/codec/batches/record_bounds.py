@@ -1,11 +1,11 @@
-"""Where length-prefixed records begin and end: the body of row log batches and of key-value batches.
+"""The bounds of length-prefixed records: the body of row log batches and of key-value batches.
 
 Every record is an int32 little-endian length and that many bytes. The chain can only be followed one record after
-the other, except that it can be guessed: nearly all records are shorter than 256 bytes, so each position whose length
-bytes 1 to 3 are zero may be one. Guesses whose successor is no guess, or which are no guess's successor, are dropped a
-few times; if what remains is one complete chain from the first byte to the last with the right number of records, it is
-by induction the true one.
-Everything else takes the plain loop, which is also the judge of broken bytes.
+the other, but it can be guessed: nearly all records are shorter than 256 bytes, so each position whose length bytes 1
+to 3 are zero may start one. A guess that no guess follows, or that follows none, is dropped; this is repeated a few
+times. If what remains is one complete chain from the first byte to the last with the right number of records, it is by
+induction the true one.
+In all other cases a plain loop follows the chain, which also reports broken bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LENGTH = struct.Struct("<i")
 
 
 def record_bounds(body: memoryview, count: int, min_length: int = 0) -> tuple[Int64s, Int64s]:
-    """Starts (behind the length) and ends of exactly `count` records that fill `body` exactly."""
+    """Starts (after the length) and ends of exactly `count` records that fill `body` exactly."""
     if count < 0 or count * (LENGTH_BYTES + min_length) > len(body):
         raise CorruptRowError(f"{len(body)} bytes cannot hold {count} records of {LENGTH_BYTES + min_length} bytes")
-    # Records that are longer on average than a guess allows cannot all be guessed.
+    # Records that are on average longer than a guess allows cannot be guessed.
     if count >= _GUESS_MIN_RECORDS and len(body) <= count * (LENGTH_BYTES + _MAX_SHORT_RECORD_BYTES):
         guessed = _guess(body, count, min_length)
         if guessed is not None:
@@ -37,7 +37,7 @@ def record_bounds(body: memoryview, count: int, min_length: int = 0) -> tuple[In
 
 
 def _follow(body: memoryview, count: int, min_length: int) -> tuple[Int64s, Int64s]:
-    """One record after the other; lengths are not negative, so a record that is too long is noticed by the next."""
+    """Follow the chain record by record. Lengths are not negative, so the next record reveals one that is too long."""
     size, position, unpack_from = len(body), 0, _LENGTH.unpack_from
     behind: list[int] = []
     append = behind.append
@@ -60,7 +60,7 @@ def _follow(body: memoryview, count: int, min_length: int) -> tuple[Int64s, Int6
         place = position + LENGTH_BYTES
         raise CorruptRowError(f"record {len(behind)} of {count} has length {length} at byte {place} of {size}")
     if position != size:
-        raise CorruptRowError(f"{size - position} bytes are left over after {count} records")
+        raise CorruptRowError(f"{size - position} unexpected bytes after {count} records")
     ends = np.array(behind, np.int64)
     starts = np.empty(count, np.int64)
     starts[:1] = LENGTH_BYTES
@@ -73,7 +73,7 @@ def _guess(body: memoryview, count: int, min_length: int) -> tuple[Int64s, Int64
     zero = data == 0
     places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])
     following = places + LENGTH_BYTES + data[places]
-    # True at every position that is still thought to be the start of a record, and at the end of the body.
+    # True at every position that may still be the start of a record, and at the end of the body.
     is_start = np.zeros(len(data) + LENGTH_BYTES + _MAX_SHORT_RECORD_BYTES + 1, np.bool_)
     is_start[places] = True
     is_start[len(data)] = True

@@ -1,8 +1,8 @@
 """INDEXED and COMPACTED log batches from and to Arrow.
 
-The header is that of every log batch, always V0. The body is one record per row: int32 length of what follows, one
-byte of change type, the row. Unlike in ARROW batches the change type is there in every record, whatever the header
-says, so it is read from the records.
+The header is that of every log batch, always V0. The body is one record per row: int32 length of the rest, one
+byte of change type, the row. Unlike in ARROW batches, every record holds its change type, whatever the flag in the
+header, so it is read from the records.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ def decode_row_batch(
     *,
     header: BatchHeader | None = None,
 ) -> tuple[pa.RecordBatch | None, bytes | None]:
-    """Rows and change types of the batch at `position`; None for no rows, None for a batch of appends only.
+    """Rows and change types of the batch at `position`; Rows are None if it is empty, change types for appends only.
 
-    `schema` is that of the batch's schema id. The checksum is not looked at. CorruptBatch says what is wrong.
+    `schema` is that of the batch's schema id. The checksum is not checked. CorruptBatch describes what is wrong.
     """
     if header is None:
         header = read_header(buffer, position)
     view = byte_view(buffer)
     end = position + header.size
     if end > len(view):
-        raise CorruptBatch(f"batch at {position} ends at {end}, behind the {len(view)} bytes that are there")
+        raise CorruptBatch(f"batch at {position} ends at {end}, but the buffer has only {len(view)} bytes")
     body = view[position + header.records_start : end]
     try:
         starts, ends = record_bounds(body, header.record_count, _CHANGE_TYPE_BYTES)

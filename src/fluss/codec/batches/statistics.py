@@ -3,7 +3,7 @@
     version 1 | int16 column count N | N x int16 position | N x int32 null count |
     int32 size, min row | int32 size, max row                                        (little-endian, ALIGNED rows)
 
-A column without any value has null bounds. Values are in logical form (see row_values.py), so that predicates compare
+The bounds of a column without values are null. Values are in logical form (`codec.rows.values`), so predicates compare
 them with literals directly.
 """
 
@@ -39,7 +39,7 @@ _UNITS_PER_MILLI = {"us": 1_000, "ns": 1_000_000}
 
 
 def supports_statistics(data_type: DataType) -> bool:
-    """Whether bounds of a column of this type can be stored."""
+    """True if bounds of a column of this type can be stored."""
     return data_type.root in STATISTICS_ROOTS
 
 
@@ -81,7 +81,7 @@ def _bounds(array: pa.Array, data_type: DataType) -> tuple[Any, Any]:
 
 
 def _float_bounds(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """In Java's order: -0.0 before 0.0, NaN behind everything."""
+    """In Java's order: -0.0 before 0.0, NaN after everything."""
     numbers = values[~np.isnan(values)]
     if not len(numbers):
         return math.nan, math.nan
@@ -132,7 +132,7 @@ _TO_LOGICAL: dict[str, Callable[[pa.Scalar], Any]] = {
 
 
 class BatchStatistics:
-    """Null counts and bounds by column position. Bounds are decoded when first asked for, and only then."""
+    """Null counts and bounds by column position. Bounds are decoded at their first use."""
 
     __slots__ = ("_index", "_maxima", "_maximum_row", "_minima", "_minimum_row", "_null_counts", "_types", "columns")
 
@@ -169,9 +169,9 @@ class BatchStatistics:
 def decode_statistics(
     buffer: ReadableBuffer, position: int, header: BatchHeader, data_types: Sequence[DataType]
 ) -> BatchStatistics | None:
-    """The statistics of the batch at `position`, None if it has none that can be used.
+    """The statistics of the batch at `position`, or None if it has none that can be used.
 
-    `data_types` are those of the batch's own schema, all columns.
+    `data_types` are the types of all columns in the batch's own schema.
     """
     if not header.statistics_length:
         return None
@@ -198,5 +198,5 @@ def _sized(block: memoryview, position: int) -> tuple[memoryview, int]:
     (size,) = _INT32.unpack_from(block, position)
     past = position + _INT32.size + size
     if size <= 0 or past > len(block):
-        raise ValueError(f"statistics row of {size} bytes at {position} of {len(block)}")
+        raise ValueError(f"statistics row of {size} bytes at {position} does not fit into the block of {len(block)}")
     return block[position + _INT32.size : past], past

@@ -27,12 +27,12 @@ VALUE_BATCH_MAGIC = 0
 MAX_VALUE_BATCH_BYTES = 2**31 - 1
 _HEADER = Struct("<ibi")
 _LENGTH = Struct("<i")
-# Taking the bytes of a length from here is several times as fast as packing it.
+# Looking up the bytes of a length here is several times as fast as packing it.
 _USUAL_LENGTHS = [_LENGTH.pack(length) for length in range(1024)]
 
 
 def value_record_bytes(value: bytes) -> int:
-    """How much a value adds to a batch."""
+    """The bytes that a value adds to a batch."""
     return LENGTH_BYTES + len(value)
 
 
@@ -52,13 +52,13 @@ def decode_value_batch(buffer: ReadableBuffer) -> Any:
     """The values of the batch at the front of `buffer` as a binary array; see `kv_values.ValueReader` for the rows."""
     view = byte_view(buffer)
     if len(view) < VALUE_BATCH_HEADER_BYTES:
-        raise CorruptBatch(f"a value batch needs {VALUE_BATCH_HEADER_BYTES} bytes, {len(view)} are there")
+        raise CorruptBatch(f"a value batch needs {VALUE_BATCH_HEADER_BYTES} bytes, got {len(view)}")
     length, magic, count = _HEADER.unpack_from(view)
     if magic != VALUE_BATCH_MAGIC:
         raise UnknownMagic(f"unknown value batch magic {magic}")
     size = length + LENGTH_BYTES
     if not VALUE_BATCH_HEADER_BYTES <= size <= len(view):
-        raise CorruptBatch(f"a value batch of {size} bytes, {len(view)} are there")
+        raise CorruptBatch(f"a value batch has {size} bytes, but only {len(view)} are there")
     body = view[VALUE_BATCH_HEADER_BYTES:size]
     try:
         starts, ends = record_bounds(body, count, SCHEMA_ID_BYTES)

@@ -1,7 +1,7 @@
-"""Finding the value of an Arrow batch that its column cannot hold: times of day, text that is no UTF-8, long decimals.
+"""Finding the value of an Arrow batch that its column cannot hold: a bad time, invalid UTF-8, too many digits.
 
-`validate(full=True)` of Arrow is the reference, the same that readers have. It does not say where, so the row is looked
-for by halves; only a batch that is refused pays for it.
+Arrow's `validate(full=True)`, which readers use too, is the reference. It does not report the row, so the row is found
+by bisection; only refused batches pay for that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fluss.codec.batches.log_batch import CorruptBatch
 
 
 def check_values(rows: pa.RecordBatch) -> None:
-    """CorruptBatch with column and row of the first bad value."""
+    """Raise CorruptBatch with column and row of the first bad value."""
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid as problem:
@@ -24,7 +24,7 @@ def _located(rows: pa.RecordBatch, problem: str) -> str:
         found = _problem(column)
         if found is None:
             continue
-        if _problem(column.slice(0, 0)) is not None:  # values inside of others are looked at whole: no row to tell
+        if _problem(column.slice(0, 0)) is not None:  # nested values are validated as a whole: the row is unknown
             return f"column {field.name!r}: {found}"
         good, bad = 0, len(column)
         while bad - good > 1:

@@ -17,13 +17,13 @@ from fluss.model.schema import Column, Schema
 from fluss.model.types import DataType, DecimalType
 
 MAX_PREDICATE_DEPTH = 32
-# Every node costs time for every batch that a fetch looks at; a filter beyond this is not used, which drops nothing.
+# Every node costs time for every batch that a fetch examines. A larger filter is ignored, which drops nothing.
 MAX_PREDICATE_NODES = 512
 MAX_PREDICATE_LITERALS = 65536
 
 
 class LeafFunction(enum.IntEnum):
-    """What a leaf asks of its column; the numbers are on the wire."""
+    """The test that a leaf applies to its column; the numbers are on the wire."""
 
     EQUAL = 0
     NOT_EQUAL = 1
@@ -49,7 +49,7 @@ class CompoundFunction(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Leaf:
-    """`function` of the column with this id; literals are logical values (see row_values.py) or None for null."""
+    """`function` of the column with this id; literals are logical values (`codec.rows.values`), or None for null."""
 
     function: LeafFunction
     column_id: int
@@ -58,7 +58,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Compound:
-    """All (AND) or any (OR) of the children."""
+    """A conjunction (AND) or disjunction (OR) of the children."""
 
     function: CompoundFunction
     children: tuple[Leaf | Compound, ...]
@@ -93,12 +93,12 @@ _LITERALS: dict[int, tuple[tuple[str, ...], str]] = {
 
 
 def read_predicate(message: Any, schema: Schema) -> Predicate:
-    """The tree of a `PbPredicate`, literals typed by the columns of `schema`; ValueError if it makes no sense."""
+    """The tree of a `PbPredicate`, with literals typed by the columns of `schema`; ValueError if it is invalid."""
     return _PredicateReader(schema).read(message, MAX_PREDICATE_DEPTH)
 
 
 class _PredicateReader:
-    """One pass over a message; counts nodes and literals, because each costs time for every batch of a fetch."""
+    """Reads one message and counts nodes and literals, because each costs time for every batch of a fetch."""
 
     def __init__(self, schema: Schema) -> None:
         self._columns = {column.column_id: column for column in schema.columns}
@@ -108,14 +108,14 @@ class _PredicateReader:
     def read(self, message: Any, depth_left: int) -> Predicate:
         self._nodes_left -= 1
         if not depth_left or self._nodes_left < 0:
-            raise ValueError(f"a predicate has at most {MAX_PREDICATE_NODES} nodes, {MAX_PREDICATE_DEPTH} deep")
+            raise ValueError(f"the predicate exceeds {MAX_PREDICATE_NODES} nodes or a depth of {MAX_PREDICATE_DEPTH}")
         if message.type == 0:
             return self._read_leaf(message.leaf)
         if message.type == 1:
             function = CompoundFunction(message.compound.function)
             children = tuple(self.read(child, depth_left - 1) for child in message.compound.children)
             if not children:
-                raise ValueError(f"{function.name} without children")
+                raise ValueError(f"{function.name} must have children")
             return Compound(function, children)
         raise ValueError(f"unknown predicate type {message.type}")
 
@@ -123,10 +123,10 @@ class _PredicateReader:
         function = LeafFunction(leaf.function)
         column = self._columns.get(leaf.field_id)
         if column is None:
-            raise ValueError(f"the predicate asks for column id {leaf.field_id}, which the schema does not have")
+            raise ValueError(f"the predicate names column id {leaf.field_id}, which the schema does not have")
         self._literals_left -= len(leaf.literals)
         if self._literals_left < 0:
-            raise ValueError(f"a predicate has at most {MAX_PREDICATE_LITERALS} literals")
+            raise ValueError(f"the predicate has more than {MAX_PREDICATE_LITERALS} literals")
         literals = tuple(_read_literal(literal, column) for literal in leaf.literals)
         _check_literals(function, literals, column)
         return Leaf(function, leaf.field_id, literals)
@@ -134,19 +134,19 @@ class _PredicateReader:
 
 def _check_literals(function: LeafFunction, literals: tuple[Any, ...], column: Column) -> None:
     if function in _TEXT_FUNCTIONS and column.data_type.root not in _TEXT_ROOTS:
-        raise ValueError(f"{function.name} needs text, column {column.name!r} is {column.data_type}")
+        raise ValueError(f"{function.name} needs a string column, but {column.name!r} is {column.data_type}")
     if function in _LIST_FUNCTIONS:
         if not literals and function is LeafFunction.NOT_IN:
-            raise ValueError("NOT_IN without literals drops nothing")  # IN without literals matches nothing
+            raise ValueError("NOT_IN must have literals")  # IN without literals matches nothing
     elif len(literals) != (0 if function in _NULL_FUNCTIONS else 1):
-        raise ValueError(f"{function.name} with {len(literals)} literals")
+        raise ValueError(f"{function.name} cannot have {len(literals)} literals")
 
 
 def _read_literal(literal: Any, column: Column) -> Any:
     roots, field_name = _LITERALS.get(literal.literal_type, ((), ""))
     data_type = column.data_type
     if data_type.root not in roots:
-        raise ValueError(f"literal type {literal.literal_type} does not fit column {column.name!r}, {data_type}")
+        raise ValueError(f"literal type {literal.literal_type} does not fit column {column.name!r} of type {data_type}")
     if literal.is_null:
         return None
     if isinstance(data_type, DecimalType) and not data_type.is_compact:
@@ -163,14 +163,14 @@ Comparable: TypeAlias = Any
 
 
 def float_order(value: float) -> Comparable:
-    """A key that sorts like Java compares: -0.0 before 0.0, all NaN equal and behind everything."""
+    """A key that sorts as Java does: -0.0 before 0.0, all NaNs equal and after everything."""
     if math.isnan(value):
         return (1, 0.0, 0.0)
     return (0, value, math.copysign(1.0, value) if value == 0.0 else 0.0)
 
 
 def _natural_order(value: Any) -> Comparable:
-    # Text too: Python compares code points, which is the order of the UTF-8 bytes.
+    # Strings too: Python compares code points, which is the order of the UTF-8 bytes.
     return value
 
 
@@ -204,7 +204,7 @@ BoundPredicate: TypeAlias = BoundLeaf | BoundCompound
 def bind(predicate: Predicate, filter_schema: Schema, batch_schema: Schema) -> BoundPredicate | None:
     """Resolve column ids for batches of `batch_schema`.
 
-    None if a column is missing there or has another type: such batches cannot be judged.
+    None if a column is missing there or has another type: no decision is possible for such batches.
     """
     positions = {column.column_id: position for position, column in enumerate(batch_schema.columns)}
     filter_types = {column.column_id: column.data_type for column in filter_schema.columns}

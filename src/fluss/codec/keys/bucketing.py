@@ -3,8 +3,8 @@
 Each exists for one key and for a binary array of keys; the latter hashes all keys word by word at once.
 
 **Tail bytes.** Fluss's and Paimon's hash mixes the up to three bytes after the last whole word one by one. Java, and so
-Flink, Spark and every lake, takes them as signed bytes; pyfluss 1.0 takes them as unsigned ones. They disagree on each
-key with a tail byte of 0x80 or more (INT 128, BIGINT -1, text that is not ASCII ...). `tail="java"` is the default.
+Flink, Spark and every lake, takes them as signed bytes; pyfluss 1.0 takes them as unsigned ones. They disagree on every
+key with a tail byte of 0x80 or more (INT 128, BIGINT -1, non-ASCII text ...). `tail="java"` is the default.
 Choose `tail="pyfluss"` for a table whose rows are written by pyfluss: a lookup finds a row only in the bucket where its
 writer put it. Iceberg, Hudi and Paimon's own keys (multiples of eight bytes) do not depend on it.
 
@@ -90,7 +90,7 @@ def murmur3(key: bytes) -> int:
 def _check(key: bytes, bucket_count: int) -> None:
     _check_count(bucket_count)
     if not key:
-        raise RowValueError("a bucket key of no bytes has no bucket (an empty text as the only Iceberg key, say)")
+        raise RowValueError("a bucket key must not be empty (e.g. an empty string as Iceberg key)")
 
 
 def _check_count(bucket_count: int) -> None:
@@ -111,16 +111,16 @@ def paimon_bucket(key: bytes, bucket_count: int, tail: Tail = "java") -> int:
 
 
 def iceberg_bucket(key: bytes, bucket_count: int, tail: Tail = "java") -> int:
-    """Bucket of an Iceberg key; `tail` is there for one signature and means nothing."""
+    """Bucket of an Iceberg key; `tail` has no effect; all bucket functions have one signature."""
     _check(key, bucket_count)
     return (murmur3(key) & 0x7FFFFFFF) % bucket_count
 
 
 def hudi_bucket(key: bytes, bucket_count: int, tail: Tail = "java") -> int:
-    """Bucket of a Hudi key; `tail` is there for one signature and means nothing."""
+    """Bucket of a Hudi key; `tail` has no effect; all bucket functions have one signature."""
     _check(key, bucket_count)
     if len(key) != _HUDI_KEY_BYTES:
-        raise RowValueError(f"a Hudi bucket key has {_HUDI_KEY_BYTES} bytes, not {len(key)}")
+        raise RowValueError(f"a Hudi bucket key must have {_HUDI_KEY_BYTES} bytes, got {len(key)}")
     return (int.from_bytes(key, "big") & 0x7FFFFFFF) % bucket_count
 
 
@@ -147,12 +147,12 @@ def _finishes(hashes: UInt32s) -> UInt32s:
 
 
 class _Keys:
-    """The keys of a binary array with their bytes reachable as words."""
+    """The keys of a binary array with their bytes readable as words."""
 
     def __init__(self, keys: Any, bucket_count: int) -> None:
         _check_count(bucket_count)
         if null_mask(keys) is not None:
-            raise RowValueError("a null is no bucket key")
+            raise RowValueError("a bucket key must not be null")
         data, offsets = binary_parts(keys)
         self.source = PaddedSource(memoryview(data)[int(offsets[0]) : int(offsets[-1])])
         self.starts = offsets[:-1] - offsets[0]
@@ -161,7 +161,7 @@ class _Keys:
             _check(b"", bucket_count)
 
     def hash_words(self, seed: int) -> UInt32s:
-        """The hash after all whole words. Rows drop out when their words are used up."""
+        """The hash of all whole words. A row drops out when its words are used up."""
         hashes = np.full(len(self.starts), seed, np.uint32)
         word_counts = self.sizes >> 2
         rows, number = np.flatnonzero(word_counts), 0
@@ -219,7 +219,7 @@ def hudi_buckets(keys: Any, bucket_count: int, tail: Tail = "java") -> Int32s:
     """`hudi_bucket` of every key of a binary array."""
     parts = _Keys(keys, bucket_count)
     if (parts.sizes != _HUDI_KEY_BYTES).any():
-        raise RowValueError(f"a Hudi bucket key has {_HUDI_KEY_BYTES} bytes")
+        raise RowValueError(f"every Hudi bucket key must have {_HUDI_KEY_BYTES} bytes")
     hashes = parts.source.words[parts.starts].astype(np.uint32).byteswap() & np.uint32(0x7FFFFFFF)
     buckets: Int32s = (hashes % np.uint32(bucket_count)).astype(np.int32)
     return buckets

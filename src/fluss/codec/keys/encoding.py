@@ -2,8 +2,8 @@
 
 Four encodings: COMPACTED (fields of a COMPACTED row without null bits), PAIMON (an ALIGNED row), ICEBERG (one column,
 the bytes that Iceberg hashes), HUDI (four bytes of a hash, for buckets only). Which one a table uses depends on its
-lake format, also when the lake was never enabled; `KeyPlan` holds the whole rule. Keys are encoded in the order of
-the key definition, not of the schema, one at a time or for whole Arrow columns.
+lake format, even if the lake was never enabled; `KeyPlan` holds the whole rule. Keys are encoded in the order of the
+key definition, not of the schema, one at a time or for whole Arrow columns.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.codec.keys.java_text import decimal_text, float_text, instant_text, local_date_time_text
+from fluss.codec.keys.java_strings import decimal_text, float_text, instant_text, local_date_time_text
 from fluss.codec.rows.aligned import encode_aligned_row
 from fluss.codec.rows.arrow_columns import as_column, from_big_unscaled, from_content, from_fixed, from_timestamps
 from fluss.codec.rows.arrow_values import column_to_values
@@ -42,7 +42,7 @@ from fluss.codec.rows.values import (
 from fluss.model.types import DataType, DecimalType
 
 KV_FORMAT_VERSION = 2
-NO_BYTES = "a key of no bytes cannot be stored: with keys for Iceberg, an empty text cannot be the primary key"
+NO_BYTES = "a primary key must have at least one byte: with Iceberg keys it cannot be an empty string"
 _MICROS_PER_MILLI = 1000
 _MASK = 0xFFFFFFFF
 _HUDI_NULL = "__null__"
@@ -53,7 +53,7 @@ _ICEBERG_ROOTS = _ICEBERG_INT64_ROOTS | {"FLOAT", "DOUBLE", "DECIMAL"} | TEXT_RO
 
 
 class KeyEncoding(Enum):
-    """How key columns become bytes."""
+    """The ways to encode key columns as bytes."""
 
     COMPACTED = "compacted"
     PAIMON = "paimon"
@@ -71,7 +71,7 @@ _ENCODING_OF_LAKE_FORMAT = {
 
 
 class KeyPlan(NamedTuple):
-    """Which columns and encodings make the keys of a table. Column names are in key order.
+    """The columns and encodings of the keys of a table. Column names are in key order.
 
     `bucketing` names the bucket function: a lake format or None, see `bucketing.BUCKET_OF_LAKE_FORMAT`.
     """
@@ -84,7 +84,7 @@ class KeyPlan(NamedTuple):
 
     @property
     def bucket_key_is_primary_key(self) -> bool:
-        """The primary-key bytes are the bucket-key bytes: encode once."""
+        """The primary-key bytes are the bucket-key bytes: encode them once."""
         return self.primary_columns == self.bucket_columns and self.primary_encoding == self.bucket_encoding
 
     @property
@@ -105,7 +105,7 @@ def key_plan(
     lake_format: str | None,
     kv_format_version: int = 1,
 ) -> KeyPlan:
-    """Which encoders a table uses. `lake_format` is `table.datalake.format`, in any case of letters."""
+    """The key plan of a table. `lake_format` is `table.datalake.format`, in upper or lower case."""
     lake = lake_format.lower() if lake_format else None
     if lake not in _ENCODING_OF_LAKE_FORMAT:
         known = ", ".join(name for name in _ENCODING_OF_LAKE_FORMAT if name)
@@ -125,10 +125,10 @@ def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEn
     """The key bytes of logical values in key order."""
     check_key_types(types, encoding)
     if len(values) != len(types):
-        raise RowValueError(f"{len(values)} key values for {len(types)} key columns")
+        raise RowValueError(f"the key has {len(types)} columns, got {len(values)} values")
     for value, data_type in zip(values, types, strict=True):
         if value is None and (not data_type.nullable or encoding in (KeyEncoding.COMPACTED, KeyEncoding.ICEBERG)):
-            raise RowValueError(f"a key column ({data_type}) must not be null")
+            raise RowValueError(f"a key column of type {data_type} must not be null")
     if encoding is KeyEncoding.PAIMON:
         return encode_aligned_row(values, types)
     if encoding is KeyEncoding.ICEBERG:
@@ -142,31 +142,31 @@ def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEn
 
 
 def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> list[Any]:
-    """The logical values of a compacted key; CorruptRowError if the bytes are not exactly one."""
+    """The logical values of a compacted key; CorruptRowError unless the bytes are exactly one key."""
     view, position, values = memoryview(key).cast("B"), 0, []
     for data_type in types:
         value, position = read_compacted_field(view, position, data_type)
         values.append(value)
     if position != len(view):
-        raise CorruptRowError(f"{len(view) - position} bytes are left over after the last key column")
+        raise CorruptRowError(f"{len(view) - position} unexpected bytes after the last key column")
     return values
 
 
 def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: KeyEncoding, count: int) -> Any:
     """The key bytes of all rows as a binary array; `columns` are Arrow arrays in key order.
 
-    Hudi keys are hashes of printed texts: they are made row by row.
+    Hudi keys are hashes of printed values, so they are made row by row.
     """
     check_key_types(types, encoding)
     if len(columns) != len(types):
-        raise RowValueError(f"{len(columns)} Arrow columns for {len(types)} key columns")
+        raise RowValueError(f"the key has {len(types)} columns, got {len(columns)} Arrow columns")
     if encoding is KeyEncoding.HUDI:
         rows = zip(*map(column_to_values, columns, types), strict=True)
         return pa.array([encode_key(row, types, encoding) for row in rows], pa.binary())
     for column, data_type in zip(columns, types, strict=True):
         refused = not data_type.nullable or encoding is not KeyEncoding.PAIMON
         if refused and null_mask(column) is not None:
-            raise RowValueError(f"a key column ({data_type}) must not be null")
+            raise RowValueError(f"a key column of type {data_type} must not be null")
     if encoding is KeyEncoding.PAIMON:
         return encode_aligned_columns(columns, types, count)
     if encoding is KeyEncoding.ICEBERG:
@@ -178,17 +178,17 @@ def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: Key
 
 
 def check_stored_keys(keys: Any) -> None:
-    """Raise for a key of no bytes in a binary array: no store keeps it."""
+    """Raise if a binary array has an empty key, which no store can keep."""
     if pc.any(pc.equal(pc.binary_length(keys), 0)).as_py():
         raise RowValueError(NO_BYTES)
 
 
 def check_key_types(types: Sequence[DataType], encoding: KeyEncoding) -> None:
-    """Raise unless columns of these types can be a key."""
+    """Raise unless columns of these types can form a key."""
     if not types:
         raise RowValueError("a key needs at least one column")
     if encoding is KeyEncoding.ICEBERG and len(types) != 1:
-        raise RowValueError(f"an Iceberg key has exactly one column, not {len(types)}")
+        raise RowValueError(f"an Iceberg key must have exactly one column, got {len(types)}")
     for data_type in types:
         root = data_type.root
         refused = (
@@ -225,7 +225,7 @@ def _iceberg_keys(column: Any, data_type: DataType) -> Any:
     if root == "TIMESTAMP_WITHOUT_TIME_ZONE":
         millis, nanos = from_timestamps(column)
         if (np.abs(millis) > (2**63 - 1) // _MICROS_PER_MILLI - 1).any():
-            raise RowValueError(f"a {data_type} is too far from 1970 for microseconds")
+            raise RowValueError(f"a {data_type} value is too far from 1970 for microseconds")
         return fixed_size(millis * _MICROS_PER_MILLI + nanos // 1000)
     if root in _ICEBERG_INT64_ROOTS:
         numbers = from_fixed(column, data_type).astype(np.int64)
@@ -238,7 +238,7 @@ def _iceberg_keys(column: Any, data_type: DataType) -> Any:
 
 
 def _hudi_key(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """Big-endian `hashCode` of the list of printed values, as Hudi's own bucket index has it."""
+    """Big-endian `hashCode` of the list of printed values, as in Hudi's own bucket index."""
     composite = len(types) > 1
     list_hash = 1
     for value, data_type in zip(values, types, strict=True):
@@ -268,7 +268,7 @@ def _hudi_text(value: Any, data_type: DataType) -> str:
         return _printed(local_date_time_text, checked_timestamp(value, data_type))
     if root == "TIMESTAMP_WITH_LOCAL_TIME_ZONE":
         return _printed(instant_text, checked_timestamp(value, data_type))
-    pack_fixed(value, data_type)  # refuses what the type cannot hold
+    pack_fixed(value, data_type)  # refuses values that the type cannot hold
     if root == "BOOLEAN":
         return "true" if value else "false"
     if root in ("FLOAT", "DOUBLE"):

@@ -1,10 +1,10 @@
 """Partition names from partition values, as Java makes them.
 
-The name of a partition is the texts of its values in the order of the partition keys, joined with `$`. Nothing is
-escaped, so the server accepts only letters, digits, `_` and `-` in a value; the texts of numbers and instants are
-made to fit (`.` becomes `_`).
+The name of a partition is its values as strings, in the order of the partition keys, joined with `$`. Nothing is
+escaped, so the server accepts only letters, digits, `_` and `-` in a value; numbers and instants are printed to fit
+(`.` becomes `_`).
 
-pyfluss 1.0 differs in two texts: a timestamp without digits below the millisecond has exactly three digits there
+pyfluss 1.0 differs in two cases: a timestamp without digits below the millisecond has exactly three digits there
 (`_500`, Java `_5`), and floats are `1` where Java has `1_0`.
 
 >>> from fluss.model.types import DateType, StringType
@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fluss.codec.keys.java_text import float_text, instant_of, nanos_of_second
+from fluss.codec.keys.java_strings import float_text, instant_of, nanos_of_second
 from fluss.codec.rows.arrow_values import column_to_values
 from fluss.codec.rows.values import MAX_TIME_MILLIS, RowValueError, checked_int, checked_timestamp
 from fluss.model.types import DataType
@@ -37,7 +37,7 @@ _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 
 
 def partition_value_text(value: Any, data_type: DataType) -> str:
-    """The text of one partition value, given in logical form (`codec.rows.values`)."""
+    """One partition value as a string; it is given in logical form (`codec.rows.values`)."""
     root = data_type.root
     if value is None:
         raise RowValueError("a partition value must not be null")
@@ -100,14 +100,14 @@ def _timestamp_text(millis: int, nanos: int) -> str:
 def partition_name(values: Sequence[Any], types: Sequence[DataType]) -> str:
     """The name of the partition with these values, in the order of the partition keys."""
     if not types or len(values) != len(types):
-        raise RowValueError(f"{len(values)} partition values for {len(types)} partition keys")
+        raise RowValueError(f"the table has {len(types)} partition keys, got {len(values)} values")
     return SEPARATOR.join(map(partition_value_text, values, types))
 
 
 def partition_names(columns: Sequence[Any], types: Sequence[DataType]) -> Any:
-    """The names of the partitions of all rows, as an Arrow text array: each distinct value is printed once."""
+    """The names of the partitions of all rows, as an Arrow string array; each distinct value is printed once."""
     if not types or len(columns) != len(types):
-        raise RowValueError(f"{len(columns)} partition columns for {len(types)} partition keys")
+        raise RowValueError(f"the table has {len(types)} partition keys, got {len(columns)} columns")
     texts = []
     for column, data_type in zip(columns, types, strict=True):
         if column.null_count:
@@ -119,7 +119,7 @@ def partition_names(columns: Sequence[Any], types: Sequence[DataType]) -> Any:
 
 
 def split_partition_name(name: str, keys: Sequence[str]) -> dict[str, str]:
-    """The values of a partition name by key."""
+    """The values in a partition name, by key."""
     parts = name.split(SEPARATOR)
     if len(parts) != len(keys):
         raise ValueError(f"partition name {name!r} has {len(parts)} values, but the keys are {', '.join(keys)}")
@@ -127,15 +127,15 @@ def split_partition_name(name: str, keys: Sequence[str]) -> dict[str, str]:
 
 
 def qualified_name(name: str, keys: Sequence[str]) -> str:
-    """The name with its keys, for people: `k1=v1/k2=v2`."""
+    """The name with its keys, for messages: `k1=v1/k2=v2`."""
     return "/".join(f"{key}={value}" for key, value in split_partition_name(name, keys).items())
 
 
 def check_partition_value(text: str, creating: bool) -> None:
     """Refuse a value that the server would not take in a partition name."""
     if not 1 <= len(text) <= MAX_VALUE_CHARACTERS:
-        raise ValueError(f"a partition value has 1 to {MAX_VALUE_CHARACTERS} characters, {text!r} has {len(text)}")
+        raise ValueError(f"a partition value must have 1 to {MAX_VALUE_CHARACTERS} characters, got {text!r}")
     if not _ALLOWED.fullmatch(text):
-        raise ValueError(f"partition value {text!r} has characters other than letters, digits, '_' and '-'")
+        raise ValueError(f"partition value {text!r} must contain only letters, digits, '_' and '-'")
     if creating and text.startswith(RESERVED_PREFIX):
-        raise ValueError(f"partition value {text!r} must not start with {RESERVED_PREFIX!r}, that is reserved")
+        raise ValueError(f"partition value {text!r} must not start with {RESERVED_PREFIX!r}, which is reserved")

@@ -1,6 +1,6 @@
-"""Partition values from their texts: the way back from `partition_names.partition_value_text`.
+"""Partition values parsed from strings: the inverse of `partition_names.partition_value_text`.
 
-All texts can be read back without loss. Those of pyfluss, which differ in two places, mean the same values.
+All strings can be parsed without loss. Those of pyfluss differ in two cases, but denote the same values.
 
 >>> from fluss.model.types import DateType
 >>> partition_value("2025-05-27", DateType())
@@ -27,7 +27,7 @@ _NANOS_PER_MILLISECOND = 1_000_000
 
 
 def partition_value(text: str, data_type: DataType) -> Any:
-    """The value in logical form (`codec.rows.values`) whose text this is; ValueError if the type has none."""
+    """The value that a string denotes, in logical form (`codec.rows.values`); ValueError if there is none."""
     root = data_type.root
     if root in TEXT_ROOTS:
         return text
@@ -37,7 +37,7 @@ def partition_value(text: str, data_type: DataType) -> Any:
     try:
         return read(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not the text of a value of type {data_type}") from None
+        raise ValueError(f"{text!r} is not a partition value of type {data_type}") from None
 
 
 def _boolean(text: str) -> bool:

@@ -1,9 +1,9 @@
 """Roaring bitmaps of 32-bit numbers in the portable form, and their union: the function `rbm32`.
 
     4  12346, then 4 bytes number of containers; or
-       12347 + (number of containers - 1) << 16, then a bit for each container: whether it holds runs
-    4 per container: the high 16 bits of its numbers, and how many they are, less one
-    4 per container: where its bytes begin; left out if there are runs and fewer than four containers
+       12347 + (number of containers - 1) << 16, then a bit for each container: 1 if it holds runs
+    4 per container: the high 16 bits of its numbers, and their count minus one
+    4 per container: where its bytes begin; omitted if there are runs and fewer than four containers
     the containers, in the order of their high bits
 
 A worked example, {1, 2, 3, 100000}:
@@ -41,7 +41,7 @@ Containers = dict[int, Container]
 
 
 def decode_bitmap32(data: bytes) -> Containers:
-    """Containers by the high 16 bits of their numbers. What follows the bitmap is passed over, as in Java."""
+    """Containers by the high 16 bits of their numbers. Bytes after the bitmap are ignored, as in Java."""
     cursor = Cursor(data)
     (cookie,) = cursor.unpack(_U32)
     flags = b""
@@ -86,7 +86,7 @@ def encode_bitmap32(containers: Containers) -> bytes:
 
 
 def union32(one: bytes, other: bytes) -> bytes:
-    """The numbers of both. FlussError -1 if one of them is not a bitmap."""
+    """The union of two bitmaps. FlussError -1 if one of them is not a bitmap."""
     containers = decode_bitmap32(one)
     for high, container in decode_bitmap32(other).items():
         known = containers.get(high)

@@ -8,20 +8,20 @@ whose leaves name containers of the low 16 bits:
     the root node; every node is followed by its children in the order of their keys
         1  kind: 0, 1, 2, 3 for at most 4, 16, 48, 256 children; 4 for a leaf
         2  number of children (a leaf: 0)
-        1  length of the prefix that all keys below share at this point, and the prefix
+        1  length of the prefix that all keys below share from here on, and the prefix
         kind 0:   4 bytes in reverse: the next byte of each child's key, sorted, then zeros
-        kind 1:  16 bytes, the same in two groups of eight, each in reverse
+        kind 1:  16 bytes, as kind 0, in two groups of eight, each in reverse
         kind 2: 256 bytes, for each possible byte the place of its child or 255, in groups of eight, each in reverse
         kind 3:  32 bytes, a bit for each possible byte
         leaf:     6 bytes of key, big-endian; 8 bytes index of its container
-    4  number of container lists: 1 (a second one begins after two thousand million containers)
+    4  number of container lists: 1 (a second one would begin after two billion containers)
     1  254, then 4 bytes length of the list
-    per place of the list: 0 for nothing, or 1, the form, 4 bytes number of numbers, and the container
+    per place of the list: 0 if it is empty, or 1, the form, 4 bytes count of numbers, and the container
     8  number of containers
     4, 4  list and place of the last container
 
-Except for the key all numbers are little-endian. The tree and the list are grown as Java grows them (children take
-places in the order of their arrival, the list gets half as long again when it is full), so that the bytes are the same.
+All numbers but the key are little-endian. The tree and the list grow as in Java (children take places in the order of
+their arrival, the list grows by half when it is full), so that the bytes are the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _END = struct.Struct("<qii")
 
 
 class Node:
-    """An inner node; `children` by the next byte of their keys, in the order of their places."""
+    """An inner node; `children` are by the next byte of their keys, in the order of their places."""
 
     __slots__ = ("children", "prefix")
 
@@ -57,7 +57,7 @@ class Node:
         self.children = children
 
     def add(self, byte: int, child: Node | Leaf) -> None:
-        """One more child. Places count from the moment on when there are more than 16; before, children are sorted."""
+        """Add a child. Children keep their places once there are more than 16; until then they are sorted."""
         if len(self.children) == MOST_CHILDREN[1]:
             self.children = dict(sorted(self.children.items()))
         self.children[byte] = child
@@ -74,7 +74,7 @@ class Leaf:
 
 
 class Bitmap64:
-    """A bitmap that can be changed."""
+    """A mutable bitmap."""
 
     def __init__(self) -> None:
         self.root: Node | Leaf | None = None
@@ -82,12 +82,12 @@ class Bitmap64:
         self.used = 0
 
     def leaves(self) -> Iterator[Leaf]:
-        """In the order of their keys."""
+        """The leaves in the order of their keys."""
         if self.root is not None:
             yield from _leaves(self.root)
 
     def add(self, key: bytes, container: Container) -> None:
-        """A container for a key that has none."""
+        """Add a container for a key that has none."""
         if self.used == len(self.containers):
             length = max(self.used + (self.used >> 1), self.used + 1)
             self.containers += [None] * (length - self.used)
@@ -97,7 +97,7 @@ class Bitmap64:
         self.root = leaf if self.root is None else _insert(self.root, leaf, 0)
 
     def unite(self, other: Bitmap64) -> None:
-        """Take all numbers of another one."""
+        """Add all numbers of another bitmap."""
         places = {leaf.key: leaf.place for leaf in self.leaves()}
         for leaf in other.leaves():
             container = other.containers[leaf.place]
@@ -111,14 +111,14 @@ class Bitmap64:
             self.containers[place] = union(known, container)
 
     def optimise(self) -> None:
-        """Write runs where they are shorter; runs that no longer are stay runs, as in Java."""
+        """Change containers to runs where these are shorter. Runs that are no longer shorter stay, as in Java."""
         for place, container in enumerate(self.containers):
             if container is not None:
                 better = optimised(container)
                 self.containers[place] = better if better.form == RUN else container
 
     def encode(self) -> bytes:
-        """Its bytes."""
+        """The bitmap as bytes."""
         if self.root is None:
             return b"\0"
         pieces = [b"\1", _I64.pack(sum(1 for _ in self.leaves())), *_encode_node(self.root)]
@@ -133,7 +133,7 @@ class Bitmap64:
 
 
 def decode_bitmap64(data: bytes) -> Bitmap64:
-    """A bitmap from its bytes. What follows it is passed over, as in Java."""
+    """A bitmap from its bytes. Bytes after it are ignored, as in Java."""
     cursor = Cursor(data)
     bitmap = Bitmap64()
     if cursor.take(1) == b"\0":
@@ -158,7 +158,7 @@ def decode_bitmap64(data: bytes) -> Bitmap64:
 
 
 def union64(one: bytes, other: bytes) -> bytes:
-    """The numbers of both. FlussError -1 if one of them is not a bitmap."""
+    """The union of two bitmaps. FlussError -1 if one of them is not a bitmap."""
     bitmap = decode_bitmap64(one)
     bitmap.unite(decode_bitmap64(other))
     bitmap.optimise()
@@ -174,7 +174,7 @@ def _leaves(node: Node | Leaf) -> Iterator[Leaf]:
 
 
 def _insert(node: Node | Leaf, leaf: Leaf, depth: int) -> Node | Leaf:
-    """Put a leaf below a node of whose keys the first `depth` bytes are known; what stands in its place then."""
+    """Insert a leaf below a node whose keys share their first `depth` bytes; return the node that replaces it."""
     rest = leaf.key[depth:]
     prefix = node.key[depth:] if isinstance(node, Leaf) else node.prefix
     shared = next((i for i, byte in enumerate(prefix) if byte != rest[i]), len(prefix))
@@ -218,12 +218,12 @@ def _encode_node(node: Node | Leaf) -> Iterator[bytes]:
 
 
 def _read_node(cursor: Cursor, path: bytes) -> Node | Leaf:
-    """A node below which all keys begin with `path`."""
+    """Read a node; all keys below it begin with `path`."""
     kind, count, prefix_length = cursor.unpack(_NODE)
     if kind == LEAF:
         leaf = Leaf(*cursor.unpack(_LEAF))
         if not leaf.key.startswith(path):
-            raise broken(f"key {leaf.key.hex()} is below {path.hex()}")
+            raise broken(f"key {leaf.key.hex()} does not begin with {path.hex()}")
         return leaf
     if kind > LEAF or not 0 < count <= MOST_CHILDREN[kind] or len(path) + prefix_length >= KEY_BYTES:
         raise broken(f"a node of kind {kind} has {count} children and {prefix_length} bytes of prefix")
@@ -238,7 +238,7 @@ def _read_node(cursor: Cursor, path: bytes) -> Node | Leaf:
     else:
         ordered = list((body[::-1] if kind == 0 else _swap_groups(body))[:count])
     if len(ordered) != count or len(set(ordered)) != count:
-        raise broken(f"a node does not have the {count} children that it claims")
+        raise broken(f"a node does not have the {count} children that its header claims")
     children = {byte: _read_node(cursor, path + prefix + bytes((byte,))) for byte in ordered}
     if places:
         children = {byte: children[byte] for byte in sorted(places, key=places.__getitem__)}

@@ -1,15 +1,15 @@
 """Containers of roaring bitmaps: sets of 16-bit numbers in one of three forms, and the union of two of them.
 
-    array    sorted 16-bit numbers; at most 4096
-    bitmap   1024 words of 64 bits; more than 4096 numbers
-    run      a count, then pairs (first number, numbers that follow it)
+    array    sorted 16-bit numbers, at most 4096
+    bitmap   1024 words of 64 bits, for more than 4096 numbers
+    run      a count, then pairs (first number, count of numbers after it)
 
-Everything is little-endian. A container is written in the form that Java's library ends up with after a union and
-`runOptimize`, which depends on the forms of the two operands: where two forms have almost the same size, each stays
-what it was.
+Everything is little-endian. A container is written in the form that Java's library gives it after a union and
+`runOptimize`. That form depends on the forms of the two operands: if two forms have almost the same size, the form does
+not change.
 
-A container is held as its bytes: most containers of a large bitmap are only passed on by a union. Bitmaps are united
-word by word, everything else as sorted arrays of numbers.
+A container is held as its bytes: most containers of a large bitmap are only copied by a union. Bitmaps are united
+word by word, all others as sorted arrays of numbers.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ _WORDS = np.dtype("<u8")
 
 
 def broken(why: str) -> FlussError:
-    """The error for bytes that are no bitmap."""
+    """The error for bytes that are not a bitmap."""
     return FlussError(
         f"a value of an rbm column is not a serialised roaring bitmap: {why}", ErrorCode.UNKNOWN_SERVER_ERROR
     )
 
 
 class Cursor:
-    """Reads forward through bytes; beyond their end there is an error."""
+    """Reads bytes sequentially; reading past their end is an error."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._position = 0
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
+        """Return the next `count` bytes."""
         end = self._position + count
         if count < 0 or end > len(self._data):
-            raise broken(f"it ends after {len(self._data)} bytes, in the middle of something")
+            raise broken(f"it is cut off after {len(self._data)} bytes")
         taken = self._data[self._position : end]
         self._position = end
         return taken
 
     def unpack(self, structure: struct.Struct) -> tuple[Any, ...]:
-        """The next fields."""
+        """Return the next fields."""
         return structure.unpack(self.take(structure.size))
 
 
 class Container:
-    """A set of numbers below 65536, as the bytes of one of the forms. Never changed."""
+    """An immutable set of numbers below 65536, as the bytes of one of the forms."""
 
     __slots__ = ("count", "data", "form", "run_count")
 
@@ -74,7 +74,7 @@ class Container:
 
     @property
     def numbers(self) -> Any:
-        """Its numbers, sorted."""
+        """The numbers, sorted."""
         if self.form == ARRAY:
             return np.frombuffer(self.data, _NUMBERS)
         if self.form == BITMAP:
@@ -86,7 +86,7 @@ class Container:
         return (np.repeat(starts, lengths) + offsets).astype(_NUMBERS)
 
     def words(self) -> Any:
-        """Its numbers as bits of 1024 words."""
+        """The numbers as bits of 1024 words."""
         if self.form == BITMAP:
             return np.frombuffer(self.data, _WORDS)
         flags = np.zeros(CONTAINER_NUMBERS, np.bool_)
@@ -99,7 +99,7 @@ class Container:
 
 
 def read_container(form: int, count: int, cursor: Cursor) -> Container:
-    """A container of a known form; `count` is its number of numbers, which runs do not need."""
+    """Read a container of a given form; `count` is its count of numbers, which runs do not need."""
     if form == ARRAY:
         data = cursor.take(2 * count)
         numbers = np.frombuffer(data, _NUMBERS)
@@ -109,7 +109,7 @@ def read_container(form: int, count: int, cursor: Cursor) -> Container:
     if form == BITMAP:
         container = _of_words(np.frombuffer(cursor.take(BITMAP_BYTES), _WORDS))
         if container.count != count or count <= MAX_ARRAY_NUMBERS:
-            raise broken(f"a container of {count} numbers is a bitmap with {container.count} bits")
+            raise broken(f"a container claims {count} numbers, but its bitmap has {container.count} bits")
         return container
     if form == RUN:
         head = cursor.take(2)
@@ -119,16 +119,16 @@ def read_container(form: int, count: int, cursor: Cursor) -> Container:
         if not run_count or lasts[-1] >= CONTAINER_NUMBERS or not (starts[1:] > lasts[:-1]).all():
             raise broken(f"the {run_count} runs of a container overlap or leave its range")
         return Container(RUN, int((lasts - starts).sum()) + run_count, run_count, head + data)
-    raise broken(f"there is no container type {form}")
+    raise broken(f"unknown container type {form}")
 
 
 def container_of(numbers: Any) -> Container:
-    """Sorted numbers in the form that they have when they were added one by one."""
+    """Sorted numbers in the form that they get when added one by one."""
     return _in_form(ARRAY if len(numbers) <= MAX_ARRAY_NUMBERS else BITMAP, np.asarray(numbers, _NUMBERS))
 
 
 def union(one: Container, other: Container) -> Container:
-    """Both together, in the form that Java's union gives: before it is optimised."""
+    """The union, in the form that Java's union has before it is optimised."""
     forms = {one.form, other.form}
     if BITMAP in forms:
         united = _of_words(one.words() | other.words())
@@ -144,12 +144,12 @@ def union(one: Container, other: Container) -> Container:
 
 
 def optimised(container: Container) -> Container:
-    """The same numbers in the form that `runOptimize` of Java leaves."""
+    """The same numbers in the form that Java's `runOptimize` gives."""
     run_bytes = 2 + 4 * container.run_count
     if container.form != RUN:
         size = 2 * container.count if container.form == ARRAY else BITMAP_BYTES
         return container.in_form(RUN) if size > run_bytes else container
-    # Runs win ties here, and arrays count two bytes more than they write.
+    # As in Java: runs win ties, and an array counts two bytes more than it takes.
     if run_bytes <= min(BITMAP_BYTES, 2 * container.count + 2):
         return container
     return container_of(container.numbers)
@@ -173,7 +173,7 @@ def _in_form(form: int, numbers: Any) -> Container:
 
 
 def _of_words(words: Any) -> Container:
-    """A bitmap container. A run begins at a bit whose lower neighbour is not set."""
+    """A bitmap container. A run begins at each set bit whose lower neighbour is not set."""
     before = words << np.uint64(1)
     before[1:] |= words[:-1] >> np.uint64(63)
     run_count = int(np.bitwise_count(words & ~before).sum())

@@ -29,7 +29,7 @@ def aligned_header_bytes(column_count: int) -> int:
 def encode_aligned_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
     """The ALIGNED row of logical values; None is null."""
     if len(values) != len(types):
-        raise RowValueError(f"{len(values)} values for {len(types)} columns")
+        raise RowValueError(f"the row has {len(types)} columns, got {len(values)} values")
     header = aligned_header_bytes(len(types))
     fixed = bytearray(header + SLOT_BYTES * len(types))
     writer = SlotWriter(len(fixed), encode_aligned_row)
@@ -45,7 +45,7 @@ def encode_aligned_row(values: Sequence[Any], types: Sequence[DataType]) -> byte
 
 
 def decode_aligned_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
-    """The logical values of an ALIGNED row; CorruptRowError if the bytes are none."""
+    """The logical values of an ALIGNED row; CorruptRowError if the bytes are not one."""
     block = memoryview(buffer).cast("B")
     header = aligned_header_bytes(len(types))
     if len(block) < header + SLOT_BYTES * len(types):

@@ -1,14 +1,14 @@
 """Array and map blocks and their slots, one value at a time.
 
-A block is a fixed part of slots with a variable part behind it. A slot holds a small value itself, up to seven bytes
+A block is a fixed part of slots followed by a variable part. A slot holds a small value itself, up to seven bytes
 of text "inline" (length in its last byte), or a pointer (length, offset) into the variable part, whose entries start
 on multiples of eight bytes. Arrays give small types narrow slots; ALIGNED rows give every column eight bytes.
 
-One layout serves all row formats; only ROW elements differ, so both directions get the row function of the
-enclosing format. The column-wise twins are in `block_encode.py` and `block_decode.py`.
+All row formats share this layout; only ROW elements differ, so both directions take the row function of the
+enclosing format. The column-wise counterparts are in `block_encode.py` and `block_decode.py`.
 
-A hostile block may point many slots at one entry and so ask for far more work than it has bytes. `SlotReader`
-therefore lets the entries of one block have at most as many bytes as the block itself.
+A hostile block may point many slots at one entry and so cause far more work than it has bytes. `SlotReader` therefore
+limits the entries of a block, taken together, to as many bytes as the block has.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def slot_width(data_type: DataType) -> int:
 
 
 class SlotWriter:
-    """Collects the variable part while slots are made one after the other, in element order."""
+    """Collects the variable part while slots are made in element order."""
 
     def __init__(self, variable_start: int, encode_row: EncodeRow) -> None:
         self.variable = bytearray()
@@ -71,7 +71,7 @@ class SlotWriter:
         self._encode_row = encode_row
 
     def slot(self, value: Any, data_type: DataType) -> bytes:
-        """The slot of a value that is not null, in the width of its type; longer content goes behind."""
+        """The slot of a value that is not null, in the width of its type; longer content becomes an entry."""
         root = data_type.root
         if root in FIXED_STRUCTS:
             return pack_fixed(value, data_type)
@@ -109,7 +109,7 @@ class SlotWriter:
 
 
 class SlotReader:
-    """Reads slots of one block; `_unread` is what its variable entries may still have in bytes."""
+    """Reads slots of one block; `_unread` is how many bytes its variable entries may still have."""
 
     def __init__(self, block: memoryview, decode_row: DecodeRow) -> None:
         self._block = block
@@ -117,7 +117,7 @@ class SlotReader:
         self._unread = len(block)
 
     def value(self, position: int, data_type: DataType) -> Any:
-        """The value of the slot at `position`, which the caller has found inside the block."""
+        """The value of the slot at `position`, which the caller has checked to be inside the block."""
         root, block = data_type.root, self._block
         fixed = FIXED_STRUCTS.get(root)
         if fixed is not None:
@@ -182,14 +182,14 @@ def encode_map(value: Any, data_type: MapType, encode_row: EncodeRow) -> bytes:
 def decode_map(block: memoryview, data_type: MapType, decode_row: DecodeRow) -> list[tuple[Any, Any]]:
     """The (key, value) pairs of a map block."""
     if len(block) < COUNT_BYTES:
-        raise CorruptRowError(f"a map block of {len(block)} bytes")
+        raise CorruptRowError(f"a map block of {len(block)} bytes is too short")
     (key_bytes,) = _COUNT.unpack_from(block)
     if not 0 <= key_bytes <= len(block) - COUNT_BYTES:
         raise CorruptRowError(f"a map block of {len(block)} bytes cannot hold {key_bytes} bytes of keys")
     keys = _decode_elements(block[COUNT_BYTES : COUNT_BYTES + key_bytes], data_type.key.not_null(), decode_row)
     values = _decode_elements(block[COUNT_BYTES + key_bytes :], data_type.value, decode_row)
     if len(keys) != len(values):
-        raise CorruptRowError(f"a map block with {len(keys)} keys and {len(values)} values")
+        raise CorruptRowError(f"a map block has {len(keys)} keys, but {len(values)} values")
     return list(zip(keys, values, strict=True))
 
 
@@ -205,7 +205,7 @@ def _encode_elements(values: Any, element: DataType, owner: DataType, encode_row
                 raise RowValueError(f"element {index} of {owner} is null, but {element} is NOT NULL")
             fixed[COUNT_BYTES + (index >> 3)] |= 1 << (index & 7)
             continue
-        if is_float and value != value:  # Arrays, unlike rows, have one form of NaN.
+        if is_float and value != value:  # Arrays, unlike rows, store one canonical NaN.
             value = _CANONICAL_NAN
         position = header + index * width
         fixed[position : position + width] = writer.slot(value, element)
@@ -214,7 +214,7 @@ def _encode_elements(values: Any, element: DataType, owner: DataType, encode_row
 
 def _decode_elements(block: memoryview, element: DataType, decode_row: DecodeRow) -> list[Any]:
     if len(block) < COUNT_BYTES:
-        raise CorruptRowError(f"an array block of {len(block)} bytes")
+        raise CorruptRowError(f"an array block of {len(block)} bytes is too short")
     (count,) = _COUNT.unpack_from(block)
     width = slot_width(element)
     if count < 0 or array_header_bytes(count) + count * width > len(block):

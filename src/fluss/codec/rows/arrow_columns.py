@@ -1,8 +1,8 @@
-"""Whole columns between Arrow arrays and the numbers that rows store (column-wise twin of `values.py`).
+"""Conversion of whole columns between Arrow arrays and the numbers that rows store; `values.py` does it value by value.
 
-`from_*` give what an encoder writes: int32 for DATE and TIME milliseconds, (millis, nanos) for timestamps, unscaled
+`from_*` return what an encoder writes: int32 for DATE and TIME milliseconds, (millis, nanos) for timestamps, unscaled
 numbers for decimals. `to_*` build the Arrow array of the column's type from them. Units follow the precision of the
-type; sub-millisecond digits of TIME are cut. Arrow inputs of another width or unit are cast first.
+type; sub-millisecond digits of TIME are cut off. Arrow inputs of another width or unit are cast first.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ NUMPY_OF_ROOT: dict[str, Any] = {
 
 
 def as_column(array: Any, data_type: DataType) -> Any:
-    """The array in the Arrow type of its scalar column; a cast that would lose anything is refused."""
+    """The array in the Arrow type of its scalar column; a lossy cast is refused."""
     wanted = to_arrow_type(data_type)
     if array.type == wanted:
         return array
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(wanted) and array.type.unit == wanted.unit:
-            return array.view(wanted)  # only the zone differs, and the zone is not stored
+            return array.view(wanted)  # only the zone differs, which is not stored
         return array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise RowValueError(f"{data_type} cannot hold Arrow values of type {array.type}: {error}") from None
 
 
 def _stored(array: Any, dtype: Any, per_value: int = 1) -> Any:
-    """The values buffer of a fixed-width array as numbers, honouring its slice; zero where null."""
+    """The values buffer of a fixed-width array as numbers, its slice only; zero where null."""
     count = len(array) * per_value
     if count == 0:
         return np.empty(0, dtype)
@@ -78,7 +78,7 @@ def _stored(array: Any, dtype: Any, per_value: int = 1) -> Any:
 
 
 def from_fixed(array: Any, data_type: DataType) -> Any:
-    """Numbers of a fixed-width column in the width of its own type; TIME as int32 milliseconds."""
+    """The numbers of a fixed-width column in the width of its type; TIME as int32 milliseconds."""
     if data_type.root == "BOOLEAN":
         return _stored(array.cast(pa.uint8()), np.uint8)
     if data_type.root != "TIME_WITHOUT_TIME_ZONE":
@@ -90,7 +90,7 @@ def from_fixed(array: Any, data_type: DataType) -> Any:
 
 
 def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
-    """The Arrow array of what `from_fixed` gives."""
+    """The Arrow array of numbers as `from_fixed` returns them."""
     arrow_type = to_arrow_type(data_type)
     if nulls is not None:
         values[nulls] = 0
@@ -102,7 +102,7 @@ def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
         if wrong.any():
             row = first_row(wrong)
             raise CorruptRowError(
-                f"{data_type} of row {row} holds {int(values[row])}, which is no millisecond of a day"
+                f"{data_type} of row {row} holds {int(values[row])}, which is not a millisecond of a day"
             )
         if arrow_type.unit == "s":
             values = values // np.int32(_MILLIS_PER_SECOND)
@@ -117,14 +117,14 @@ def _primitive(values: Any, arrow_type: Any, nulls: Bools | None) -> Any:
 
 
 def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
-    """Milliseconds and nanoseconds of the millisecond; instants before 1970 round down."""
+    """Milliseconds, and nanoseconds within the millisecond; instants before 1970 are rounded down."""
     values, unit = _stored(array, np.int64), array.type.unit
     if unit == "ms":
         return values, np.zeros(len(values), np.int64)
     if unit == "s":
         limit = (2**63 - 1) // _MILLIS_PER_SECOND
         if ((values > limit) | (values < -limit)).any():
-            raise RowValueError("a timestamp in seconds is too far from 1970 to be counted in milliseconds")
+            raise RowValueError("a timestamp in seconds is too far from 1970 to be stored in milliseconds")
         return values * _MILLIS_PER_SECOND, np.zeros(len(values), np.int64)
     per_milli = _PER_MILLI_OF_UNIT[unit]
     millis = values // per_milli
@@ -132,11 +132,11 @@ def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
 
 
 def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
-    """The Arrow array of milliseconds and nanoseconds; instants that its unit cannot count are refused."""
+    """The Arrow array of milliseconds and nanoseconds; instants out of range of its unit are refused."""
     wrong = (nanos < 0) | (nanos >= NANOS_PER_MILLI)
     if wrong.any():
         row = first_row(wrong)
-        raise CorruptRowError(f"{data_type} of row {row} holds {int(nanos[row])} nanoseconds of a millisecond")
+        raise CorruptRowError(f"{data_type} of row {row} has {int(nanos[row])} nanoseconds within a millisecond")
     arrow_type = to_arrow_type(data_type)
     if arrow_type.unit == "ms":
         values = millis
@@ -151,8 +151,8 @@ def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Boo
         far |= ((millis == last) & (parts > last_part)) | ((millis == first) & (parts < first_part))
         if far.any():
             row = first_row(far)
-            raise RowValueError(f"{data_type} of row {row} ({int(millis[row])} ms) is out of reach of {arrow_type}")
-        values = millis * per_milli + parts  # the first one overflows, and comes back
+            raise RowValueError(f"{data_type} of row {row} ({int(millis[row])} ms) is out of range of {arrow_type}")
+        values = millis * per_milli + parts  # the product may overflow, and the sum undoes it
     return _primitive(values, arrow_type, nulls)
 
 
@@ -179,7 +179,7 @@ def from_big_unscaled(array: Any, data_type: DataType) -> Any:
     matrix[:, 0] = high.view(np.uint64)
     matrix[:, 1] = low
     digits = matrix.view(np.uint8).reshape(count, MAX_DECIMAL_BYTES)
-    # A leading byte is redundant if it and the top bit behind it are all sign.
+    # A leading byte is redundant if it and the top bit after it only repeat the sign.
     sign = (high >> 63).astype(np.int8).view(np.uint8)[:, None]
     redundant = (digits[:, :-1] == sign) & ((digits[:, 1:] ^ sign) < 0x80)
     lead = np.logical_and.accumulate(redundant, axis=1).sum(axis=1)
@@ -196,7 +196,7 @@ def to_big_unscaled(
         wrong &= ~nulls
     if wrong.any():
         row = first_row(wrong)
-        raise CorruptRowError(f"{data_type} of row {row} holds {int(sizes[row])} bytes")
+        raise CorruptRowError(f"{data_type} of row {row} has {int(sizes[row])} bytes, which is not possible")
     place = np.arange(MAX_DECIMAL_BYTES) - (MAX_DECIMAL_BYTES - sizes)[:, None]
     digits = source.data.take(starts[:, None] + np.maximum(place, 0))
     sign = np.where(source.data.take(starts) > 0x7F, np.uint8(0xFF), np.uint8(0))
@@ -253,7 +253,7 @@ def to_content(source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: D
     try:
         return content.cast(pa.string())
     except pa.ArrowInvalid:
-        raise CorruptRowError(f"{data_type} holds bytes that are no UTF-8 text") from None
+        raise CorruptRowError(f"{data_type} holds bytes that are not UTF-8") from None
 
 
 def _fixed_size_binary(
@@ -261,7 +261,7 @@ def _fixed_size_binary(
 ) -> Any:
     count, width = len(starts), data_type.length
     if count * width > MAX_SOURCE_BYTES:
-        raise RowValueError(f"{count} values of {data_type} have more than {MAX_SOURCE_BYTES} bytes; decode fewer rows")
+        raise RowValueError(f"{count} values of {data_type} exceed {MAX_SOURCE_BYTES} bytes; decode fewer rows")
     kept = np.minimum(sizes, width)
     offsets = offsets_of(kept)
     steps = np.arange(int(offsets[-1]))
@@ -279,7 +279,7 @@ def list_array(data_type: DataType, offsets: Int64s, values: Any) -> Any:
 
 def map_array(data_type: MapType, offsets: Int64s, keys: Any, values: Any) -> Any:
     """The MAP column of flattened keys and values."""
-    # Asking for the count also makes it known: pyarrow before 26 ends the process over keys whose count is not.
+    # Asking for the null count also computes it: pyarrow before 26 aborts the process on keys whose count is unknown.
     if keys.null_count:
         raise RowValueError(f"{data_type} cannot hold a null key")
     arrow_type = to_arrow_type(data_type)

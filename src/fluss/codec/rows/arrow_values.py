@@ -1,4 +1,4 @@
-"""Arrow columns to lists of logical values and back: the way of small batches through the per-row codecs.
+"""Arrow columns to lists of logical values and back: used to encode and decode small batches row by row.
 
 Logical values are those of `values.py`. Lists hold None where the column is null.
 """
@@ -112,7 +112,7 @@ def column_from_values(values: Sequence[Any], data_type: DataType) -> Any:
             pairs = np.array([(0, 0) if value is None else value for value in values], np.int64).reshape(-1, 2)
             millis, nanos = pairs[:, 0].copy(), pairs[:, 1].copy()
             if (nanos // NANOS_PER_MILLI).any():
-                raise RowValueError(f"{data_type} cannot hold nanoseconds of a millisecond above 999999 or below 0")
+                raise RowValueError(f"{data_type} must have 0 to 999999 nanoseconds within a millisecond")
             return to_timestamps(millis, nanos, data_type, nulls)
         if root == "DECIMAL":
             unscaled = [0 if value is None else value for value in values]
@@ -132,7 +132,7 @@ def _nested_column(values: list[Any], data_type: DataType) -> Any:
     if isinstance(data_type, RowType):
         fields = data_type.fields
         if any(len(value) != len(fields) for value in values):
-            raise RowValueError(f"{data_type} needs {len(fields)} values")
+            raise RowValueError(f"every value of {data_type} must have {len(fields)} fields")
         columns = list(zip(*values, strict=True)) if values else [()] * len(fields)
         children = [column_from_values(column, field.data_type) for column, field in zip(columns, fields, strict=True)]
         return struct_array(data_type, len(values), children)

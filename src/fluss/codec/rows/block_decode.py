@@ -1,10 +1,10 @@
 """Array, map and row blocks to nested Arrow columns, column by column.
 
-A column of arrays is flattened: the counts of all blocks give the offsets, then the elements of all blocks are one
+A column of arrays is flattened: the counts of all blocks give the offsets, and the elements of all blocks form one
 child column. `decode_rows` is the row function of the enclosing format and is used for ROW elements.
 
-The entries that the slots of one block point to may together have at most as many bytes as the block (see
-`array_block.SlotReader`); so no hostile block makes more work than it has bytes.
+The entries that the slots of a block point to may have at most as many bytes in total as the block (see
+`array_block.SlotReader`), so a hostile block cannot cause more work than it has bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decode_nested(
     nulls: Bools | None,
     decode_rows: DecodeRows,
 ) -> Any:
-    """The ARRAY, MAP or ROW column of the blocks between `starts` and `ends`, which are inside the source."""
+    """The ARRAY, MAP or ROW column of the blocks between `starts` and `ends`, which must be inside the source."""
     if nulls is not None:
         starts, ends = starts[~nulls], ends[~nulls]
     if isinstance(data_type, ArrayType):
@@ -66,7 +66,7 @@ def _maps(source: PaddedSource, starts: Int64s, ends: Int64s, data_type: MapType
     offsets, keys = _elements(source, key_starts, key_ends, data_type.key.not_null(), decode_rows)
     value_offsets, values = _elements(source, key_ends, ends, data_type.value, decode_rows)
     if not np.array_equal(offsets, value_offsets):
-        raise CorruptRowError("a map block with another number of values than keys")
+        raise CorruptRowError("a map block has different numbers of keys and values")
     return map_array(data_type, offsets, keys, values)
 
 
@@ -88,8 +88,8 @@ def _elements(
         size = int((ends - starts)[row])
         raise CorruptRowError(f"an array block of {size} bytes cannot hold {int(counts[row])} elements")
     offsets = offsets_of(counts)
-    block = np.repeat(np.arange(len(counts)), counts)  # which block an element belongs to
-    index = np.arange(int(offsets[-1])) - offsets[:-1][block]  # its place in the block
+    block = np.repeat(np.arange(len(counts)), counts)  # the block of each element
+    index = np.arange(int(offsets[-1])) - offsets[:-1][block]  # its index within the block
     bits = source.data.take(starts[block] + COUNT_BYTES + (index >> 3)) >> (index & 7).astype(np.uint8)
     nulls = any_null((bits & 1) != 0)
     if nulls is not None and not element.nullable:
@@ -100,7 +100,7 @@ def _elements(
 
 
 class _BlockSlots:
-    """Reads the slots of the elements of many blocks; holds where the blocks are and nothing that changes."""
+    """Reads the slots of the elements of many blocks. Immutable: it only knows where the blocks are."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _BlockSlots:
         self._offsets, self._block, self._decode_rows = offsets, block, decode_rows
 
     def column(self, slots: Int64s, element: DataType, nulls: Bools | None) -> Any:
-        """The column of the elements whose slots are given."""
+        """The column of the elements with these slots."""
         source, root = self._source, element.root
         if root in FIXED_STRUCTS:
             dtype = np.dtype(NUMPY_OF_ROOT[root])
@@ -160,7 +160,7 @@ class _BlockSlots:
         return to_content(self._source, positions, sizes, element, nulls)
 
     def _entries(self, positions: Int64s, sizes: Int64s, absent: Bools | None) -> tuple[Int64s, Int64s]:
-        """Checked places of variable entries; elements without one get the block's start and size 0."""
+        """Starts and sizes of variable entries, checked; elements without an entry get the block's start and size 0."""
         begin = self._starts[self._block]
         if absent is not None:
             positions, sizes = np.where(absent, begin, positions), np.where(absent, 0, sizes)

@@ -1,7 +1,7 @@
 """Nested Arrow columns to array, map and row blocks, and scalar columns to slots, column by column.
 
-A column of arrays is flattened: the slots of all elements are made as one column, and because the slots and the
-variable entries of one array stand next to each other, its block is a handful of slices put together by one join.
+A column of arrays is flattened: the slots of all elements are made as one column. The slots and the variable entries
+of one array are adjacent, so its block is a few slices, concatenated by one join.
 ALIGNED rows (Paimon keys) use the same slots.
 """
 
@@ -51,14 +51,14 @@ EncodeRows: TypeAlias = Callable[[Sequence[Any], Sequence[DataType], int], Any]
 
 
 class Slots(NamedTuple):
-    """The slots of a column: their bytes, the entries behind them (sizes are multiples of eight) and who points."""
+    """The slots of a column: bytes, variable entries (sizes are multiples of eight), and which are pointers."""
 
     fixed: Any  # numbers of the width of the type, or words of eight bytes without the offsets of the pointers
     entries: Any = None  # binary array, empty where there is no entry
     pointers: Bools | None = None
 
     def pointing(self, offsets: Int64s) -> Any:
-        """The slots with the offsets of their entries filled in."""
+        """The slots with the offsets of their entries."""
         if self.pointers is None:
             return self.fixed
         return self.fixed | np.where(self.pointers, offsets, 0).astype(np.uint64) << np.uint64(32)
@@ -108,7 +108,7 @@ def list_parts(array: Any, data_type: DataType) -> tuple[Int64s, list[Any]]:
 
 
 def _arrays(counts: Int64s, values: Any, element: DataType, encode_rows: EncodeRows) -> Any:
-    """Array blocks of lists that have `counts` of the flattened `values`."""
+    """The array blocks of lists with `counts` elements each, out of the flattened `values`."""
     nulls = null_mask(values)
     if nulls is not None and not element.nullable:
         raise RowValueError(f"an element of an array of {element} is null")
@@ -205,7 +205,7 @@ def encode_aligned_columns(columns: Sequence[Any], types: Sequence[DataType], co
     entries: list[Any] = []
     for index, (column, data_type) in enumerate(zip(columns, types, strict=True)):
         if data_type.root in NESTED_ROOTS:
-            raise RowValueError(f"an ALIGNED row of columns cannot hold {data_type}")
+            raise RowValueError(f"an ALIGNED row cannot hold a column of type {data_type}")
         nulls = null_mask(column)
         if nulls is not None:
             bit = index + HEADER_BITS

@@ -1,8 +1,8 @@
 """Building blocks of the column-wise codecs: padded sources, ragged bytes, null masks.
 
-The column-wise codecs keep one cursor per row and handle one column for all rows at a time, so the number of array
-operations depends on the schema and not on the row count. "Ragged" means bytes of different size per row, back to
-back with int32 offsets, which is exactly an Arrow binary array.
+The column-wise codecs keep one position per row and process one column for all rows at a time, so the number of array
+operations depends on the schema and not on the row count. "Ragged" means a sequence of byte strings of different size,
+one per row, concatenated, with int32 offsets: exactly an Arrow binary array.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from fluss.codec.buffers import ReadableBuffer, byte_view
 from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.codec.rows.varint import Bools, Bytes, Int64s, UInt64s, varint_bytes
 
-# A cursor at the very end may still load two words of eight bytes.
+# A position at the very end may still load two words of eight bytes.
 _SPARE_BYTES = 24
 # Offsets are int32, as in Arrow's binary arrays.
 MAX_SOURCE_BYTES = 2**31 - 1 - _SPARE_BYTES
 _WORD_BYTES = 8
-# By number of bytes: the upper bits of a word that these bytes are.
+# By number of bytes: the mask of that many upper bytes of a word.
 _LEADING = np.array([(1 << 64) - (1 << 8 * (_WORD_BYTES - size)) for size in range(_WORD_BYTES + 1)], np.uint64)
 
 
 class PaddedSource:
-    """The bytes to decode, copied once with spare zero bytes behind them.
+    """The bytes to decode, copied once, with spare zero bytes appended.
 
-    `data` are the bytes, `words[i]` the eight bytes from `i` on as one number: one fancy index loads a word per row.
-    Valid for cursors from 0 to `size`, both included, and up to eight bytes beyond.
+    `data` are the bytes, `words[i]` are the eight bytes from `i` on as one number, so one index loads a word per row.
+    Valid for positions from 0 to `size`, both included, and up to eight bytes beyond.
     """
 
     def __init__(self, buffer: ReadableBuffer) -> None:
         view = byte_view(buffer)
         if len(view) > MAX_SOURCE_BYTES:
-            raise RowValueError(f"{len(view)} bytes are too many to decode at once; at most {MAX_SOURCE_BYTES}")
+            raise RowValueError(f"at most {MAX_SOURCE_BYTES} bytes can be decoded at once, got {len(view)}")
         self.size = len(view)
         self.data: Bytes = np.zeros(self.size + _SPARE_BYTES, np.uint8)
         self.data[: self.size] = np.frombuffer(view, np.uint8)
@@ -51,7 +51,7 @@ def first_row(mask: Bools) -> int:
 
 
 def advance(cursors: Int64s, sizes: Int64s | int, ends: Int64s, what: object) -> Int64s:
-    """Cursors behind a field; CorruptRowError if one leaves its row. Every read past a cursor is covered by this."""
+    """The positions after a field; CorruptRowError if one is outside its row. It guards every read of a field."""
     moved = cursors + sizes
     beyond = moved > ends
     if beyond.any():
@@ -65,7 +65,7 @@ def validity_buffer(nulls: Bools | None) -> Any:
 
 
 def null_mask(array: Any) -> Bools | None:
-    """The null mask of an Arrow array; None when it has no nulls, which is the quick way everywhere."""
+    """The null mask of an Arrow array; None when it has no nulls, which is the fast path everywhere."""
     if array.null_count == 0:
         return None
     mask: Bools = array.is_null().to_numpy(zero_copy_only=False)
@@ -87,7 +87,7 @@ def offsets_of(sizes: Int64s) -> Int64s:
 def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> Any:
     """An Arrow binary array over `data` without a copy."""
     if len(offsets) and offsets[-1] > MAX_SOURCE_BYTES:
-        raise RowValueError(f"{int(offsets[-1])} bytes are too many to encode at once; at most {MAX_SOURCE_BYTES}")
+        raise RowValueError(f"at most {MAX_SOURCE_BYTES} bytes can be encoded at once, got {int(offsets[-1])}")
     buffers = [validity_buffer(nulls), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
@@ -112,7 +112,7 @@ def zeros(sizes: Int64s) -> Any:
 
 
 def sizes_of(array: Any) -> Int64s:
-    """Byte sizes of the rows of a binary array, 0 where null."""
+    """Sizes in bytes of the rows of a binary array, 0 where null."""
     lengths = pc.binary_length(array)
     if lengths.null_count:
         lengths = lengths.fill_null(0)
@@ -121,7 +121,7 @@ def sizes_of(array: Any) -> Int64s:
 
 
 def total_sizes(components: Sequence[Any], count: int) -> Int64s:
-    """Byte sizes of the rows that `join` will make of the components."""
+    """Sizes in bytes of the rows that `join` will make of the components."""
     total = np.zeros(count, np.int64)
     for component in components:
         total += sizes_of(component)
@@ -129,18 +129,18 @@ def total_sizes(components: Sequence[Any], count: int) -> Int64s:
 
 
 def join(components: Sequence[Any], count: int) -> Any:
-    """Row-wise concatenation of binary arrays in one kernel; a null contributes nothing."""
+    """Concatenate binary arrays row by row in one kernel; a null adds nothing."""
     if not components:
         return ragged(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
     if sum(map(_data_bytes, components)) > MAX_SOURCE_BYTES:
-        raise RowValueError(f"the rows have more than {MAX_SOURCE_BYTES} bytes together; encode fewer at a time")
+        raise RowValueError(f"the rows exceed {MAX_SOURCE_BYTES} bytes in total; encode fewer rows at a time")
     options = pc.JoinOptions(null_handling="replace", null_replacement="")
     arguments = [*components, pa.scalar(b"", pa.binary())]
     return pc.call_function("binary_join_element_wise", arguments, options)
 
 
 def _data_bytes(array: Any) -> int:
-    """Bytes that the rows of a binary array have at most (null rows may own some too)."""
+    """The most bytes that the rows of a binary array can have (null rows may own some too)."""
     if not len(array):
         return 0
     first, last = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)[[0, -1]].tolist()
@@ -148,7 +148,7 @@ def _data_bytes(array: Any) -> int:
 
 
 def binary_parts(array: Any) -> tuple[Any, Int64s]:
-    """Data and offsets of a binary array, honouring its slice."""
+    """Data and offsets of a binary array, its slice only."""
     if not len(array):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4).astype(np.int64)
@@ -157,7 +157,7 @@ def binary_parts(array: Any) -> tuple[Any, Int64s]:
 
 
 def first_words(array: Any) -> UInt64s:
-    """The first eight bytes of every value of a binary array without nulls, as numbers that sort as these bytes do."""
+    """The first eight bytes of every value of a binary array without nulls, as numbers with the same sort order."""
     data, offsets = binary_parts(array)
     first, last = int(offsets[0]), int(offsets[-1])
     words = PaddedSource(memoryview(data)[first:last]).words[offsets[:-1] - first]
@@ -166,10 +166,10 @@ def first_words(array: Any) -> UInt64s:
 
 
 def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | None = None) -> Any:
-    """Binary array of the slices of `source`; the caller has checked that they are inside it, sizes are 0 where null.
+    """A binary array of slices of `source`. They must be inside it, with size 0 where null.
 
-    Slices that ascend are every second element of one binary array laid over the source; that is twice as fast as
-    building an index per byte, which serves every other order.
+    If the slices ascend, they are every second element of one binary array laid over the source, which is twice as fast
+    as an index per byte. The index is used for any other order.
     """
     count, ends = len(starts), starts + sizes
     if count == 0:
@@ -190,7 +190,7 @@ def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | N
 
 
 def spread(array: Any, nulls: Bools | None) -> Any:
-    """Put an array of the rows that are not null back among the null ones."""
+    """Expand an array of the non-null rows to all rows."""
     if nulls is None:
         return array
     return array.take(pa.array(np.cumsum(~nulls) - 1, mask=nulls))

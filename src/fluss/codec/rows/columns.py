@@ -1,8 +1,8 @@
 """Rows and Arrow record batches: the one place to encode or decode many rows.
 
-From `COLUMN_WISE_MIN_ROWS` rows on the column-wise codecs are used: a constant number of array operations per column,
-nested types included. Below that the fixed cost of those operations is larger than a loop over the rows. Both ways
-give the same bytes and the same arrays; property tests hold them against each other.
+From `COLUMN_WISE_MIN_ROWS` rows on, the column-wise codecs are used: a constant number of array operations per column,
+nested types included. For fewer rows those operations cost more than a loop. Both ways
+give the same bytes and the same arrays; property tests compare them.
 
 >>> from fluss.model.types import IntType, StringType
 >>> batch = pa.record_batch([pa.array([300, None]), pa.array(["x", "y"])], ["a", "b"])
@@ -35,7 +35,7 @@ COLUMN_WISE_MIN_ROWS = 48
 
 
 class RowFormat(Enum):
-    """The row formats of tables, by the names of `table.log.format` and `table.kv.format`."""
+    """The row formats of tables, named as in `table.log.format` and `table.kv.format`."""
 
     COMPACTED = "COMPACTED"
     INDEXED = "INDEXED"
@@ -57,9 +57,9 @@ _CODECS = {
 
 
 def row_components(batch: Any, types: Sequence[DataType], row_format: RowFormat) -> list[Any]:
-    """Binary arrays whose row-wise concatenation (`column_buffers.join`) are the rows of the batch.
+    """Binary arrays whose row-wise concatenation (`column_buffers.join`) gives the rows of the batch.
 
-    For callers that put more around each row and want one join for all of it.
+    For callers that add more to each row and want a single join.
     """
     _check_width(batch, types)
     count = batch.num_rows
@@ -76,7 +76,7 @@ def encode_rows(batch: Any, types: Sequence[DataType], row_format: RowFormat) ->
 
 def _check_width(batch: Any, types: Sequence[DataType]) -> None:
     if batch.num_columns != len(types):
-        raise RowValueError(f"a batch of {batch.num_columns} columns for a table of {len(types)}")
+        raise RowValueError(f"the table has {len(types)} columns, the batch {batch.num_columns}")
 
 
 def _encode_one_by_one(batch: Any, types: Sequence[DataType], row_format: RowFormat) -> Any:
@@ -94,9 +94,9 @@ def decode_rows(
     row_format: RowFormat,
     wanted: Collection[int] | None = None,
 ) -> list[Any]:
-    """The Arrow columns of the rows `buffer[starts[i]:ends[i]]`; CorruptRowError if one of them is no such row.
+    """The Arrow columns of the rows `buffer[starts[i]:ends[i]]`; CorruptRowError if one of them is not valid.
 
-    Columns that are not `wanted`, by position, may be full of nulls: many rows are then decoded faster.
+    Columns that are not `wanted`, by position, may be all nulls, which makes decoding of many rows faster.
     """
     if len(starts) >= COLUMN_WISE_MIN_ROWS:
         return _CODECS[row_format].decode_columns(PaddedSource(buffer), starts, ends, types, wanted)
@@ -104,7 +104,7 @@ def decode_rows(
     rows: list[list[Any]] = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         if not 0 <= start <= end <= len(view):
-            raise CorruptRowError(f"row {len(rows)} is bytes {start}..{end} of {len(view)}")
+            raise CorruptRowError(f"row {len(rows)} has bytes {start}..{end}, outside of the buffer of {len(view)}")
         rows.append(decode_row(view[start:end], types))
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(types)
     return [column_from_values(column, data_type) for column, data_type in zip(columns, types, strict=True)]
@@ -113,7 +113,7 @@ def decode_rows(
 def decode_row_array(rows: Any, types: Sequence[DataType], row_format: RowFormat) -> list[Any]:
     """The Arrow columns of rows given as a binary array without nulls."""
     if rows.null_count:
-        raise CorruptRowError("a null is no row")
+        raise CorruptRowError("a row must not be null")
     data, offsets = binary_parts(rows)
     return decode_rows(memoryview(data), offsets[:-1], offsets[1:], types, row_format)
 

@@ -1,7 +1,7 @@
 """COMPACTED rows, one at a time: values of primary-key tables and COMPACTED log records.
 
 Null bits (one per column, also for NOT NULL ones), then the fields of the columns that are not null, back to back.
-The fields alone, without null bits, are the Fluss key encoding. The column-wise twin is `row_columns.py`.
+The fields alone, without null bits, are the Fluss key encoding. `encode.py` and `decode.py` work column by column.
 
 >>> from fluss.model.types import IntType, StringType
 >>> encode_compacted_row([300, "x"], [IntType(), StringType()]).hex(" ")
@@ -42,12 +42,12 @@ VARINT32_ROOTS = frozenset({"INTEGER", "DATE", "TIME_WITHOUT_TIME_ZONE"})
 def encode_compacted_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
     """The COMPACTED row of logical values; None is null and refused in a NOT NULL column."""
     if len(values) != len(types):
-        raise RowValueError(f"{len(values)} values for {len(types)} columns")
+        raise RowValueError(f"the row has {len(types)} columns, got {len(values)} values")
     out = bytearray((len(types) + 7) // 8)
     for index, (value, data_type) in enumerate(zip(values, types, strict=True)):
         if value is None:
             if not data_type.nullable:
-                raise RowValueError(f"column {index} is null, but {data_type}")
+                raise RowValueError(f"column {index} of type {data_type} must not be null")
             out[index >> 3] |= 1 << (index & 7)
         else:
             write_compacted_field(value, data_type, out)
@@ -55,7 +55,7 @@ def encode_compacted_row(values: Sequence[Any], types: Sequence[DataType]) -> by
 
 
 def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
-    """The logical values of a COMPACTED row; CorruptRowError if the bytes are not exactly one."""
+    """The logical values of a COMPACTED row; CorruptRowError unless the bytes are exactly one row."""
     view = memoryview(buffer).cast("B")
     position = (len(types) + 7) // 8
     if len(view) < position:
@@ -64,13 +64,13 @@ def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence
     for index, data_type in enumerate(types):
         if view[index >> 3] >> (index & 7) & 1:
             if not data_type.nullable:
-                raise CorruptRowError(f"column {index} is null, but {data_type}")
+                raise CorruptRowError(f"column {index} of type {data_type} is null")
             values.append(None)
             continue
         value, position = read_compacted_field(view, position, data_type)
         values.append(value)
     if position != len(view):
-        raise CorruptRowError(f"{len(view) - position} bytes are left over after the last column")
+        raise CorruptRowError(f"{len(view) - position} unexpected bytes after the last column")
     return values
 
 
@@ -97,7 +97,7 @@ def write_compacted_field(value: Any, data_type: DataType, out: bytearray) -> No
 
 
 def _content(value: Any, data_type: DataType) -> bytes:
-    """The bytes behind the length of a variable-length field."""
+    """The content of a variable-length field, without its length."""
     if data_type.root == "DECIMAL":
         return unscaled_to_bytes(checked_unscaled(value, data_type))
     if isinstance(data_type, ArrayType):

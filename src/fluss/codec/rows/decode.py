@@ -1,10 +1,10 @@
 """COMPACTED and INDEXED rows to Arrow columns, column by column for all rows at once.
 
-Rows are slices of one `PaddedSource`, given by their starts and ends; they may stand in any order but ascending ones
-are faster. Each column is read for all rows with a constant number of array operations. Nested columns go through
+Rows are slices of one `PaddedSource`, given by their starts and ends. They may be in any order, but ascending order is
+faster. Each column is read for all rows with a constant number of array operations. Nested columns go through
 `block_decode.py`, which flattens them and comes back here for ROW elements.
 
-Invariant: a cursor never leaves its row (`advance`), and a row never leaves the source (`check_rows`), so no read
+Invariant: a position never leaves its row (`advance`), and a row never leaves the source (`check_rows`), so no read
 goes past the spare bytes of the source, whatever the bytes are.
 """
 
@@ -35,18 +35,18 @@ from fluss.model.types import CharType, DataType
 
 
 def check_rows(source: PaddedSource, starts: Int64s, ends: Int64s) -> None:
-    """Refuse rows that are not inside the source."""
+    """Raise unless all rows are inside the source."""
     wrong = (starts < 0) | (ends < starts) | (ends > source.size)
     if wrong.any():
         row = first_row(wrong)
-        raise CorruptRowError(f"row {row} is bytes {int(starts[row])}..{int(ends[row])} of {source.size}")
+        raise CorruptRowError(f"row {row} has bytes {int(starts[row])}..{int(ends[row])}, outside of {source.size}")
 
 
 def _nulls_of(source: PaddedSource, starts: Int64s, index: int, data_type: DataType) -> Bools | None:
     """The null mask of column `index`; `starts` are where the null bits of the rows begin."""
     nulls = any_null((source.data.take(starts + (index >> 3)) & np.uint8(1 << (index & 7))) != 0)
     if nulls is not None and not data_type.nullable:
-        raise CorruptRowError(f"column {index} of row {first_row(nulls)} is null, but {data_type}")
+        raise CorruptRowError(f"column {index} of type {data_type} is null in row {first_row(nulls)}")
     return nulls
 
 
@@ -54,7 +54,7 @@ def _check_ends(cursors: Int64s, ends: Int64s) -> None:
     wrong = cursors != ends
     if wrong.any():
         row = first_row(wrong)
-        raise CorruptRowError(f"{int((ends - cursors)[row])} bytes of row {row} are left over after the last column")
+        raise CorruptRowError(f"row {row} has {int((ends - cursors)[row])} unexpected bytes after the last column")
 
 
 def decode_compacted_columns(
@@ -64,7 +64,7 @@ def decode_compacted_columns(
     types: Sequence[DataType],
     wanted: Collection[int] | None = None,
 ) -> list[Any]:
-    """The Arrow columns of COMPACTED rows; those that are not wanted are stepped over, and full of nulls."""
+    """The Arrow columns of COMPACTED rows; those that are not wanted are skipped and returned as nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, (len(types) + 7) // 8, ends, "the null bits")
     columns: list[Any] = []
@@ -122,7 +122,7 @@ def _compacted_field(
 def _behind_compacted_field(
     source: PaddedSource, cursors: Int64s, ends: Int64s, data_type: DataType, nulls: Bools | None
 ) -> Int64s:
-    """The cursors behind a field that nobody wants."""
+    """The positions after a field that is not wanted."""
     root = data_type.root
 
     def behind_varint(max_bytes: int) -> tuple[Any, Int64s]:
@@ -142,7 +142,7 @@ def _behind_compacted_field(
 
 
 def load_fixed(source: PaddedSource, cursors: Int64s, data_type: DataType) -> Any:
-    """Fixed-width little-endian numbers at the cursors, in the width of their type."""
+    """Fixed-width little-endian numbers at the positions, in the width of their type."""
     dtype = np.dtype(NUMPY_OF_ROOT[data_type.root])
     if dtype.itemsize == 1:
         return source.data.take(cursors).view(dtype)
@@ -166,7 +166,7 @@ def decode_indexed_columns(
     types: Sequence[DataType],
     wanted: Collection[int] | None = None,
 ) -> list[Any]:
-    """The Arrow columns of INDEXED rows; those that are not wanted are full of nulls."""
+    """The Arrow columns of INDEXED rows; those that are not wanted are returned as nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, indexed_header_bytes(types), ends, "the header")
     next_length = starts + (len(types) + 7) // 8
@@ -216,11 +216,11 @@ def _indexed_field(
 
 
 def _without_trailing_zeros(source: PaddedSource, starts: Int64s, sizes: Int64s, width: int) -> Int64s:
-    """Sizes of padded text without its padding; all sizes are `width`, or 0 where null."""
+    """Sizes of padded values without their padding; the padded sizes are all `width`, or 0 where null."""
     full = np.flatnonzero(sizes)
     stripped = np.zeros(len(sizes), np.int64)
     if len(full):
-        # From the end: the first byte that is not zero. The bytes are inside the rows, so this is no larger than they.
+        # From the end: the first byte that is not zero. The bytes are inside the rows, so the sizes are too.
         used = source.data.take(starts[full, None] + np.arange(width - 1, -1, -1)) != 0
         stripped[full] = np.where(used.any(axis=1), width - used.argmax(axis=1), 0)
     return stripped

@@ -1,8 +1,8 @@
 """Arrow columns to COMPACTED and INDEXED rows, column by column for all rows at once.
 
-Every field becomes one or two binary arrays ("components": a length and its content, say), null where the column is
-null, and one kernel joins all components row by row. Callers that put more around a row (a record length, a key) add
-their own components before the join. The order of components is the order of the bytes.
+Every field becomes one or two binary arrays ("components", e.g. a length and its content), null where the column is
+null, and one kernel joins all components row by row. Callers that add more to a row (a record length, a key) add
+components of their own before the join. The order of components is the order of the bytes.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def compacted_components(columns: Sequence[Any], types: Sequence[DataType], coun
 
 def _null_bits(columns: Sequence[Any], types: Sequence[DataType], count: int) -> tuple[Bytes, list[Bools | None]]:
     if len(columns) != len(types):
-        raise RowValueError(f"{len(columns)} Arrow columns for {len(types)} columns of the row")
+        raise RowValueError(f"the row has {len(types)} columns, got {len(columns)} Arrow columns")
     bits = np.zeros((count, (len(types) + 7) // 8), np.uint8)
     masks: list[Bools | None] = []
     for index, (column, data_type) in enumerate(zip(columns, types, strict=True)):
         nulls = null_mask(column)
         if nulls is not None:
             if not data_type.nullable:
-                raise RowValueError(f"column {index} of row {first_row(nulls)} is null, but {data_type}")
+                raise RowValueError(f"column {index} of type {data_type} is null in row {first_row(nulls)}")
             bits[:, index >> 3] |= nulls.astype(np.uint8) << np.uint8(index & 7)
         masks.append(nulls)
     return bits, masks
@@ -98,7 +98,7 @@ def indexed_components(columns: Sequence[Any], types: Sequence[DataType], count:
     bits, masks = _null_bits(columns, types, count)
     variable = sum(indexed_width(data_type) is None for data_type in types)
     lengths = np.zeros((count, variable), np.int32)
-    used = np.zeros(count, np.int64)  # entries of the length list that a row has used so far
+    used = np.zeros(count, np.int64)  # entries of the length list that each row has used so far
     rows = np.arange(count)
     values: list[Any] = []
     for column, data_type, nulls in zip(columns, types, masks, strict=True):
@@ -132,5 +132,5 @@ def _indexed_field(column: Any, data_type: DataType, nulls: Bools | None) -> lis
     padding = data_type.length - sizes_of(content)
     if (padding < 0).any():
         row = first_row(padding < 0)
-        raise RowValueError(f"row {row}: {data_type} in an INDEXED row has room for {data_type.length} bytes only")
+        raise RowValueError(f"row {row}: {data_type} holds at most {data_type.length} bytes in an INDEXED row")
     return [content, zeros(padding if nulls is None else np.where(nulls, 0, padding))]

@@ -1,10 +1,10 @@
 """INDEXED rows, one at a time: `table.log.format` or `table.kv.format` = INDEXED.
 
-Null bits, then a list with room for the length of every variable-length column (only those that are not null take
+Null bits, then a list with room for the length of every variable-length column (only non-null ones take
 an entry, packed to the front), then the values of the columns that are not null.
 
-CHAR(n) and BINARY(n) take n bytes, zero padded; a reader strips zero bytes from the end, so a value that ends in
-zero bytes does not come back whole. That is the format.
+CHAR(n) and BINARY(n) take n bytes, padded with zeros; a reader strips zero bytes from the end, so a value that ends in
+zero bytes is not restored in full. The format requires this.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TIMESTAMP = struct.Struct("<qi")
 
 
 def indexed_width(data_type: DataType) -> int | None:
-    """Value bytes of a fixed-width column; None for a variable-length one."""
+    """The width in bytes of a fixed-width column; None for a variable-length one."""
     if data_type.root in FIXED_STRUCTS:
         return FIXED_STRUCTS[data_type.root].size
     if isinstance(data_type, CharType | BinaryType):
@@ -58,14 +58,14 @@ def indexed_header_bytes(types: Sequence[DataType]) -> int:
 def encode_indexed_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
     """The INDEXED row of logical values; None is null and refused in a NOT NULL column."""
     if len(values) != len(types):
-        raise RowValueError(f"{len(values)} values for {len(types)} columns")
+        raise RowValueError(f"the row has {len(types)} columns, got {len(values)} values")
     header = bytearray(indexed_header_bytes(types))
     next_length = (len(types) + 7) // 8
     out = bytearray()
     for index, (value, data_type) in enumerate(zip(values, types, strict=True)):
         if value is None:
             if not data_type.nullable:
-                raise RowValueError(f"column {index} is null, but {data_type}")
+                raise RowValueError(f"column {index} of type {data_type} must not be null")
             header[index >> 3] |= 1 << (index & 7)
             continue
         content = _content(value, data_type)
@@ -95,13 +95,13 @@ def _content(value: Any, data_type: DataType) -> bytes:
     content = text_or_bytes(value, data_type)
     if isinstance(data_type, CharType | BinaryType):
         if len(content) > data_type.length:
-            raise RowValueError(f"{data_type} in an INDEXED row has room for {data_type.length} bytes, not {value!r}")
+            raise RowValueError(f"{data_type} holds at most {data_type.length} bytes in an INDEXED row, got {value!r}")
         return content.ljust(data_type.length, b"\0")
     return content
 
 
 def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
-    """The logical values of an INDEXED row; CorruptRowError if the bytes are not exactly one."""
+    """The logical values of an INDEXED row; CorruptRowError unless the bytes are exactly one row."""
     view = memoryview(buffer).cast("B")
     position = indexed_header_bytes(types)
     if len(view) < position:
@@ -111,7 +111,7 @@ def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[D
     for index, data_type in enumerate(types):
         if view[index >> 3] >> (index & 7) & 1:
             if not data_type.nullable:
-                raise CorruptRowError(f"column {index} is null, but {data_type}")
+                raise CorruptRowError(f"column {index} of type {data_type} is null")
             values.append(None)
             continue
         width = indexed_width(data_type)
@@ -119,11 +119,11 @@ def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[D
             (width,) = _LENGTH.unpack_from(view, next_length)
             next_length += LENGTH_BYTES
         if not 0 <= width <= len(view) - position:
-            raise CorruptRowError(f"column {index} of {width} bytes at byte {position} of {len(view)}")
+            raise CorruptRowError(f"column {index} has {width} bytes at byte {position}, past the end at {len(view)}")
         values.append(_value(view[position : position + width], data_type))
         position += width
     if position != len(view):
-        raise CorruptRowError(f"{len(view) - position} bytes are left over after the last column")
+        raise CorruptRowError(f"{len(view) - position} unexpected bytes after the last column")
     return values
 
 

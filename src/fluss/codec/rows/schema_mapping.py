@@ -1,7 +1,7 @@
 """Rows of an older schema as rows of a newer one.
 
-Columns are matched by their ids, never by name or position. A column that the older schema did not have yet is null.
-Its type may not have changed, except that it may have become nullable.
+Columns are matched by id, never by name or position. A column that the older schema lacks is null. A column's type
+must not have changed, except that it may have become nullable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MISSING = -1
 
 
 def column_mapping(source: Schema, target: Schema) -> tuple[int, ...] | None:
-    """For each column of `target` its position in `source`, or MISSING; None when nothing has to be moved."""
+    """The position in `source` of each column of `target`, or MISSING; None when the two are identical."""
     if source is target:
         return None
     positions = {column.column_id: position for position, column in enumerate(source.columns)}
@@ -27,10 +27,10 @@ def column_mapping(source: Schema, target: Schema) -> tuple[int, ...] | None:
     for column, position in zip(target.columns, mapping, strict=True):
         if position == MISSING:
             if not column.data_type.nullable:
-                raise CorruptRowError(f"column {column.name} must not be null, but older rows do not have it")
+                raise CorruptRowError(f"column {column.name!r} is NOT NULL, but older rows do not have it")
         elif source.columns[position].data_type.copy(True) != column.data_type.copy(True):
             changed = f"{source.columns[position].data_type} to {column.data_type}"
-            raise CorruptRowError(f"column {column.name} has changed from {changed}")
+            raise CorruptRowError(f"column {column.name!r} has changed from {changed}")
     if mapping == tuple(range(len(source.columns))):
         return None
     return mapping
@@ -48,7 +48,7 @@ def map_values(row: Sequence[Any], mapping: Sequence[int] | None) -> list[Any]:
 
 
 def map_columns(columns: Sequence[Any], mapping: Sequence[int] | None, target: Schema, count: int) -> list[Any]:
-    """Arrow columns in the order of the newer schema, the missing ones full of nulls."""
+    """Arrow columns in the order of the newer schema, with nulls for the missing ones."""
     if mapping is None:
         return list(columns)
     return [

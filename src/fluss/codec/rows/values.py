@@ -1,4 +1,4 @@
-"""Logical values of row fields: what the row, key and array encoders take and what the decoders give.
+"""Logical values of row fields: the input of the row, key and array encoders and the output of the decoders.
 
 | type | logical value |
 | --- | --- |
@@ -6,10 +6,10 @@
 | CHAR, STRING / BINARY, BYTES | str / bytes |
 | DECIMAL(p, s) | unscaled int: value * 10**s |
 | DATE / TIME | int days since 1970-01-01 / int milliseconds of the day |
-| TIMESTAMP, TIMESTAMP_LTZ | tuple (milliseconds since 1970, nanoseconds of the millisecond 0..999999) |
+| TIMESTAMP, TIMESTAMP_LTZ | tuple (milliseconds since 1970, nanoseconds within the millisecond, 0..999999) |
 | ARRAY / MAP / ROW | list / list of (key, value) pairs / list |
 
-Everything that can be null is None when it is. Pure functions, no state.
+Nulls are None. Pure functions, no state.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DecodeRow: TypeAlias = Callable[[memoryview, Sequence[DataType]], list[Any]]
 
 
 class RowValueError(ValueError):
-    """A value that its column type cannot hold; nothing was encoded."""
+    """A value does not fit its column type; nothing was encoded."""
 
 
 class CorruptRowError(ValueError):
-    """Bytes that are no row, array, map or key of the given types."""
+    """The bytes are not a valid row, array, map or key of the given types."""
 
 
 # Roots with a fixed width in array slots and INDEXED rows; COMPACTED rows use some of them too.
@@ -58,12 +58,12 @@ TIMESTAMP_ROOTS = frozenset({"TIMESTAMP_WITHOUT_TIME_ZONE", "TIMESTAMP_WITH_LOCA
 
 
 def is_compact(data_type: DataType) -> bool:
-    """Whether a DECIMAL fits an int64 or a TIMESTAMP is milliseconds alone; false for every other type."""
+    """True for a DECIMAL that fits an int64 and a TIMESTAMP stored as milliseconds alone; False for any other type."""
     return isinstance(data_type, DecimalType | TimestampType | TimestampLtzType) and data_type.is_compact
 
 
 def pack_fixed(value: Any, data_type: DataType) -> bytes:
-    """A fixed-width value, little-endian, in the width of its own type."""
+    """A fixed-width value, little-endian, in the width of its type."""
     if (data_type.root == "BOOLEAN") != isinstance(value, bool):
         raise RowValueError(f"{data_type} cannot hold {value!r}")
     try:
@@ -76,52 +76,52 @@ def text_or_bytes(value: Any, data_type: DataType) -> bytes:
     """The bytes of a CHAR, STRING, BINARY or BYTES value."""
     if data_type.root in TEXT_ROOTS:
         if not isinstance(value, str):
-            raise RowValueError(f"{data_type} cannot hold {value!r}: text is needed")
+            raise RowValueError(f"{data_type} cannot hold {value!r}; pass a str")
         try:
             return value.encode("utf-8")
         except UnicodeEncodeError as error:
             raise RowValueError(f"{data_type} cannot hold {value!r}: {error}") from None
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise RowValueError(f"{data_type} cannot hold {value!r}: bytes are needed")
+        raise RowValueError(f"{data_type} cannot hold {value!r}; pass bytes")
     return bytes(value)
 
 
 def from_text_or_bytes(view: memoryview, data_type: DataType) -> str | bytes:
-    """The value of CHAR, STRING, BINARY or BYTES bytes."""
+    """Decode the bytes of a CHAR, STRING, BINARY or BYTES value."""
     if data_type.root in TEXT_ROOTS:
         try:
             return str(view, "utf-8")
         except UnicodeDecodeError as error:
-            raise CorruptRowError(f"{data_type} holds bytes that are no UTF-8 text: {error}") from None
+            raise CorruptRowError(f"{data_type} holds bytes that are not UTF-8: {error}") from None
     return bytes(view)
 
 
 def checked_int(value: Any, data_type: DataType, low: int, high: int) -> int:
-    """An int in range; bool is no int here."""
+    """Check an int against its range; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise RowValueError(f"{data_type} cannot hold {value!r}")
     return value
 
 
 def checked_unscaled(value: Any, data_type: DataType) -> int:
-    """The unscaled int of a DECIMAL, refused when it has more digits than the precision."""
+    """Check the unscaled int of a DECIMAL: at most as many digits as the precision."""
     assert isinstance(data_type, DecimalType)
     limit = 10**data_type.precision - 1
     return checked_int(value, data_type, -limit, limit)
 
 
 def checked_timestamp(value: Any, data_type: DataType) -> tuple[int, int]:
-    """The (milliseconds, nanoseconds) pair of a TIMESTAMP or TIMESTAMP_LTZ."""
+    """Check the (milliseconds, nanoseconds) pair of a TIMESTAMP or TIMESTAMP_LTZ."""
     if not isinstance(value, tuple) or len(value) != 2:
-        raise RowValueError(f"{data_type} cannot hold {value!r}: a (milliseconds, nanoseconds) pair is needed")
+        raise RowValueError(f"{data_type} cannot hold {value!r}: pass a (milliseconds, nanoseconds) pair")
     millis = checked_int(value[0], data_type, -(2**63), 2**63 - 1)
     return millis, checked_int(value[1], data_type, 0, NANOS_PER_MILLI - 1)
 
 
 def check_nanos(nanos: int, data_type: DataType) -> int:
-    """Nanoseconds of a millisecond as read from bytes."""
+    """Check nanoseconds within a millisecond, as read from bytes."""
     if not 0 <= nanos < NANOS_PER_MILLI:
-        raise CorruptRowError(f"{data_type} holds {nanos} nanoseconds of a millisecond")
+        raise CorruptRowError(f"{data_type} has {nanos} nanoseconds within a millisecond; 0 to 999999 are possible")
     return nanos
 
 
@@ -136,14 +136,14 @@ def unscaled_to_bytes(unscaled: int) -> bytes:
 
 
 def unscaled_from_bytes(view: memoryview, data_type: DataType) -> int:
-    """Read what `unscaled_to_bytes` writes; longer forms of the same number are accepted up to 16 bytes."""
+    """The inverse of `unscaled_to_bytes`; longer forms of the same number are accepted up to 16 bytes."""
     if not 1 <= len(view) <= MAX_DECIMAL_BYTES:
         raise CorruptRowError(f"{data_type} holds {len(view)} bytes; 1 to {MAX_DECIMAL_BYTES} are possible")
     return check_precision(int.from_bytes(view, "big", signed=True), data_type)
 
 
 def check_precision(unscaled: int, data_type: DataType) -> int:
-    """An unscaled int as read from bytes, refused when it has more digits than the precision."""
+    """Check an unscaled int as read from bytes: at most as many digits as the precision."""
     assert isinstance(data_type, DecimalType)
     if abs(unscaled) >= 10**data_type.precision:
         raise CorruptRowError(f"{data_type} holds a number of more than {data_type.precision} digits")

@@ -1,9 +1,9 @@
 """Variable-length integers of rows and keys, one at a time and for whole columns.
 
-Base 128, lowest group first, never zig-zag: a negative number is its 32 or 64 bit pattern, so -1 takes 5 or 10
+Base 128, lowest group first, never zigzag: a negative number is its 32 or 64 bit pattern, so -1 takes 5 or 10
 bytes. Writers emit the shortest form. Readers accept longer forms of up to 5 or 10 bytes, as the reference does.
 
-The column functions work on all rows at once: a fixed number of array operations whatever the row count.
+The column functions process all rows at once, with a fixed number of array operations.
 """
 
 from __future__ import annotations
@@ -81,24 +81,24 @@ def read_varint64(view: memoryview, position: int) -> tuple[int, int]:
 
 
 def read_length(view: memoryview, position: int) -> tuple[int, int]:
-    """A byte length and the position after it; the bytes are known to be there."""
+    """A byte length and the position after it; checks that this many bytes follow."""
     length, position = read_varint32(view, position)
     if not 0 <= length <= len(view) - position:
-        raise CorruptRowError(f"a length of {length} at byte {position} of {len(view)}")
+        raise CorruptRowError(f"a length of {length} at byte {position} runs past the end at {len(view)}")
     return length, position
 
 
 def read_varint_column(
     data: Bytes, words: UInt64s, cursors: Int64s, nulls: Bools | None, max_bytes: int
 ) -> tuple[UInt64s, Int64s]:
-    """The numbers at all cursors and their sizes in bytes; 0 and 0 where null.
+    """The numbers at all positions and their sizes in bytes; 0 and 0 where null.
 
-    `words[i]` are the eight bytes from `i` on; both arrays reach ten bytes past every cursor (`PaddedSource`).
-    Numbers are not yet cut to 32 bits. Most columns hold small numbers, so one byte for all is the quick way out.
+    `words[i]` are the eight bytes from `i` on; both arrays reach ten bytes past every position (`PaddedSource`).
+    Numbers are not yet truncated to 32 bits. Most columns hold small numbers, so one byte each is a fast path.
     """
     first = data.take(cursors)
     if nulls is not None:
-        first[nulls] = 0  # The cursor of a null row stands on the next field; do not read that.
+        first[nulls] = 0  # The position of a null row is that of the next field; do not read that.
     if not (first > 0x7F).any():
         sizes = np.ones(len(cursors), np.int64)
         if nulls is not None:
@@ -106,7 +106,7 @@ def read_varint_column(
         return first.astype(np.uint64), sizes
     value = words[cursors]
     stops = ~value & _CONTINUE_BITS
-    lowest = stops & (~stops + _U(1))  # the bit that ends the number, 0 if all eight bytes go on
+    lowest = stops & (~stops + _U(1))  # the bit that ends the number, 0 if it is not among these eight bytes
     sizes = (np.bitwise_count(lowest - _U(1)).astype(np.int64) + 1) >> 3
     value &= (lowest << _U(1)) - _U(1)
     value = (value & _U(0x007F007F007F007F)) | ((value & _U(0x7F007F007F007F00)) >> _U(1))

@@ -8,7 +8,7 @@ from enum import IntEnum
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.permissions import CLUSTER_NAME, WILDCARD, Operation, Permission, ResourceType
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.entry_limit import MAX_REQUEST_ENTRIES
+from fluss.protocol.request_limits import MAX_REQUEST_ENTRIES
 from fluss.server.apis.authorizer import CLUSTER, Resource, database_resource
 from fluss.server.apis.environment import Environment
 from fluss.server.catalog.records import Acl

@@ -29,7 +29,7 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 from fluss.protocol.frames import LENGTH_BYTES, REQUEST_HEADER_BYTES, error_frame, read_length, success_prefix
-from fluss.protocol.record_walk import pieces_size
+from fluss.protocol.server_payloads import pieces_size
 from fluss.server.network.answer_memory import ConnectionAnswers
 from fluss.server.network.buffers import Lease
 from fluss.server.network.flow_control import Hold, peer_is_gone, write_pieces

@@ -22,7 +22,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import REQUEST_HEADER_BYTES, error_frame, success_frame
 from fluss.protocol.parsing import parse_request
-from fluss.protocol.record_walk import split_produce, split_put_kv, split_stage
+from fluss.protocol.server_payloads import split_produce, split_put_kv, split_stage
 from fluss.server.network import eager_tasks
 from fluss.server.network.buffers import Lease
 from fluss.server.network.login_attempts import LoginAttempts

@@ -113,7 +113,8 @@ def test_nan_is_null_for_pandas_alone() -> None:
 
 
 ADVICE = re.compile(
-    r"[:;] (write|convert|round|give|make|cast|shorten|repair|bring|take|use|it needs|the (last )?fields are) [^:]*$"
+    r"[:;] (write|convert|round|give|make|cast|shorten|correct|change|remove|pass|take|use|it needs|"
+    r"the (last )?fields are) [^:]*$"
 )
 
 

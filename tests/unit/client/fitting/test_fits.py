@@ -194,9 +194,9 @@ def test_floats_are_cut_in_bulk_as_they_are_one_by_one() -> None:
 
 def test_keys_are_never_cut() -> None:
     rules = FitRules("truncate", is_key=True)
-    with pytest.raises(UnfitValueError, match="a key is not cut off"):
+    with pytest.raises(UnfitValueError, match="keys are never cut off"):
         fit_of(t.DecimalType(6, 2), rules).value(D("1.005"))
-    with pytest.raises(UnfitValueError, match="a key is not cut off"):
+    with pytest.raises(UnfitValueError, match="keys are never cut off"):
         fit_of(t.TimestampType(3), rules).array(pa.array([MOMENT]))
 
 
@@ -228,7 +228,7 @@ def test_other_meanings_of_storage_are_no_values_of_the_column() -> None:
         (fields, between),
     ]:
         for part in (array, array.slice(0, 0)):
-            with pytest.raises(UnfitTypeError, match="mean something else than what they are stored as"):
+            with pytest.raises(UnfitTypeError, match="have another meaning than their storage type"):
                 fit_of(data_type).array(part)
 
 
@@ -250,14 +250,14 @@ def test_extension_types_that_only_name_what_is_stored_are_taken() -> None:
 def test_seconds_out_of_reach_of_milliseconds_are_refused_on_both_sides() -> None:
     reach = (2**63 - 1) // 1000
     for far in (-(2**63), 2**63 - 1, reach + 1, -reach - 1):
-        with pytest.raises(UnfitValueError, match="out of reach"):
+        with pytest.raises(UnfitValueError, match="out of range"):
             fit_of(t.TimestampType(0), IN_ROWS).array(pa.array([far], pa.timestamp("s")))
     assert fit_of(t.TimestampType(0), IN_ROWS).array(pa.array([-reach, reach], pa.timestamp("s")))
 
 
 def test_a_far_midnight_is_too_far_and_has_no_time_of_day() -> None:
     for far in (2**31 * 86_400, (-(2**31) - 1) * 86_400, 2**62 // 86_400 * 86_400):
-        with pytest.raises(UnfitValueError, match="too far"):
+        with pytest.raises(UnfitValueError, match="out of range"):
             fit_of(t.DateType()).array(pa.array([far], pa.timestamp("s")))
     with pytest.raises(UnfitValueError, match="time of day"):
         fit_of(t.DateType()).array(pa.array([1], pa.timestamp("s")))

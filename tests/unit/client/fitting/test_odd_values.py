@@ -92,7 +92,7 @@ def test_moments_of_numpy_in_all_units() -> None:
 
 
 def test_a_zone_without_an_offset_is_not_that_of_this_machine() -> None:
-    with pytest.raises(UnfitValueError, match="how far it is from UTC"):
+    with pytest.raises(UnfitValueError, match="has no UTC offset"):
         fit_of(t.TimestampLtzType(6)).value(datetime.datetime(2026, 1, 1, tzinfo=NoOffset()))
 
 
@@ -196,7 +196,9 @@ def test_extension_types_that_nobody_registered_are_no_values_of_the_column() ->
         (fields, pa.StructArray.from_arrays([months], ["x"])),
         (t.ArrayType(fields), pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([months], ["x"]))),
     ):
-        with pytest.raises(FlussError, match=r"column 'c' expects .*'tests\.months', whose values mean something else"):
+        with pytest.raises(
+            FlussError, match=r"column 'c' expects .*'tests\.months', whose values have another meaning"
+        ):
             received(array, data_type)
 
 
@@ -240,7 +242,7 @@ def test_what_only_polars_has_is_refused_by_name() -> None:
     """Its objects leave it as eight bytes each, the address in memory."""
     for values, kind in (([object()], pl.Object), ([5], pl.Int128)):
         frame = pl.DataFrame({"id": [1], "c": pl.Series(values, dtype=kind)})
-        with pytest.raises(FlussError, match="column 'c' has values of the polars type"):
+        with pytest.raises(FlussError, match="column 'c' has the polars type"):
             table_of_polars(frame)
     assert table_of_polars(pl.DataFrame({"c": [1]})).to_pylist() == [{"c": 1}]
     assert table_of_polars(pl.Series([1])).to_pylist() == [1]
@@ -276,7 +278,7 @@ def test_errors_do_not_name_a_row_that_is_good() -> None:
         pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), not_utf8(pa.string())),
     ):
         data_type = t.StringType() if pa.types.is_dictionary(array.type) else t.ArrayType(t.StringType())
-        with pytest.raises(FlussError, match="is broken: ") as caught:
+        with pytest.raises(FlussError, match="array is invalid: ") as caught:
             list(rules_of(data_type).batches(pa.table({"c": array})))
         assert "in row" not in caught.value.message
 
@@ -289,7 +291,7 @@ def test_errors_have_the_number_of_a_time_that_is_none() -> None:
         for data_type, array, value in ((t.TimeType(3), times, number), (t.ArrayType(t.TimeType(3)), lists, [number])):
             with pytest.raises(FlussError) as caught:
                 list(rules_of(data_type).batches(pa.table({"c": array})))
-            assert f"got {value} ({array.type}) in row 0: it is no time of a day" in caught.value.message
+            assert f"got {value} ({array.type}) in row 0: it is not a time of day" in caught.value.message
 
 
 def test_views_and_runs_are_refused_with_row_and_value() -> None:

@@ -222,7 +222,7 @@ def test_other_things_than_arrow_are_refused() -> None:
     with pytest.raises(FlussError, match=r"pyarrow\.Table, got list"):
         INPUT.batches([])
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([1])], ["id", "id"])
-    with pytest.raises(FlussError, match="is there twice"):
+    with pytest.raises(FlussError, match="is duplicated"):
         INPUT.conform(twice)
 
 

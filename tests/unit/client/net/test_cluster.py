@@ -182,7 +182,7 @@ def test_a_lost_connection_is_replaced() -> None:
             CLOSE if api_key == ApiKey.LIST_DATABASES and scene.asked(api_key) == 1 else None
         )
         request = pb.ListDatabasesRequest()
-        await cluster.call_coordinator(ApiKey.LIST_DATABASES, request, read_only=True)
+        await cluster.call_coordinator(ApiKey.LIST_DATABASES, request, idempotent=True)
         assert scene.asked(ApiKey.LIST_DATABASES) == 2, "a question is asked again"
         scene.override = lambda api_key, request_id: CLOSE if api_key == ApiKey.CREATE_DATABASE else None
         create = pb.CreateDatabaseRequest(database_name="d", ignore_if_exists=False)

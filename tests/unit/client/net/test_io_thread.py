@@ -136,12 +136,12 @@ def test_blocking_on_the_own_thread_is_refused() -> None:
     async def body() -> None:
         io.run(thread_name())
 
-    with pytest.raises(FlussError, match="own I/O thread"):
+    with pytest.raises(FlussError, match="client's I/O thread"):
         io.run(body())
 
 
 def test_an_awaitable_needs_an_event_loop() -> None:
-    with pytest.raises(FlussError, match="needs a running event loop"):
+    with pytest.raises(FlussError, match="requires a running event loop"):
         IoThread.shared().awaitable(thread_name())
 
 

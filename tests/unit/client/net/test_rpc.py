@@ -97,9 +97,9 @@ def test_an_error_frame_fails_only_its_request() -> None:
     ("answer", "text"),
     [
         (CLOSE, "closed the connection"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "is this a Fluss server?"),
-        (struct.pack(">i", MAX_ANSWER_FRAME_BYTES + 1), "is this a Fluss server?"),
-        (struct.pack(">i", -1), "is this a Fluss server?"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "check that this is a Fluss server"),
+        (struct.pack(">i", MAX_ANSWER_FRAME_BYTES + 1), "check that this is a Fluss server"),
+        (struct.pack(">i", -1), "check that this is a Fluss server"),
         (struct.pack(">ib", 2, 0) + b"x", "too short"),
     ],
 )
@@ -250,6 +250,6 @@ def test_login_sends_plain_and_repeats_what_the_server_calls_temporary() -> None
 def test_an_unreachable_server_is_a_network_error() -> None:
     error = run(failure(open_connection(("127.0.0.1", 1), Config())))
     assert error.error_code == ErrorCode.NETWORK_EXCEPTION
-    assert "is the server running, is the address right?" in error.message
+    assert "check that the server runs and the address is right" in error.message
     error = run(failure(open_connection(("no-such-host.invalid", 1), Config())))
     assert error.error_code == ErrorCode.NETWORK_EXCEPTION

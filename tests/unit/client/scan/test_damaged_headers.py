@@ -12,7 +12,7 @@ from fluss.client.decode.log_walk import walk
 from fluss.codec.batches.log_batch import iter_batches, read_header
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import FetchAnswer
+from fluss.protocol.client_payloads import FetchAnswer
 from tests.unit.client.scan.test_fetcher import Scan, ScriptedCluster, answer, records, run
 from tools.waiting import eventually
 
@@ -122,7 +122,7 @@ def test_nothing_sound_behind_the_damage_is_named_up_to_the_end() -> None:
         await read(DamagedServer(log), ids, on_skipped=skipped.append)
         assert ids == list(range(6))
         assert [(bad.first_offset, bad.last_offset) for bad in skipped] == [(6, END - 1)]
-        with pytest.raises(FlussError, match=r"from offset 6 on is no batch: .*impossible length 0"):
+        with pytest.raises(FlussError, match=r"from offset 6 on is not a batch: .*invalid length 0"):
             await read(DamagedServer(log), [])
 
     run(body)
@@ -149,6 +149,6 @@ def test_a_walk_believes_offsets_that_fit_together() -> None:
     assert walk(memoryview(log), 1).next_offset == END
     behind_a_gap = memoryview(bytes(log[:size]) + bytes(log[2 * size :]))
     assert (walk(behind_a_gap).end, walk(behind_a_gap).next_offset) == (size, 3)
-    assert "offset 6 where 3 follows" in str(walk(behind_a_gap).fault)
+    assert "offset 6, expected 3" in str(walk(behind_a_gap).fault)
     assert walk(behind_a_gap, has_gaps=True).next_offset == END
-    assert "offset 3 where 2 follows" in str(walk(memoryview(log)[size:], 2).fault)
+    assert "offset 3, expected 2" in str(walk(memoryview(log)[size:], 2).fault)

@@ -28,7 +28,7 @@ from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import FetchAnswer
+from fluss.protocol.client_payloads import FetchAnswer
 from fluss.values.basic import TABLET_SERVER, ServerNode, TableBucket
 from tools.waiting import eventually, patience
 

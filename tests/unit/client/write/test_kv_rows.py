@@ -217,8 +217,8 @@ def test_large_batches_are_halved_and_a_large_row_is_refused() -> None:
     ("columns", "text"),
     [
         (["a", "note"], "missing: b"),
-        (["a", "b", "zz"], "no column 'zz'"),
-        (["a", "b", "b"], "twice"),
+        (["a", "b", "zz"], "unknown column 'zz'"),
+        (["a", "b", "b"], "must not be duplicated"),
     ],
 )
 def test_targets_that_cannot_be(columns: list[str], text: str) -> None:
@@ -232,12 +232,12 @@ def test_targets_are_lists() -> None:
     table = make_table()
     assert target_positions(table, [3, 1, 2]) == named_targets(table, ["note", "b", "a"]) == (3, 1, 2)
     for wrong in ("ab", 5):
-        with pytest.raises(FlussError, match="list of column names"):
+        with pytest.raises(FlussError, match="list of names"):
             named_targets(table, wrong)  # type: ignore[arg-type]
-        with pytest.raises(FlussError, match="list of column positions"):
+        with pytest.raises(FlussError, match="list of positions"):
             target_positions(table, wrong)  # type: ignore[arg-type]
     for position in (4, -1, True, "a"):
-        with pytest.raises(FlussError, match="columns 0 to 3"):
+        with pytest.raises(FlussError, match="are 0 to 3"):
             target_positions(table, [1, 2, position])  # type: ignore[list-item]
 
 
@@ -272,7 +272,7 @@ def test_changes_keep_their_order_and_deletes_need_only_keys() -> None:
     assert change.column(2).to_pylist() == [False, True, False]
     (part,) = rows.route(change)
     assert [row is None for row in part.rows.column(1).to_pylist()] == [False, True, False]
-    with pytest.raises(FlussError, match=r"'note'.*must not be null, but a row of it that is no delete is"):
+    with pytest.raises(FlussError, match=r"'note'.*must not be null, but a row that is not a delete has null"):
         rows.changes(batch, pa.array([False, False, True]), "change_arrow")
     with pytest.raises(FlussError, match=r"'a'.*must not be null"):
         rows.changes(pa.RecordBatch.from_pydict({"a": [None]}), pa.array([True]), "change_arrow")
@@ -311,9 +311,9 @@ def test_times_in_keys_are_not_cut_off(data_type: DataType, fits: Any, finer: An
     assert place is not None
     assert (routed.bucket_id, routed.rows.column(0).to_pylist()) == (place.bucket_id, [key, key])
     for write, row in ((upsert, [finer, None]), (upsert, {"k": finer}), (delete, [finer])):
-        with pytest.raises(FlussError, match=r"'k' expects TIME.* digits finer.* a key is not cut off"):
+        with pytest.raises(FlussError, match=r"'k' expects TIME.* digits finer.* keys are never cut off"):
             write(row)
-    with pytest.raises(FlussError, match=r"digits finer.* a key is not cut off"):
+    with pytest.raises(FlussError, match=r"digits finer.* keys are never cut off"):
         lookups.one(finer)
-    with pytest.raises(FlussError, match=r"digits finer.* a key is not cut off"):
+    with pytest.raises(FlussError, match=r"digits finer.* keys are never cut off"):
         lookups.batch_of_rows([fits, finer])

@@ -352,7 +352,7 @@ def test_a_closed_buffer_refuses_rows(io: IoThread) -> None:
 
 def test_an_unused_result_is_pointed_out(io: IoThread) -> None:
     buffer, _ = make(io)
-    with pytest.warns(RuntimeWarning, match=r"wait\(\) was neither awaited"):
+    with pytest.warns(RuntimeWarning, match=r"wait\(\) was dropped"):
         buffer.append((0, 0, "x")).wait()
     silent, _ = make(io, automatic=False)
     with pytest.raises(FlussError, match="not acknowledged") as caught:

@@ -190,8 +190,8 @@ def test_a_row_may_be_changed_after_the_call() -> None:
         (t.BooleanType(), 1, "not a bool"),
         (t.FloatType(), 1e39, "too large"),
         (t.DoubleType(), 10**320, "too large"),
-        (t.DoubleType(), 2**53 + 1, "give it as a float"),
-        (t.FloatType(), 2**24 + 1, "give it as a float"),
+        (t.DoubleType(), 2**53 + 1, "pass a float"),
+        (t.FloatType(), 2**24 + 1, "pass a float"),
         (t.DoubleType(), "1", "not a float"),
         (t.CharType(3), "abcd", "4 characters, the column holds 3"),
         (t.StringType(), b"x", "not a str"),
@@ -214,7 +214,7 @@ def test_a_row_may_be_changed_after_the_call() -> None:
         (t.MapType(t.StringType(), t.IntType()), {None: 1}, "a key must not be null"),
         (t.MapType(t.StringType(), t.IntType()), [1], "list of pairs"),
         (t.RowType((t.RowField("a", t.IntType()),)), {"b": 1}, "no field 'b'"),
-        (t.RowType((t.RowField("a", t.IntType()),)), [1, 2], "2 values for 1 fields"),
+        (t.RowType((t.RowField("a", t.IntType()),)), [1, 2], "2 values, but the type has 1 fields"),
     ],
     ids=str,
 )
@@ -229,9 +229,9 @@ def test_rows_of_the_wrong_shape_are_refused() -> None:
     schema = schema_of(t.IntType(), t.StringType().not_null())
     assert "no column 'c2'; its columns are c0, c1" in error_of(schema, {"c0": 1, "c1": "x", "c2": 2})
     assert "no column 'C0'" in error_of(schema, {"C0": 1, "c1": "x"})
-    assert "3 values for its 2 columns" in error_of(schema, (1, "x", 2))
-    assert "1 values for its 2 columns" in error_of(schema, [1])
-    assert "a dict, a list or a tuple, got 'ab'" in error_of(schema, "ab")
+    assert "3 values, but there are 2 columns" in error_of(schema, (1, "x", 2))
+    assert "1 values, but there are 2 columns" in error_of(schema, [1])
+    assert "a dict, list or tuple, got 'ab'" in error_of(schema, "ab")
     assert "column 'c1' (STRING NOT NULL) is NOT NULL" in error_of(schema, {"c0": 1})
     with pytest.raises(FlussError, match="decides where a row goes"):
         RowRules("db.t", schema, required=("c0",)).check((None, "x"))

@@ -52,7 +52,7 @@ def test_a_compacted_key_is_the_row_without_null_bits() -> None:
     assert decode_compacted_key(key, ALL_TYPES[:20]) == list(ALL_VALUES[:20])
     with pytest.raises(CorruptRowError):
         decode_compacted_key(key[:-1], ALL_TYPES[:20])
-    with pytest.raises(CorruptRowError, match="left over"):
+    with pytest.raises(CorruptRowError, match="unexpected bytes"):
         decode_compacted_key(key + b"\0", ALL_TYPES[:20])
 
 
@@ -147,7 +147,7 @@ def test_what_cannot_be_a_key() -> None:
             encode_key([], [], encoding)
     with pytest.raises(RowValueError, match="exactly one column"):
         encode_key([1, 2], [INT, INT], ICEBERG)
-    with pytest.raises(RowValueError, match="1 key values for 2"):
+    with pytest.raises(RowValueError, match="2 columns, got 1 values"):
         encode_key([1], [INT, INT], COMPACTED)
     for refused in (t.BooleanType(), t.TinyIntType(), t.SmallIntType(), t.TimestampLtzType()):
         assert refused.root not in NESTED_ROOTS

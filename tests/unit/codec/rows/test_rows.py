@@ -60,9 +60,9 @@ def test_every_prefix_and_every_extension_of_a_row_is_refused() -> None:
     for size in range(len(ALL_ALIGNED)):
         with pytest.raises(CorruptRowError):
             decode_aligned_row(ALL_ALIGNED[:size], ALL_TYPES)
-    with pytest.raises(CorruptRowError, match="left over"):
+    with pytest.raises(CorruptRowError, match="unexpected bytes"):
         decode_compacted_row(ALL_COMPACTED + b"\0", ALL_TYPES)
-    with pytest.raises(CorruptRowError, match="left over"):
+    with pytest.raises(CorruptRowError, match="unexpected bytes"):
         decode_indexed_row(ALL_INDEXED + b"\0", ALL_TYPES)
 
 
@@ -101,7 +101,7 @@ def test_values_that_a_type_cannot_hold_are_refused(value: Any, data_type: t.Dat
 
 def test_the_number_of_values_must_be_the_number_of_columns() -> None:
     for encode in (encode_compacted_row, encode_indexed_row, encode_aligned_row):
-        with pytest.raises(RowValueError, match="1 values for 2 columns"):
+        with pytest.raises(RowValueError, match="2 columns, got 1 values"):
             encode([1], [t.IntType(), t.IntType()])
 
 
@@ -114,7 +114,7 @@ def test_null_in_a_not_null_column_is_corrupt_on_reading() -> None:
 
 def test_text_too_long_for_char_in_an_indexed_row() -> None:
     assert encode_compacted_row(["h\u00e9"], [t.CharType(2)]) == b"\0\x03h\xc3\xa9"
-    with pytest.raises(RowValueError, match="room for 2 bytes"):
+    with pytest.raises(RowValueError, match="at most 2 bytes"):
         encode_indexed_row(["h\u00e9"], [t.CharType(2)])
 
 

@@ -141,7 +141,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "catalog.sqlite") as connection:
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
     connection.close()
-    with pytest.raises(FlussError, match="has format version 3, this version of flusspy knows versions up to 2"):
+    with pytest.raises(FlussError, match="has format version 3, but this flusspy reads versions up to 2"):
         CatalogStore(tmp_path / "catalog.sqlite")
 
 

@@ -122,7 +122,7 @@ def test_times_are_cut_to_the_earlier_time(digits: int) -> None:
     if digits < 6:
         with pytest.raises(FlussError, match="in row 0: it has digits finer"):
             into(data_type).rows([last_microsecond])
-        with pytest.raises(FlussError, match="a key is not cut off"):
+        with pytest.raises(FlussError, match="keys are never cut off"):
             into(data_type, rules=CUT, keys=["c"]).rows([last_microsecond])
 
 
@@ -167,7 +167,7 @@ def test_numbers_are_nanoseconds_with_the_option() -> None:
         assert made.cast(source).equals(values)
     with pytest.raises(FlussError, match=r"TIMESTAMP\(6\) in the table, but the rows have int64: cast"):
         into(t.TimestampType(6), "bigint").rows([pa.array([1])])
-    with pytest.raises(FlussError, match="no time of a day"):
+    with pytest.raises(FlussError, match="not a time of day"):
         into(t.TimeType(9), "bigint").rows([pa.array([-1])])
 
 
@@ -210,9 +210,7 @@ def test_other_types_are_refused_before_there_are_rows(source: pa.DataType, data
 
 
 def test_nulls_that_are_not_allowed() -> None:
-    with pytest.raises(
-        FlussError, match=r"column 'c' \(BIGINT NOT NULL\) must not be null, but a row of it is in row 1"
-    ):
+    with pytest.raises(FlussError, match=r"column 'c' \(BIGINT NOT NULL\) must not be null, but is null in row 1"):
         one([1, None], pa.int32(), t.BigIntType(nullable=False))
     inner = t.RowType((t.RowField("a", t.IntType(nullable=False)),))
     loose = pa.struct([pa.field("a", pa.int32())])

@@ -59,6 +59,6 @@ def test_values_that_a_partition_cannot_have_are_errors() -> None:
     with pytest.raises(FlussError, match="have times in milliseconds"):
         texts_from_json(table_by(types.TimeType(6)), {"p": 1_000}, "microseconds")
     with pytest.raises(
-        FlussError, match=r"a partition of d\.t cannot be converted for Spark: 'many' is not the text of a value"
+        FlussError, match=r"a partition of d\.t cannot be converted for Spark: 'many' is not a partition value"
     ):
         values_to_json(table_by(types.IntType()), {"p": "many"}, "microseconds")

@@ -20,7 +20,7 @@ from pyiceberg.partitioning import PartitionKey
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.typedef import Record
 
-from fluss.codec.arrow.nulls import without_hidden_nulls
+from fluss.codec.arrow.hidden_nulls import without_hidden_nulls
 from fluss.errors import FlussError
 from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.partitions import PartitionLayout

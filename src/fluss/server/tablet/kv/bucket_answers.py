@@ -12,8 +12,8 @@ from typing import Any
 
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
-from fluss.protocol.field_walk import LENGTH_DELIMITED
-from fluss.protocol.record_walk import Piece, encode_varint
+from fluss.protocol.server_payloads import BytesLike, encode_varint
+from fluss.protocol.wire_fields import LENGTH_DELIMITED
 from fluss.server.runtime.handlers import Reply
 from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.tablet.buckets.asked_buckets import bucket_of
@@ -46,7 +46,7 @@ async def answer_by_bucket(
     asked = [(bucket_of(table_id, item), item) for item in items]
     if refused is None:
         await reads.settled([bucket for bucket, _ in asked])
-    answer: list[Piece] = []
+    answer: list[BytesLike] = []
     size = 0
     turns = TimeSlices()
     for bucket, item in asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fluss.codec.batches.value_batch import encode_value_batch
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.record_walk import limit_scan_response_pieces
+from fluss.protocol.server_payloads import limit_scan_response_pieces
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor, too_large
 

@@ -24,7 +24,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
-from fluss.protocol.record_walk import scan_kv_response_pieces
+from fluss.protocol.server_payloads import scan_kv_response_pieces
 from fluss.server.config.server_config import ServerConfig
 from fluss.server.runtime.handlers import ANONYMOUS_NAME, Reply, RequestContext
 from fluss.server.storage.kv.store import FIRST_KEY

@@ -12,8 +12,8 @@ from functools import lru_cache, partial
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.field_walk import LENGTH_DELIMITED
-from fluss.protocol.record_walk import encode_varint
+from fluss.protocol.server_payloads import encode_varint
+from fluss.protocol.wire_fields import LENGTH_DELIMITED
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.buckets.write_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.field_walk import LENGTH_DELIMITED
-from fluss.protocol.record_walk import encode_varint
+from fluss.protocol.server_payloads import encode_varint
+from fluss.protocol.wire_fields import LENGTH_DELIMITED
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket

@@ -11,7 +11,7 @@ from fluss.codec.batches.pruning import BatchFilter
 from fluss.codec.buffers import ReadableBuffer
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.record_walk import BucketRecords, Piece, fetch_response_pieces
+from fluss.protocol.server_payloads import BucketRecords, BytesLike, fetch_response_pieces
 from fluss.server.catalog import TableEntry
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.reader import DamagedLogError
@@ -42,7 +42,7 @@ class FetchAnswer:
         self.has_loud_error = False
         self.is_final = False
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[BytesLike]:
         """The encoded response."""
         return fetch_response_pieces(self.tables)
 

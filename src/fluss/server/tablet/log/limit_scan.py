@@ -14,7 +14,7 @@ from fluss.codec.batches.log_batch import iter_batches
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.record_walk import Piece, limit_scan_response_pieces
+from fluss.protocol.server_payloads import BytesLike, limit_scan_response_pieces
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.given_offsets import offset_of_last_rows
@@ -24,9 +24,9 @@ from fluss.server.tablet.kv.kv_limit_scan import first_rows
 from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
 
 
-def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:
+def tail_pieces(log: BucketLog, limit: int) -> list[BytesLike]:
     """Bytes of all batches from the one with row number `limit` from the end on."""
-    pieces: list[Piece] = []
+    pieces: list[BytesLike] = []
     size = 0
     end = log.high_watermark
     offset = max(log.local_start_offset, offset_of_last_rows(log.lost, end, limit))

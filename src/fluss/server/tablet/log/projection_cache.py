@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from fluss.codec.arrow.compression import Compression
 from fluss.codec.batches.log_batch import BatchHeader, CorruptBatch
-from fluss.codec.batches.projection import Piece, Projector
+from fluss.codec.batches.projection import BytesLike, Projector
 from fluss.codec.buffers import ReadableBuffer
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
@@ -37,7 +37,7 @@ class TableProjection:
         """False when the table was altered since."""
         return self._entry is entry
 
-    def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[Piece]:
+    def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[BytesLike]:
         """The batch with the chosen columns only; FlussError 34 when its schema lacks one, 14 when it is damaged."""
         projector = self._projectors.get(header.schema_id)
         if projector is None:

@@ -275,7 +275,7 @@ async def test_rows_inserted_into_partitions_of_every_type(tmp_path: Path) -> No
         for data_type, text in (({"type": "INTEGER"}, "seven"), ({"type": "DATE"}, "2025-02-30")):
             (result,), _ = await insert_into_partition(tablet, f"not_{data_type['type']}", data_type, text)
             assert result.error_code == ErrorCode.INVALID_TABLE_EXCEPTION
-            assert f"'{text}' is not the text of a value" in result.error_message
+            assert f"'{text}' is not a partition value" in result.error_message
 
 
 async def insert_into_partition(

@@ -21,7 +21,7 @@ from tests.support.servers.log_cluster import LogCluster
 from tests.support.values import invalid_batches
 
 # The rows of INDEXED and COMPACTED are told by their type alone.
-NO_TEXT = "STRING holds bytes that are no UTF-8 text"
+NO_TEXT = "STRING holds bytes that are not UTF-8"
 CHECKSUM = slice(21, 25)
 REASONS = {
     "at": "column 'at', row 2: time32",

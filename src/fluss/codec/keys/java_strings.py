@@ -1,6 +1,6 @@
-"""Texts as Java prints them: numbers, decimals, instants. Partition names and Hudi keys are made of them.
+"""Numbers, decimals and instants printed as Java prints them, for partition names and Hudi keys.
 
-Python's own texts differ (`1e-05` and `1e+16` against `1.0E-5` and `1.0E16`), and so would the names.
+Python prints some values differently (`1e-05` and `1e+16`, in Java `1.0E-5` and `1.0E16`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def float_text(value: float, single: bool) -> str:
 
 
 def _shortest(value: float, single: bool) -> tuple[str, int]:
-    """Fewest digits that name the value, and its decimal exponent.
+    """The fewest digits that identify the value, and its decimal exponent.
 
-    Java always prints two digits, so where one would do it takes the two-digit number that is nearest.
+    Java always prints two digits: if one is enough, it takes the nearest two-digit number.
     """
     number = np.float32(value) if single else np.float64(value)
     mantissa, _, exponent = np.format_float_scientific(number, unique=True, trim="-").partition("e")
@@ -72,7 +72,7 @@ def instant_of(millis: int) -> datetime.datetime:
 
 
 def nanos_of_second(millis: int, nanos: int) -> int:
-    """Nanoseconds of the second of an instant."""
+    """Nanoseconds of an instant within its second."""
     return millis % 1000 * 1_000_000 + nanos
 
 

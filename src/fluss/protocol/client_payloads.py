@@ -1,8 +1,8 @@
-"""Record bytes beside the message, as a client needs it: cut out of answers, put into write requests.
+"""Record bytes outside of messages, for clients: cut out of answers, inserted into write requests.
 
-`record_walk` does the same for a server. A fetch answer is walked on the wire level: the small fields go into a
-skeleton message, every `records` payload stays a slice of the frame. A write request is built as a list of pieces in
-which the record bytes are the caller's own buffers.
+`server_payloads` does this for servers. A fetch answer is parsed on the wire level: the small fields go into a skeleton
+message, and every `records` payload remains a slice of the frame. A write request is built as a list of byte strings
+which include the caller's own record buffers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
-from fluss.protocol.record_walk import Piece, encode_varint
+from fluss.protocol.server_payloads import BytesLike, encode_varint
 
 MAX_WALKED_FIELDS = 1_048_576
 
@@ -30,7 +30,7 @@ _WRITE_RECORDS_TAG = bytes((3 << 3 | _LENGTH_DELIMITED,))
 
 
 class FetchAnswer(NamedTuple):
-    """A fetch answer whose `records` fields are left out, and the records of all its buckets in order.
+    """A fetch answer without its `records` fields, and the records of all its buckets in order.
 
     `records[i]` belongs to the i-th bucket entry counted over all tables; None where the field was not set.
     """
@@ -40,7 +40,7 @@ class FetchAnswer(NamedTuple):
 
 
 def split_fetch_response(body: memoryview) -> FetchAnswer:
-    """Take a FETCH_LOG answer apart without copying record bytes. `FlussError` 3 when it is none."""
+    """Split a FETCH_LOG answer without copying record bytes. `FlussError` 3 if it is not valid."""
     walk = _Walk(body)
     skeleton = bytearray()
     records: list[memoryview | None] = []
@@ -92,14 +92,14 @@ def _split_bucket(walk: _Walk, position: int, end: int) -> tuple[bytearray, memo
 
 
 class ScanAnswer(NamedTuple):
-    """A SCAN_KV answer whose `records` field is left out, and the records; None where the field was not set."""
+    """A SCAN_KV answer without its `records` field, and the records; None if the field was not set."""
 
     message: pb.ScanKvResponse
     records: memoryview | None
 
 
 def split_scan_response(body: memoryview) -> ScanAnswer:
-    """Take a SCAN_KV answer apart without copying the rows. `FlussError` 3 when it is none."""
+    """Split a SCAN_KV answer without copying the rows. `FlussError` 3 if it is not valid."""
     walk = _Walk(body)
     skeleton = bytearray()
     records: memoryview | None = None
@@ -118,7 +118,7 @@ def split_scan_response(body: memoryview) -> ScanAnswer:
 
 
 class _Walk:
-    """A cursor over wire fields; counts them, so that a hostile answer cannot hold the I/O thread for long."""
+    """Reads wire fields and counts them, so that a hostile answer cannot occupy the I/O thread for long."""
 
     __slots__ = ("body", "fields")
 
@@ -127,7 +127,7 @@ class _Walk:
         self.fields = 0
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
-        """Value and next position."""
+        """The value and the next position."""
         body = self.body
         result = shift = 0
         while position < end and shift < 70:
@@ -140,7 +140,7 @@ class _Walk:
         raise _corrupt("a number is cut off or too long")
 
     def field(self, position: int, end: int) -> tuple[int, int, int]:
-        """Tag of the field at `position`, where its payload starts, where the field ends."""
+        """Tag of the field at `position`, start of its payload, end of the field."""
         self.fields += 1
         if self.fields > MAX_WALKED_FIELDS:
             raise _corrupt(f"it has more than {MAX_WALKED_FIELDS} fields")
@@ -161,20 +161,20 @@ class _Walk:
 
 
 def _corrupt(detail: str) -> FlussError:
-    return FlussError(f"the server's answer is not a fetch answer: {detail}", ErrorCode.CORRUPT_MESSAGE)
+    return FlussError(f"the server's answer is not a valid fetch answer: {detail}", ErrorCode.CORRUPT_MESSAGE)
 
 
 WriteRequest = pb.ProduceLogRequest | pb.PutKvRequest | staged_pb.StageLogRequest
 
 
-def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequence[Piece]]) -> list[Piece]:
-    """The encoded request for bucket entries without `records`; `records[i]` goes into the i-th entry uncopied."""
+def write_request_pieces(message: WriteRequest, records: Sequence[BytesLike | Sequence[BytesLike]]) -> list[BytesLike]:
+    """The encoded request; `message` has no `records`, `records[i]` goes into the i-th bucket entry without a copy."""
     if len(records) != len(message.buckets_req):
-        raise ValueError(f"{len(message.buckets_req)} bucket entries but {len(records)} record buffers")
+        raise ValueError(f"got {len(message.buckets_req)} bucket entries, but {len(records)} record buffers")
     if isinstance(message, pb.ProduceLogRequest):
         tag = _PRODUCE_BUCKET_TAG
         head = pb.ProduceLogRequest(acks=message.acks, table_id=message.table_id, timeout_ms=message.timeout_ms)
-        pieces: list[Piece] = [head.SerializeToString()]
+        pieces: list[BytesLike] = [head.SerializeToString()]
     else:
         tag = _PUT_KV_BUCKET_TAG if isinstance(message, pb.PutKvRequest) else _PRODUCE_BUCKET_TAG
         other_head = type(message)()
@@ -182,7 +182,7 @@ def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequen
         other_head.ClearField("buckets_req")
         pieces = [other_head.SerializeToString()]
     for bucket, payload in zip(message.buckets_req, records, strict=True):
-        parts: Sequence[Piece] = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
+        parts: Sequence[BytesLike] = (payload,) if isinstance(payload, (bytes, bytearray, memoryview)) else payload
         payload_bytes = sum(map(_byte_length, parts))
         small = bucket.SerializePartialToString() + _WRITE_RECORDS_TAG + encode_varint(payload_bytes)
         pieces.append(tag + encode_varint(len(small) + payload_bytes) + small)
@@ -190,5 +190,5 @@ def write_request_pieces(message: WriteRequest, records: Sequence[Piece | Sequen
     return pieces
 
 
-def _byte_length(piece: Piece) -> int:
+def _byte_length(piece: BytesLike) -> int:
     return piece.nbytes if isinstance(piece, memoryview) else len(piece)

@@ -1,6 +1,6 @@
-"""Protobuf on the wire level: where the fields of an encoded message begin and end, without decoding them.
+"""Protobuf on the wire level: finding the fields of an encoded message without decoding them.
 
-A walk costs Python time per field, so the number of fields is limited: a frame full of empty entries must not hold an
+Each field costs Python time, so their number is limited: a frame full of empty entries must not block an
 event loop.
 """
 
@@ -13,10 +13,10 @@ MAX_VARINT_BYTES = 10
 
 
 class TooManyFieldsError(FlussError):
-    """The walk would take too long."""
+    """The message has too many fields to be read this way."""
 
 
-class FieldWalk:
+class WireFields:
     """Finds fields in `body` and counts them. `what` names the message in errors, which all have code 3."""
 
     __slots__ = ("_fields", "_max_fields", "_what", "body")
@@ -28,7 +28,7 @@ class FieldWalk:
         self._fields = 0
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
-        """Value and next position."""
+        """The value and the next position."""
         body = self.body
         result = shift = 0
         while position < end:
@@ -43,7 +43,7 @@ class FieldWalk:
         raise self._corrupt("a number is cut off or too long")
 
     def field(self, position: int, end: int) -> tuple[int, int, int]:
-        """Tag of the field at `position` (before `end`), where its payload starts, where the field ends."""
+        """Tag of the field at `position` (before `end`), start of its payload, end of the field."""
         self._fields += 1
         if self._fields > self._max_fields:
             text = f"the body is not {self._what}: it has more than {self._max_fields} fields"
@@ -60,7 +60,7 @@ class FieldWalk:
             stop, last = start, min(end, start + MAX_VARINT_BYTES)
             while stop < last and body[stop] > 0x7F:
                 stop += 1
-            stop += 1  # behind the byte that ends the number
+            stop += 1  # after the byte that ends the number
             if stop > last:
                 raise self._corrupt("a number is cut off or too long")
         elif kind == FIXED64:

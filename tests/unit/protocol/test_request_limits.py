@@ -8,8 +8,8 @@ from google.protobuf.message import Message
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
-from fluss.protocol.entry_limit import MAX_ENTRIES_BY_MESSAGE, MAX_REQUEST_ENTRIES
 from fluss.protocol.parsing import parse_request
+from fluss.protocol.request_limits import MAX_ENTRIES_BY_MESSAGE, MAX_REQUEST_ENTRIES
 
 MANY = MAX_REQUEST_ENTRIES + 1
 MANY_OF_A_FETCH = MAX_ENTRIES_BY_MESSAGE["FetchLogRequest"] + 1

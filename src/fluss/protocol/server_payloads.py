@@ -1,11 +1,11 @@
-"""Record bytes beside the message: cut out of write requests, put into read answers, never copied through messages.
+"""Record bytes outside of messages, for servers: cut out of write requests, inserted into answers to reads.
 
-A write request is walked on the wire level. Every field except `records` is copied (they are a few bytes) into a small
-skeleton message; every `records` payload stays where it is and becomes a slice of the frame. An answer with records is
-built the other way: the encoded small fields and the payload pieces alternate in a list which the socket writes as is.
+A write request is parsed on the wire level. Every field except `records` is copied (they are a few bytes) into a small
+skeleton message; every `records` payload becomes a slice of the frame. An answer with records is built the
+other way: encoded small fields and payloads alternate in a list of byte strings that the socket writes as they are.
 
-The walk costs Python time per field, so it gives up after some thousands: a request with so many fields has many small
-payloads, and goes through the message object after all. Its payloads are copied, which is cheap for small ones.
+Each field costs Python time, so a request with more than some thousands of them is parsed as a message object after
+all. It has many small payloads, which are cheap to copy.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from google.protobuf.message import Message
 
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import staged_api_pb2 as staged_pb
-from fluss.protocol.field_walk import LENGTH_DELIMITED, FieldWalk, TooManyFieldsError
 from fluss.protocol.parsing import parse_request
+from fluss.protocol.wire_fields import LENGTH_DELIMITED, TooManyFieldsError, WireFields
 
 MAX_WALKED_FIELDS = 8_192
-# Payload pieces below this size are joined with their neighbours: a system call argument costs more than the copy.
+# Smaller payloads are joined with their neighbours: an argument of the system call costs more than the copy.
 JOIN_BELOW_BYTES = 4096
 
-Piece = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 _RECORDS_IN_BUCKET_TAG = 3 << 3 | LENGTH_DELIMITED
 _PRODUCE_BUCKET_TAG = 4 << 3 | LENGTH_DELIMITED
@@ -34,21 +34,21 @@ _EMPTY = memoryview(b"")
 
 
 def split_produce(body: memoryview) -> tuple[pb.ProduceLogRequest, list[memoryview]]:
-    """A PRODUCE_LOG body as a message with empty `records` and, per bucket entry, the record bytes in place."""
+    """A PRODUCE_LOG body as a message with empty `records`, and the record bytes of each bucket entry as slices."""
     message: pb.ProduceLogRequest
     message, records = _split(pb.ProduceLogRequest, body, _PRODUCE_BUCKET_TAG)
     return message, records
 
 
 def split_stage(body: memoryview) -> tuple[staged_pb.StageLogRequest, list[memoryview]]:
-    """The same for STAGE_LOG, whose bucket entries are those of PRODUCE_LOG."""
+    """Split a STAGE_LOG body like `split_produce`; its bucket entries are those of PRODUCE_LOG."""
     message: staged_pb.StageLogRequest
     message, records = _split(staged_pb.StageLogRequest, body, _PRODUCE_BUCKET_TAG)
     return message, records
 
 
 def split_put_kv(body: memoryview) -> tuple[pb.PutKvRequest, list[memoryview]]:
-    """The same for PUT_KV."""
+    """Split a PUT_KV body like `split_produce`."""
     message: pb.PutKvRequest
     message, records = _split(pb.PutKvRequest, body, _PUT_KV_BUCKET_TAG)
     return message, records
@@ -66,13 +66,13 @@ def _parse(request_type: type[Message], body: memoryview) -> tuple[Any, list[mem
     message = parse_request(request_type, body)
     records = []
     for bucket in message.buckets_req:
-        records.append(memoryview(bytearray(bucket.records)))  # whoever stores them writes into them
+        records.append(memoryview(bytearray(bucket.records)))  # storage stamps offsets into them
         bucket.records = b""
     return message, records
 
 
 def _walk(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryview]]:
-    walk = FieldWalk(body, "a write request", MAX_WALKED_FIELDS)
+    walk = WireFields(body, "a write request", MAX_WALKED_FIELDS)
     skeleton = bytearray()
     records: list[memoryview] = []
     position, end = 0, len(body)
@@ -90,15 +90,15 @@ def _walk(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryview
     return skeleton, records
 
 
-def _split_bucket(walk: FieldWalk, position: int, end: int) -> tuple[bytearray, memoryview]:
-    """One bucket entry without its payload. A missing payload stays missing: the message check refuses it."""
+def _split_bucket(walk: WireFields, position: int, end: int) -> tuple[bytearray, memoryview]:
+    """A bucket entry without its payload, and the payload. The message check refuses a missing one."""
     entry = bytearray()
     payload = _EMPTY
     seen = False
     while position < end:
         tag, start, stop = walk.field(position, end)
         if tag == _RECORDS_IN_BUCKET_TAG:
-            payload = walk.body[start:stop]  # the last one counts, as in every protobuf reader
+            payload = walk.body[start:stop]  # the last one wins, as in every protobuf reader
             seen = True
         else:
             entry += walk.body[position:stop]
@@ -121,45 +121,45 @@ def encode_varint(value: int) -> bytes:
 
 
 class BucketRecords(NamedTuple):
-    """One bucket of a FETCH_LOG answer: the message without `records`, and the record bytes as pieces.
+    """One bucket of a FETCH_LOG answer: the message without `records`, and the record bytes.
 
-    `records` None leaves the field out (errors, remote segments); an empty list sends it with length zero.
+    If `records` is None the field is omitted (errors, remote segments); an empty list sends it with length zero.
     """
 
     message: pb.PbFetchLogRespForBucket
-    records: Sequence[Piece] | None
+    records: Sequence[BytesLike] | None
 
 
 class _Pieces:
-    """Collects small bytes into joined pieces and keeps big payloads as they are."""
+    """Collects byte strings: joins small ones, keeps large payloads as they are."""
 
     __slots__ = ("finished", "small")
 
     def __init__(self) -> None:
-        self.finished: list[Piece] = []
+        self.finished: list[BytesLike] = []
         self.small = bytearray()
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: BytesLike) -> None:
         if len(piece) < JOIN_BELOW_BYTES:
             self.small += piece
         else:
             self.flush()
             self.finished.append(piece)
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[BytesLike]:
         if self.small:
             self.finished.append(self.small)
             self.small = bytearray()
         return self.finished
 
 
-def pieces_size(pieces: Iterable[Piece]) -> int:
-    """Total bytes of the pieces (one-dimensional byte buffers)."""
+def pieces_size(pieces: Iterable[BytesLike]) -> int:
+    """Total size of the pieces (one-dimensional byte buffers)."""
     return sum(map(len, pieces))
 
 
-def fetch_response_pieces(tables: Iterable[tuple[int, Sequence[BucketRecords]]]) -> list[Piece]:
-    """The encoded `FetchLogResponse` for (table id, buckets) pairs, record bytes as separate pieces."""
+def fetch_response_pieces(tables: Iterable[tuple[int, Sequence[BucketRecords]]]) -> list[BytesLike]:
+    """The encoded `FetchLogResponse` for (table id, buckets) pairs, with record bytes as separate pieces."""
     out = _Pieces()
     for table_id, buckets in tables:
         table_head = pb.PbFetchLogRespForTable(table_id=table_id).SerializeToString()
@@ -177,18 +177,18 @@ def fetch_response_pieces(tables: Iterable[tuple[int, Sequence[BucketRecords]]])
 
 
 def _bucket_head(bucket: BucketRecords) -> tuple[tuple[bytes, int], bytes]:
-    """((encoded fields up to the payload, size of them with the payload), field prefix in the table message)."""
+    """((encoded fields before the payload, their size including the payload), field prefix in the table message)."""
     small = bucket.message.SerializeToString()
     size = len(small)
     if bucket.records is not None:
         payload_size = pieces_size(bucket.records)
-        small += b"\x42" + encode_varint(payload_size)  # field 8; its place among the fields is free on the wire
+        small += b"\x42" + encode_varint(payload_size)  # field 8; fields may come in any order on the wire
         size = len(small) + payload_size
     return (small, size), b"\x12" + encode_varint(size)
 
 
-def limit_scan_response_pieces(message: pb.LimitScanResponse, records: Sequence[Piece]) -> list[Piece]:
-    """The encoded `LimitScanResponse`: `message` has everything but `records`."""
+def limit_scan_response_pieces(message: pb.LimitScanResponse, records: Sequence[BytesLike]) -> list[BytesLike]:
+    """The encoded `LimitScanResponse`: `message` has all fields but `records`."""
     out = _Pieces()
     out.add(message.SerializeToString() + b"\x22" + encode_varint(pieces_size(records)))
     for piece in records:
@@ -196,8 +196,8 @@ def limit_scan_response_pieces(message: pb.LimitScanResponse, records: Sequence[
     return out.flush()
 
 
-def scan_kv_response_pieces(message: pb.ScanKvResponse, records: Sequence[Piece]) -> list[Piece]:
-    """The encoded `ScanKvResponse`: `message` has everything but `records`."""
+def scan_kv_response_pieces(message: pb.ScanKvResponse, records: Sequence[BytesLike]) -> list[BytesLike]:
+    """The encoded `ScanKvResponse`: `message` has all fields but `records`."""
     out = _Pieces()
     out.add(message.SerializeToString() + b"\x2a" + encode_varint(pieces_size(records)))
     for piece in records:

@@ -1,8 +1,8 @@
-"""How many entries a request may have: every one of them costs a handler Python time, on the event loop.
+"""A limit on the entries of a request: each one costs a handler Python time on the event loop.
 
-Counted are the elements of all repeated fields, at any depth. A request of 4 MB has room for two million of them, and
-no handler is made for that. Not counted are the keys of lookups (repeated bytes; prefixes are counted), which are taken
-in steps, and staged files, which have a limit of their own.
+The elements of all repeated fields are counted, at any depth. A request of 4 MB has room for two million of them, far
+too many for a handler. The keys of lookups (repeated bytes; prefixes are counted) are exempt, because they are
+processed in steps, and so are staged files, which have a limit of their own.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from fluss.errors import ErrorCode, FlussError
 
-# An element takes at least a byte, so shorter requests need not be counted.
+# An element takes at least one byte, so shorter requests need no count.
 MAX_REQUEST_ENTRIES = 16_384
 # A reader of a table with many partitions names all of their buckets, and clients do not split such a request.
 MAX_ENTRIES_BY_MESSAGE = {"FetchLogRequest": 65_536}
-# To look for the rows of a prefix costs as much as to look up hundred keys. Clients ask for 8,192 at a time at most.
+# Looking up one prefix costs as much as looking up a hundred keys. Clients send at most 8,192 at a time.
 COUNTED_BYTES = frozenset({"fluss.protocol.PbPrefixLookupReqForBucket.keys"})
 UNCOUNTED_FIELDS = frozenset({"fluss.protocol.PbStagedBucket.files"})
 
 Count = Callable[[Any, int], int]
-"""A message and how many entries are left -> how many are left behind it; below zero it has stopped counting."""
+"""(message, entries left) -> entries left after it; a negative result means that counting has stopped."""
 
 
 def check_entries(message: Any) -> None:
-    """FlussError 3 for a request with too many entries."""
+    """Raise FlussError 3 for a request with too many entries."""
     count = _count_of(message.DESCRIPTOR)
     name = message.DESCRIPTOR.name
     most = MAX_ENTRIES_BY_MESSAGE.get(name, MAX_REQUEST_ENTRIES)
     if count is not None and count(message, most) < 0:
         raise FlussError(
-            f"{name} has more than {most} entries; send several requests",
+            f"{name} has more than {most} entries; split it into several requests",
             ErrorCode.CORRUPT_MESSAGE,
         )
 
@@ -42,7 +42,7 @@ _counts: dict[str, Count | None] = {}
 
 
 def _count_of(descriptor: Descriptor) -> Count | None:
-    """A function that counts the entries of such a message; None if it can have none."""
+    """A function that counts the entries of a message of this type; None if the type cannot have any."""
     name = descriptor.full_name
     if name not in _counts:
         _counts[name] = _build(descriptor) if _has_entries(descriptor, set()) else None
@@ -74,11 +74,11 @@ def _build(descriptor: Descriptor) -> Count:
     ]
 
     def count_entries(message: Any, left: int) -> int:
-        # Lengths first: they cost nothing, and bound how many children are looked into.
+        # Lengths first: they cost nothing, and limit how many children are visited.
         for name in repeated:
             left -= len(getattr(message, name))
         for name, is_repeated, child_type in children:
-            count = _count_of(child_type)  # Here and not before: predicates contain predicates.
+            count = _count_of(child_type)  # Resolved at the call, because predicates contain predicates.
             if left < 0 or count is None:
                 continue
             if not is_repeated:

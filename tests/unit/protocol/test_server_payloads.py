@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol import record_walk
-from fluss.protocol.field_walk import FieldWalk
-from fluss.protocol.record_walk import (
+from fluss.protocol import server_payloads
+from fluss.protocol.server_payloads import (
     BucketRecords,
     encode_varint,
     fetch_response_pieces,
@@ -19,6 +18,7 @@ from fluss.protocol.record_walk import (
     split_produce,
     split_put_kv,
 )
+from fluss.protocol.wire_fields import WireFields
 
 payloads = st.binary(max_size=300)
 int64s = st.integers(-(2**63), 2**63 - 1)
@@ -95,14 +95,14 @@ def test_many_fields_are_not_walked_one_by_one(monkeypatch: pytest.MonkeyPatch) 
         request.buckets_req.add(bucket_id=number, records=bytes([number]) * number)
     body = request.SerializeToString()
     walked = split_produce(memoryview(body))
-    monkeypatch.setattr(record_walk, "MAX_WALKED_FIELDS", 10)
+    monkeypatch.setattr(server_payloads, "MAX_WALKED_FIELDS", 10)
     walks: list[int] = []
 
-    def new_walk(walked_body: memoryview, what: str, max_fields: int) -> FieldWalk:
+    def new_walk(walked_body: memoryview, what: str, max_fields: int) -> WireFields:
         walks.append(max_fields)
-        return FieldWalk(walked_body, what, max_fields)
+        return WireFields(walked_body, what, max_fields)
 
-    monkeypatch.setattr(record_walk, "FieldWalk", new_walk)
+    monkeypatch.setattr(server_payloads, "WireFields", new_walk)
     message, records = split_produce(memoryview(body))
     assert walks == [10]
     assert (message, records) == walked

@@ -1,7 +1,7 @@
-"""Nulls that nobody sees: a NOT NULL field of a row that is null as a whole.
+"""Hidden nulls: nulls in a NOT NULL field of a row that is itself null.
 
-Rows that were decoded from key-value batches have nulls there, and Parquet refuses them. Validity bits are left out,
-values stay where they are: no copy.
+Rows that were decoded from key-value batches contain them, and Parquet refuses them. Only the validity bits are
+dropped; the values are not copied.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 def without_hidden_nulls(array: Any) -> Any:
-    """The same values, with no nulls in fields that are NOT NULL; those that are seen were checked before.
+    """The same values, without nulls in NOT NULL fields. The caller has checked that no visible value is null.
 
     >>> rows = pa.StructArray.from_arrays([pa.array([1, None])], ["a"], mask=pa.array([False, True]))
     >>> strict = pa.StructArray.from_arrays(
@@ -52,7 +52,7 @@ def _list_of(array: Any, values: Any) -> Any:
 
 
 def _without_validity(array: Any) -> Any:
-    """What lies under a null is a value like any other: zeros, an empty text, no elements."""
+    """The value under a null is an ordinary one: zeros, an empty string, no elements."""
     kind = array.type
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
-from fluss.protocol.fetch_walk import split_fetch_response, split_scan_response, write_request_pieces
-from fluss.protocol.record_walk import split_produce, split_put_kv
+from fluss.protocol.client_payloads import split_fetch_response, split_scan_response, write_request_pieces
+from fluss.protocol.server_payloads import split_produce, split_put_kv
 
 buckets = st.lists(
     st.tuples(st.none() | st.integers(0, 2**40), st.integers(0, 1000), st.none() | st.binary(max_size=300)), max_size=4
@@ -95,5 +95,5 @@ def test_a_key_value_write_keeps_its_other_fields() -> None:
 
 def test_entries_and_buffers_must_match() -> None:
     request = pb.ProduceLogRequest(acks=-1, table_id=5, timeout_ms=1000)
-    with pytest.raises(ValueError, match="0 bucket entries but 1 record buffers"):
+    with pytest.raises(ValueError, match="0 bucket entries, but 1 record buffers"):
         write_request_pieces(request, [b"x"])

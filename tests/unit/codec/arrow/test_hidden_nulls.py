@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fluss.codec.arrow.nulls import without_hidden_nulls
+from fluss.codec.arrow.hidden_nulls import without_hidden_nulls
 
 ROWS = [{"a": 1, "b": "x"}, None, {"a": 3, "b": None}, None]
 
