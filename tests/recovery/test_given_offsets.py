@@ -1,4 +1,4 @@
-"""Offsets that readers have seen are never given to other rows, also where a power cut takes rows that were shown."""
+"""Offsets that readers have seen are never used for other rows, even if a power cut loses rows that were shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _rows(log: BucketLog, offset: int) -> list[int]:
 
 
 def _power_cut(tmp_path: Path, flush: FlushMode) -> tuple[Path, int]:
-    """Ten rows on disk, ten more that readers saw and no disk has; the directory afterwards, and where readers are."""
+    """Ten rows on disk, ten more that readers saw but no disk has; returns the directory and the readers' offset."""
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
     files = FaultyFiles(before)
@@ -69,7 +69,7 @@ def test_a_reader_that_was_ahead_of_a_power_cut_skips_nothing(tmp_path: Path, fl
     assert first_new > shown
     appended = [bench.append_and_wait(log, batch_of(10)).base_offset for _ in range(3)]
     assert appended[0] == first_new
-    # Whoever saw the rows that are lost, and whoever did not, goes on with the first new one.
+    # Readers that saw the lost rows, and those that did not, continue with the first new one.
     new = list(range(first_new, first_new + 30))
     assert _rows(log, shown) == new
     assert _rows(log, 15) == new
@@ -99,7 +99,7 @@ def test_the_gap_stays_and_does_not_grow_with_kills_and_clean_stops(tmp_path: Pa
 
 
 def test_a_second_power_cut_while_the_gap_is_made(tmp_path: Path) -> None:
-    """Whatever arrives of the repair, the next start ends behind what was shown."""
+    """Whatever part of the repair reaches the disk, the log ends behind the shown offsets after the next start."""
     directory, shown = _power_cut(tmp_path, "os")
     for cut_after in range(12):
         files = FaultyFiles(directory)
@@ -128,7 +128,7 @@ def test_a_killed_process_leaves_no_gap(tmp_path: Path) -> None:
         bench.close()
 
 
-def test_always_needs_no_note_and_forgets_one_of_another_mode(tmp_path: Path) -> None:
+def test_always_needs_no_file_and_removes_that_of_another_mode(tmp_path: Path) -> None:
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     bench.append_and_wait(bench.open(), batch_of(1))
     assert (tmp_path / "log-0" / GIVEN_NAME).exists()
@@ -156,7 +156,7 @@ def test_offsets_are_reserved_again_before_they_are_shown(tmp_path: Path, monkey
     bench.close()
 
 
-def test_a_full_disk_at_a_reservation_fails_the_append_and_passes(tmp_path: Path) -> None:
+def test_a_full_disk_at_a_reservation_fails_the_append_and_is_temporary(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     bench = LogBench(tmp_path, files, "os")
     log = bench.open()
@@ -184,7 +184,7 @@ def test_a_gap_that_does_not_fit_into_the_segment_begins_another(tmp_path: Path)
     bench.close()
 
 
-def test_a_damaged_note_leaves_room_for_everything(tmp_path: Path) -> None:
+def test_a_damaged_file_leaves_room_for_the_largest_reservation(tmp_path: Path) -> None:
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     log = bench.open()
     bench.append_and_wait(log, batch_of(5))
@@ -197,7 +197,7 @@ def test_a_damaged_note_leaves_room_for_everything(tmp_path: Path) -> None:
     bench.close()
 
 
-def test_the_note_has_a_version() -> None:
+def test_the_file_has_a_version() -> None:
     given = GivenOffsets(70_000, "419333cc-a54f-41bb-b81e-9ca077f61e24", ((3, 9), (20, 30)))
     content = encode_given(given)
     assert decode_given(content) == given

@@ -1,4 +1,4 @@
-"""Upkeep of a lake table is killed at every step; the rows stay, and the next run finishes the job."""
+"""Maintenance of a lake table is killed at every step; the rows stay, and the next run finishes the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.waiting import patience
 
 ROUNDS = 3
 
-# Imports once, then one child per step; the children die, the parent tells how.
+# Imports once, then forks one child per step; the children die, the parent reports how.
 PARENT = """
 import os, pickle, sys
 from fluss.lake.tables.iceberg import committing, target

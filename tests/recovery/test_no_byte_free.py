@@ -1,4 +1,4 @@
-"""A disk without a byte left, filled by somebody else: tables can be opened, read and dropped, which makes room.
+"""A disk without a byte left, filled by another program: tables can be opened, read and dropped, which makes room.
 
 Needs the right to mount (Linux, root), like the other tests with disks that are really full.
 """
@@ -98,7 +98,7 @@ def test_a_start_opens_and_drops_tables(filled: ServerProcess, disk: Path, endin
     assert "Traceback" not in filled.log_text()
 
 
-def test_reserves_are_made_again_when_there_is_room(disk: Path) -> None:
+def test_reserves_are_created_again_when_there_is_room(disk: Path) -> None:
     files = disk / OPENING_FILE_NAME, disk / DROPPING_FILE_NAME
 
     def taken() -> list[bool]:

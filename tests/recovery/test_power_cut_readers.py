@@ -1,4 +1,4 @@
-"""Readers of a server whose machine lost power with `log.flush` = `os`: nobody skips a row, nobody waits for ever."""
+"""Readers of a server whose machine lost power with `log.flush` = `os`: none skips a row, none waits forever."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _ids(table: pa.Table) -> list[int]:
 
 
 def _lose_power(log: Path) -> None:
-    """What happens to a log that nobody synced: only its first batch is on disk, and the next boot is another."""
+    """Change a log as a power failure without syncs does: only its first batch is on disk, with another boot id."""
     (segment,) = log.glob("*.log")
     content = segment.read_bytes()
     (_, first), *_ = iter_batches(content)

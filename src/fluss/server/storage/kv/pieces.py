@@ -1,12 +1,12 @@
-"""Where the keys of a store can be cut, so that the pieces are about equally large.
+"""Keys at which a store can be split into ranges of about equal size.
 
-RocksDB does not tell how many keys lie before a key. Two things do, roughly:
+RocksDB does not report how many keys come before a key. Two estimates are available:
 
-- its files. Those of one level below the first have no key in common, so each is a stretch of keys of known size. Large
-  stores have most of their rows there, in many files, and looking at the list costs nothing.
-- a sample of the keys, which takes a walk over all of them. Small stores have too few files to go by.
+- its files. The files of one level below the first do not overlap, so each is a range of keys of known size. Large
+  stores have most of their rows there, in many files, and reading the list of files costs nothing.
+- a sample of the keys, which requires a scan of all of them. Small stores have too few files for the first estimate.
 
-A bad guess makes pieces unequal, never wrong.
+A bad estimate makes the ranges unequal, never wrong.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# The rows of a level tell about those of all levels if they are at least this share of the files.
-_TELLING_SHARE = 0.5
+# A level represents the whole store if its files have at least this share of the bytes.
+_REPRESENTATIVE_SHARE = 0.5
 
 
 class KeySample:
-    """Every n-th key of a store, n growing with the number of keys, so that a sample never is large."""
+    """Every n-th key of a store, where n grows with the number of keys, so that the sample stays small."""
 
     MAX_KEYS = 1024
 
@@ -29,42 +29,42 @@ class KeySample:
         self._passed = 0
 
     def add(self, keys: Sequence[bytes]) -> None:
-        """The next keys, in order."""
+        """Add the next keys, in order."""
         self.keys += keys[(-self._passed) % self._stride :: self._stride]
         self._passed += len(keys)
         while len(self.keys) > self.MAX_KEYS:
             del self.keys[1::2]
             self._stride *= 2
 
-    def cuts(self, pieces: int) -> list[bytes]:
-        """The first key of every piece but the first one."""
-        places = [len(self.keys) * number // pieces for number in range(1, pieces)]
-        return _ascending([self.keys[place] for place in places if place])
+    def split_points(self, ranges: int) -> list[bytes]:
+        """The first key of every range except the first one."""
+        indexes = [len(self.keys) * number // ranges for number in range(1, ranges)]
+        return _ascending([self.keys[index] for index in indexes if index])
 
 
-def cuts_between_files(files: Sequence[Mapping[str, Any]], pieces: int) -> list[bytes] | None:
-    """The same by the files of RocksDB's `live_files`; None if they do not tell."""
+def split_points_of_files(files: Sequence[Mapping[str, Any]], ranges: int) -> list[bytes] | None:
+    """Split points from the files that RocksDB's `live_files` lists; None if they do not represent the store."""
     by_level: dict[int, list[Mapping[str, Any]]] = {}
     for file in files:
         by_level.setdefault(file["level"], []).append(file)
     by_level.pop(0, None)
     level = max(by_level.values(), key=_size, default=[])
-    if not level or _size(level) < _TELLING_SHARE * _size(files):
+    if not level or _size(level) < _REPRESENTATIVE_SHARE * _size(files):
         return None
-    cuts: list[bytes] = []
+    points: list[bytes] = []
     before, total = 0, _size(level)
     for file in sorted(level, key=lambda file: file["start_key"]):
-        # A cut goes where the next file begins, once the files so far have the next share of the whole.
-        if before * pieces >= (len(cuts) + 1) * total:
-            cuts.append(file["start_key"])
+        # Split at the start of a file once the files before it have the next share of the whole.
+        if before * ranges >= (len(points) + 1) * total:
+            points.append(file["start_key"])
         before += file["size"]
-    return _ascending(cuts)
+    return _ascending(points)
 
 
 def _size(files: Sequence[Mapping[str, Any]]) -> int:
     return sum(file["size"] for file in files)
 
 
-def _ascending(cuts: Sequence[bytes]) -> list[bytes]:
-    """Without those that would make an empty piece."""
-    return sorted({cut for cut in cuts if cut})
+def _ascending(points: Sequence[bytes]) -> list[bytes]:
+    """The points in order, without those that would make an empty range."""
+    return sorted({point for point in points if point})

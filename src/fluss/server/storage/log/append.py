@@ -1,9 +1,9 @@
 """One accepted append on its way to the disk.
 
-States, all changes in the loop thread: queued -> written (in the page cache) -> committed (as durable as `log.flush`
-asks for, below the high watermark), or failed from any of the first two. Callbacks run in the loop thread, once each;
-a callback that is added late runs at once. `release` gives the buffer back and is called once, as soon as the bytes are
-written or have failed.
+States: queued -> written (in the page cache) -> committed (as durable as `log.flush` asks for, below the high
+watermark), or failed from either of the first two. All changes happen in the loop thread. Each callback runs once, in
+the loop thread; one that is added late runs at once. `release` returns the buffer and is called once, as soon as the
+bytes are written or have failed.
 
 The commit thread reads `segment`, `position`, `buffer`, `size` and `epoch` and changes nothing.
 """
@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Append:
-    """Offsets of the appended batches and a way to wait for them. Base offset -1: there was nothing to append."""
+    """The offsets of appended batches, and callbacks for the result. Base offset -1 if there was nothing to append."""
 
     __slots__ = (
         "_committed_callbacks",
@@ -121,7 +121,7 @@ class Append:
             _call(callback, error)
 
     def follow(self, original: Append) -> None:
-        """Settle together with another append: for a repetition of a batch that is still on its way."""
+        """Settle together with another append; for a repeated batch whose original is not committed yet."""
 
         def settle_written(error: FlussError | None) -> None:
             if error is None:
@@ -152,7 +152,7 @@ class Append:
 
 
 def settled(append: Append) -> Append:
-    """One that nobody has to wait for."""
+    """Mark an append as written and committed, and return it."""
     append.written = append.committed = True
     return append
 
@@ -161,14 +161,14 @@ def _call(callback: Outcome, error: FlussError | None) -> None:
     try:
         callback(error)
     except Exception:
-        # One broken waiter must not keep the others from their answer.
+        # A failing callback must not keep the others from being called.
         _logger.exception("a callback of an append failed")
 
 
 def run_listener(listener: Callable[[], None]) -> None:
-    """Tell somebody who waits for rows that there are some."""
+    """Call a listener for new rows; its errors are logged."""
     try:
         listener()
     except Exception:
-        # A broken reader must not keep others from their rows.
+        # A failing reader must not keep the others from their rows.
         _logger.exception("a high watermark listener failed")

@@ -1,20 +1,20 @@
-"""Offsets are never given twice: what a bucket notes about those it may have shown, in `bucket.offsets`.
+"""The file `bucket.offsets`: which offsets readers may have seen, so that no offset is used for two rows.
 
-Where `log.flush` is not `always`, readers see rows that a power failure may take. A reader that has gone on to offset
-1050 would skip rows if the log came back with 1000 and gave 1000 to 1049 to other rows. So offsets are *reserved* in
-large steps: "all that were shown are below N", synced before the first one beyond the last N is shown. After a start in
-which the end of the log may be missing, the log goes on behind N, and a batch without rows, the *filler*, takes the
-offsets up to there. To all that follow the chain of batches (readers, replays, remote segments, other clients) it is a
-batch like any other: whoever stands in front of it or inside reads on with the first new row.
+If `log.flush` is not `always`, readers see rows that a power failure may take. A reader that has read up to offset 1050
+would skip rows if the log came back ending at 1000 and used 1000 to 1049 for other rows. So offsets are *reserved* in
+large steps: a limit N is synced before the first offset at or above the previous limit is shown. After a start in which
+the end of the log may be missing, the log continues behind N, and a batch without rows, the *filler*, covers the
+offsets in between. Everything that follows the chain of batches (readers, replays, remote segments, other clients)
+treats it like any other batch: a reader that is before or inside it continues with the first new row.
 
     magic "FLGO" | version u16 | reserved u16 | boot id, 36 bytes | reserved until i64, 0: nothing | ranges u32 |
     per range of lost offsets: first i64, next i64 | CRC-32C of all before u32
 
-The end may be missing if the machine was started anew since (another boot id), or if bytes had to be cut off; a killed
-process alone loses nothing. A clean stop takes the reservation back. With `always` there is none.
+The end may be missing if the machine was rebooted since (another boot id), or if bytes had to be cut off; a killed
+process alone loses nothing. A clean stop removes the reservation. With `always` there is none.
 
-The ranges stay: the number of rows of a log is that of its offsets without them, and a key-value store whose place lies
-inside of one contains rows that the changelog lost.
+The lost ranges are kept for good: the number of rows of a log is that of its offsets minus theirs, and a key-value
+store whose applied offset is inside one contains rows that the changelog lost.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from fluss.server.storage.files import FileSystem, write_file_atomically
 from fluss.server.storage.log.background_files import Job, nothing
 
 GIVEN_NAME = "bucket.offsets"
-# How far ahead offsets are reserved: as far as the bucket comes in about this time. Its two syncs may have
-# to write much of what the page cache holds, so they must be rare.
+# Offsets are reserved ahead for about this time of writing. The two syncs of a reservation may have to write much of
+# what the page cache holds, so they must be rare.
 RESERVED_SECONDS = 10.0
 MIN_RESERVED_OFFSETS = 1 << 20
 MAX_RESERVED_OFFSETS = 1 << 24
@@ -49,7 +49,7 @@ _logger = logging.getLogger(__name__)
 
 
 class GivenOffsets(NamedTuple):
-    """What the file says. `reserved_until` 0: every offset that was shown is on disk."""
+    """The content of the file. With `reserved_until` 0, every offset that was shown is on disk."""
 
     reserved_until: int = 0
     boot_id: str = ""
@@ -64,14 +64,14 @@ def encode_given(given: GivenOffsets) -> bytes:
 
 
 def decode_given(content: bytes, name: str = GIVEN_NAME) -> GivenOffsets | None:
-    """None if the bytes are not exactly such a file; FlussError for one of a later version."""
+    """Decode the file; None if it is damaged, FlussError if a later version wrote it."""
     body_size = len(content) - _CRC.size
     if body_size < _START.size or _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
         return None
     magic, version = _START.unpack_from(content)
     if magic != _MAGIC:
         return None
-    refuse_newer(f"note of given offsets {name}", version, _VERSION)
+    refuse_newer(f"reserved offsets {name}", version, _VERSION)
     if body_size < _HEAD.size:
         return None
     _, _, _, boot_id, reserved_until, count = _HEAD.unpack_from(content)
@@ -82,13 +82,13 @@ def decode_given(content: bytes, name: str = GIVEN_NAME) -> GivenOffsets | None:
 
 
 def load_given(files: FileSystem, directory: str) -> GivenOffsets | None:
-    """What is noted; None if the note is damaged. The file must be there."""
+    """Read the file, which must exist; None if it is damaged."""
     path = f"{directory}/{GIVEN_NAME}"
     return decode_given(files.read_file(path), path)
 
 
 def write_given(files: FileSystem, directory: str, given: GivenOffsets) -> None:
-    """Durable when this returns. A note that says nothing is no file."""
+    """Write the file, or remove it if there is nothing to record. Durable when this returns."""
     path = f"{directory}/{GIVEN_NAME}"
     if given.reserved_until or given.lost:
         write_file_atomically(files, path, encode_given(given))
@@ -98,29 +98,32 @@ def write_given(files: FileSystem, directory: str, given: GivenOffsets) -> None:
 
 
 def first_free_offset(given: GivenOffsets | None, end_offset: int, boot_id: str, was_cut: bool) -> int:
-    """Where a log goes on whose files end at `end_offset`: there, or behind all offsets that may have been shown."""
+    """The offset at which a log continues whose files end at `end_offset`, behind all offsets that may have been shown.
+
+    That is `end_offset` itself if nothing is missing at the end.
+    """
     if given is None:
         return end_offset + MAX_RESERVED_OFFSETS
-    was_started_anew = not boot_id or given.boot_id != boot_id
-    if end_offset >= given.reserved_until or not (was_started_anew or was_cut):
+    was_rebooted = not boot_id or given.boot_id != boot_id
+    if end_offset >= given.reserved_until or not (was_rebooted or was_cut):
         return end_offset
-    # One more than was reserved: no key-value store that is ahead of the log stands exactly at its new end.
+    # One more than was reserved, so that a key-value store that is ahead of the log is never exactly at its new end.
     return max(given.reserved_until, end_offset + MIN_LOST_OFFSETS) + 1
 
 
 def with_lost_range(given: GivenOffsets, first: int, following: int) -> GivenOffsets:
-    """The note for the time in which the filler is written. It names no boot: a kill in between comes back here."""
+    """The content while the filler is written. It has no boot id, so that the next start repeats it after a kill."""
     kept = tuple(each for each in given.lost if each[0] < first)
     return GivenOffsets(following, "", (*kept, (first, following)))
 
 
 def lost_offsets(lost: tuple[tuple[int, int], ...], start: int) -> int:
-    """How many offsets from `start` on have no rows."""
+    """The number of offsets from `start` on that have no rows."""
     return sum(max(0, following - max(first, start)) for first, following in lost)
 
 
 def offset_of_last_rows(lost: tuple[tuple[int, int], ...], end: int, limit: int) -> int:
-    """Where the last `limit` rows in front of `end` begin; below the log if it has fewer."""
+    """The offset of the first of the last `limit` rows before `end`; below the log's start if it has fewer."""
     for first, following in reversed(lost):
         if following <= end - limit:
             break
@@ -132,8 +135,8 @@ def offset_of_last_rows(lost: tuple[tuple[int, int], ...], end: int, limit: int)
 class Reservation:
     """The offsets that one bucket may show.
 
-    `reserve` belongs to the commit thread, `reserve_ahead` to the loop, whose job runs in the background. So appends
-    wait for a reservation only at the first one and when they are faster than the disk.
+    `reserve` is for the commit thread; `reserve_ahead` is for the loop and starts a job in the background. So appends
+    wait only for the first reservation, and if they are faster than the disk.
     """
 
     def __init__(self, files: FileSystem, directory: str, lost: tuple[tuple[int, int], ...]) -> None:
@@ -148,13 +151,13 @@ class Reservation:
         self.until = 0
 
     def reserve(self, next_offset: int) -> None:
-        """All offsets below this may be shown when it returns, and some more. OSError if it cannot be noted."""
+        """Reserve all offsets below `next_offset`, and some more. OSError if the file cannot be written."""
         with self._lock:
             if next_offset > self.until:
                 self._extend(next_offset)
 
     def reserve_ahead(self, next_offset: int, submit: Callable[[Job], None]) -> None:
-        """Let the background reserve more when half of it is used."""
+        """Reserve more in the background if half of the reservation is used."""
         if self.until and not self._is_ahead and next_offset > self.until - self._step // 2:
             self._is_ahead = True
             submit(self._reserve_in_background)
@@ -166,7 +169,7 @@ class Reservation:
                 try:
                     self._extend(self.until)
                 except OSError as error:
-                    # The append that needs it tries again and fails with the reason.
+                    # The append that needs the offsets tries again and fails with the reason.
                     _logger.debug("cannot reserve offsets of %s ahead: %s", self._directory, error)
         return nothing
 
@@ -179,7 +182,7 @@ class Reservation:
         self._step, self._reserved_at, self.until = step, now, until
 
     def release(self) -> None:
-        """Everything that was shown is on disk, and nothing more will be written."""
+        """Remove the reservation: everything that was shown is on disk, and nothing more will be written."""
         with self._lock:
             self._is_released = True
             if not self.until:
@@ -188,4 +191,4 @@ class Reservation:
             try:
                 write_given(self._files, self._directory, GivenOffsets(lost=self._lost))
             except OSError as error:
-                _logger.warning("cannot take back the reserved offsets of %s: %s", self._directory, error)
+                _logger.warning("cannot release the reserved offsets of %s: %s", self._directory, error)

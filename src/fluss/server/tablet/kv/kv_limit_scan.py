@@ -11,7 +11,7 @@ from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor,
 
 
 async def first_rows(context: RequestContext, reads: KvReads, bucket: TableBucket, limit: int) -> Reply:
-    """The answer with the first `limit` rows; FlussError when there is none to give."""
+    """The answer with the first `limit` rows; FlussError if the bucket cannot be read or the answer is too large."""
     local, store = await reads.whole_store(bucket)
     cursor = RowCursor(local, store)
     values: list[bytes] = []

@@ -1,6 +1,6 @@
 """PREFIX_LOOKUP: all rows whose key begins with given bytes, in key order.
 
-The server compares bytes only; that a prefix of columns is a prefix of bytes is the client's business.
+The server only compares bytes; the client ensures that a prefix of columns is a prefix of bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PrefixLookupApi:
         self._reads = reads
 
     async def prefix_lookup(self, context: RequestContext, request: pb.PrefixLookupRequest) -> Reply:
-        """One result per bucket; every error is a bucket's."""
+        """One result per bucket; every error belongs to a bucket."""
 
         async def rows(bucket: TableBucket, item: pb.PbPrefixLookupReqForBucket, max_bytes: int) -> bytes:
             return await self._lists(context, bucket, item.keys, max_bytes)

@@ -1,4 +1,4 @@
-"""Reading the decided part of a staged file, piece by piece, behind the batches that the log has already."""
+"""Reading the decided batches of a staged file in parts, after those that the log already has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluss.server.tablet.staging.bucket_files import BucketFiles
 
 
 class StagedReader:
-    """One pass over a file. `read` runs in the bucket's staging thread, one call after the other."""
+    """One pass over a file. `read` runs in the bucket's staging thread, one call at a time."""
 
     def __init__(self, name: str, directory: str, file: StagedFileEntry, next_sequence: int, files: FileSystem) -> None:
         self._name = name
@@ -23,11 +23,11 @@ class StagedReader:
         self._end = 0
 
     def read(self, bucket_files: BucketFiles) -> bytearray | None:
-        """The next whole batches that the log lacks; None when there are no more."""
+        """The next whole batches that the log lacks; None if there are no more."""
         if self._position is None:
             start = bucket_files.header_bytes(self._file.writer_id)
             if start is None:
-                raise self._damaged("the file is not there")
+                raise self._damaged("the file is missing")
             self._position, self._end = start, start + self._file.size_bytes
         while self._position < self._end:
             descriptor = self._io.open_read(self._path)
@@ -44,7 +44,7 @@ class StagedReader:
             if wanted:
                 first_position, first = wanted[0]
                 if first.batch_sequence != self._next_sequence:
-                    raise self._damaged(f"batch {first.batch_sequence} where {self._next_sequence} should be")
+                    raise self._damaged(f"it has batch {first.batch_sequence}, expected {self._next_sequence}")
                 self._next_sequence = wanted[-1][1].batch_sequence + 1
                 del piece.data[:first_position]
                 return piece.data
@@ -54,7 +54,7 @@ class StagedReader:
 
     def _damaged(self, what: str) -> FlussError:
         return FlussError(
-            f"staged rows of {self._name} are decided but cannot be read from {self._path}: {what}; restore the file, "
-            "or drop the table or partition to give them up",
+            f"cannot read committed rows of {self._name} from {self._path}: {what}; restore the file, or drop the "
+            "table or partition to give them up",
             ErrorCode.STORAGE_EXCEPTION,
         )

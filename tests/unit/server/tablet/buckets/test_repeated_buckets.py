@@ -1,4 +1,4 @@
-"""Requests that name buckets again and again: each counts once, and long work lets others in between."""
+"""Requests that name buckets repeatedly: each counts once, and long work lets other requests run in between."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = 1_000
 ROW = (1, "a", 2)
 
 
-def test_a_log_bucket_is_asked_about_once(tmp_path: Path) -> None:
+def test_a_log_bucket_is_answered_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             table = tablet.create_table("t", bucket_count=2)
@@ -79,13 +79,13 @@ def test_a_bucket_is_fetched_once(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_fetch_has_not_too_many_tables(tmp_path: Path) -> None:
+def test_a_fetch_with_too_many_tables_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
             for _ in range(MAX_TABLES_OF_A_FETCH + 1):
                 request.tables_req.add(table_id=1, projection_pushdown_enabled=False)
-            with pytest.raises(FlussError, match="tables, more than") as raised:
+            with pytest.raises(FlussError, match="tables, at most") as raised:
                 await tablet.call(ApiKey.FETCH_LOG, request)
             assert raised.value.error_code == ErrorCode.CORRUPT_MESSAGE
 
@@ -134,7 +134,7 @@ def test_writes_to_many_buckets_are_taken_up_in_steps(tmp_path: Path, monkeypatc
     asyncio.run(scenario())
 
 
-def test_a_write_has_not_too_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_with_too_many_batches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incoming, "MAX_BATCHES_OF_A_WRITE", 3)
 
     async def scenario() -> None:
@@ -181,7 +181,7 @@ async def test_turns_end_with_their_time() -> None:
 
 
 @pytest.mark.parametrize("key", [ApiKey.LOOKUP, ApiKey.PREFIX_LOOKUP, ApiKey.SPLIT_KV])
-def test_others_come_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
+def test_other_requests_are_served_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             table = KvTable.create(tablet)
@@ -206,7 +206,7 @@ def many_parts(key: ApiKey, table: KvTable) -> Any:
 
 
 async def loop_steps_during(tablet: TabletHarness, key: ApiKey, request: Any) -> int:
-    """How often the event loop came round while the request was served."""
+    """The number of rounds of the event loop while the request was served."""
     answer = asyncio.ensure_future(tablet.call(key, request, api_version=1 if key is not ApiKey.SPLIT_KV else 0))
     steps = 0
     while not answer.done():

@@ -281,7 +281,7 @@ async def test_rows_inserted_into_partitions_of_every_type(tmp_path: Path) -> No
 async def insert_into_partition(
     tablet: TabletHarness, name: str, data_type: dict[str, Any], text: str
 ) -> tuple[Any, KvTable]:
-    """Look up (1, 2) in a partition of a new table, and insert it there; the results of the buckets."""
+    """Look up (1, 2) in a partition of a new table and insert it there; returns the results of the buckets."""
     columns = (*TWO_KEYS[:2], {"name": "p", "data_type": {**data_type, "nullable": False}}, TWO_KEYS[2])
     table = KvTable.create(tablet, name, columns=columns, primary_key=["a", "b", "p"], partition_key=["p"])
     tablet.coordinator.call(ApiKey.CREATE_PARTITION, create_partition(name, False, p=text))

@@ -49,7 +49,7 @@ def test_batches_are_added_while_they_fit() -> None:
     assert b"".join(bytes(piece) for piece in two.pieces) == log[: 2 * 148]
 
 
-def test_the_first_batch_comes_whole_if_wanted() -> None:
+def test_the_first_batch_is_whole_on_request() -> None:
     log = log_of(1000, 1000)
     assert select(log, 10).size_bytes == 1048
     nothing = select(log, 10, first_whole=False)
@@ -100,7 +100,7 @@ def test_a_full_budget_hides_the_filtered_end() -> None:
     assert found.filtered_end_offset is None
 
 
-def test_a_scan_ends_after_its_limit_and_says_how_far_it_came() -> None:
+def test_a_scan_ends_after_its_limit_and_reports_how_far_it_came() -> None:
     log = log_of(*[8] * (MAX_SCANNED_BATCHES + 5))
     found = select(log, 10**9, keep=lambda *_: False)
     assert found.scan_limit_reached

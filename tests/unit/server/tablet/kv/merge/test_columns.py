@@ -47,7 +47,7 @@ def _cases(draw: st.DrawFn) -> tuple[TableEntry, list[Any], list[Any], frozenset
 
 
 def _comparable(outcome: Outcome, schema: Schema) -> str:
-    """As text, in which also numbers that are none are equal to each other."""
+    """The values as strings, in which NaNs are equal to each other."""
     types = schema.data_types
     return repr(([column_to_values(a, b) for a, b in zip(outcome.columns, types, strict=True)], *outcome[1:]))
 
@@ -55,7 +55,7 @@ def _comparable(outcome: Outcome, schema: Schema) -> str:
 @pytest.mark.parametrize("with_old", [True, False])
 @given(case=_cases())
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
-def test_columns_give_what_rows_give(case: Any, with_old: bool) -> None:
+def test_columns_give_the_same_result_as_rows(case: Any, with_old: bool) -> None:
     entry, new, old, targets = case
     table_format = KvTableFormat(
         entry.schemas, 1, RowFormat.COMPACTED, "ARROW", Compression(), ("id",), KeyEncoding.COMPACTED, True

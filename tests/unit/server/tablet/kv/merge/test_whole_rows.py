@@ -55,7 +55,7 @@ def _comparable(outcome: Outcome) -> Any:
 @pytest.mark.parametrize("behavior", ["ALLOW", "IGNORE"])
 @given(stored=_stored, changes=_changes | _different_puts)
 @settings(max_examples=examples(120), deadline=None)
-def test_columns_give_what_records_give(stored: Any, changes: Any, behavior: str, full_image: bool) -> None:
+def test_columns_give_the_same_result_as_records(stored: Any, changes: Any, behavior: str, full_image: bool) -> None:
     old = {key: _value(key, text, schema_id) for key, (text, schema_id) in stored.items()}
     asked: list[bytes] = []
 
@@ -91,8 +91,8 @@ VERSION_POSITION = 2
 )
 @given(stored=_stored, changes=_different_puts)
 @settings(max_examples=examples(120), deadline=None)
-def test_engines_choose_by_columns_what_they_choose_by_rows(stored: Any, changes: Any, merger: Any) -> None:
-    """The version is the length of the text; rows of the old schema have none."""
+def test_engines_choose_the_same_rows_by_columns_and_by_rows(stored: Any, changes: Any, merger: Any) -> None:
+    """The version is the length of the string; rows of the old schema have none."""
     old = {key: _value(key, text, schema_id) for key, (text, schema_id) in stored.items()}
     records = _records(changes)
     olds = [old.get(key) for key in records.key_list]
