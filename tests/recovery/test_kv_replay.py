@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.given_offsets import GivenOffsets, write_given
+from fluss.server.storage.log.reserved_offsets import ReservedOffsets, write_reserved
 from tests.support.kv_tablet import KvTable
 from tests.support.tablet import TabletHarness
 
@@ -79,7 +79,7 @@ def test_a_store_that_is_ahead_is_rebuilt_even_if_offsets_are_not_reused(tmp_pat
         shutil.rmtree(_bucket(tmp_path, "log"))
         log = _bucket(tmp_path, "kv").with_name("log-0")
         shutil.copytree(saved, log)
-        write_given(FileSystem(), str(log), GivenOffsets(70_000, "another boot"))
+        write_reserved(FileSystem(), str(log), ReservedOffsets(70_000, "another boot"))
         expected = [(key, text, 1) for key, text, _ in ROWS]
         assert await _rows(tmp_path, table_id) == expected
         assert await _rows(tmp_path, table_id) == expected, "and it stays so"

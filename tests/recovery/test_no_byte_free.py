@@ -19,8 +19,8 @@ from fluss.server.storage.directory.disk_reserve import (
     OPENING_FILE_NAME,
     RESERVE_BYTES,
     keep_reserves,
-    room_for_dropping,
-    room_for_opening,
+    make_room_for_dropping,
+    make_room_for_opening,
 )
 from tests.recovery import test_full_disk
 from tests.recovery.test_full_disk import fill, table_names
@@ -106,15 +106,15 @@ def test_reserves_are_created_again_when_there_is_room(disk: Path) -> None:
 
     keep_reserves(disk)
     assert taken() == [True, True]
-    room_for_dropping(disk)
+    make_room_for_dropping(disk)
     assert taken() == [True, True], "there is room without them"
     fill(disk / "filler")
-    room_for_opening(disk)
+    make_room_for_opening(disk)
     assert (free_bytes(disk), taken()) == (RESERVE_BYTES, [False, True])
     fill(disk / "more")
-    room_for_opening(disk)
+    make_room_for_opening(disk)
     assert taken() == [False, True], "openings leave drops their room"
-    room_for_dropping(disk)
+    make_room_for_dropping(disk)
     assert (free_bytes(disk), taken()) == (RESERVE_BYTES, [False, False])
     keep_reserves(disk)
     assert taken() == [False, False], "a full disk is not filled again"

@@ -12,7 +12,7 @@ import pytest
 import fluss
 from fluss.codec.batches.log_batch import iter_batches
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.given_offsets import load_given, write_given
+from fluss.server.storage.log.reserved_offsets import load_reserved, write_reserved
 from tests.spark.read_here import plan_count, plan_read
 from tests.support.peers import PeerMissingError
 from tests.support.pyfluss_environment import pyfluss_python
@@ -73,9 +73,9 @@ def _lose_power(log: Path) -> None:
     (_, first), *_ = iter_batches(content)
     segment.write_bytes(content[: first.size])
     (log / "bucket.synced").unlink(missing_ok=True)
-    given = load_given(FileSystem(), str(log))
+    given = load_reserved(FileSystem(), str(log))
     assert given is not None
-    write_given(FileSystem(), str(log), given._replace(boot_id="the boot before"))
+    write_reserved(FileSystem(), str(log), given._replace(boot_id="the boot before"))
 
 
 def _cut_server(server: ServerProcess, db: fluss.Database, **table: object) -> None:

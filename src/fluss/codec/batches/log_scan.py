@@ -82,7 +82,7 @@ def offsets_are_sound(header: BatchHeader) -> bool:
 
 
 def is_filler(header: BatchHeader) -> bool:
-    """Whether it is a batch of our own without rows, in the place of offsets that are not used (`given_offsets`)."""
+    """Whether it is a batch of our own without rows, in the place of offsets that are not used (`reserved_offsets`)."""
     return header.record_count == 0 and header.last_offset_delta > 0 and header.writer_id == NO_WRITER_ID
 
 

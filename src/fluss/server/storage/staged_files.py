@@ -32,7 +32,7 @@ STAGING_DIRECTORY = "staging"
 MAGIC = b"FLST"
 VERSION = 1
 # Appending and scanning read this many bytes at a time, or one batch if it is larger.
-PIECE_BYTES = 4 * 1024 * 1024
+READ_BYTES = 4 * 1024 * 1024
 
 _SUFFIX = ".staged"
 # magic, version, bytes of the name, checksum of everything after it | table id, writer id, batch id
@@ -49,7 +49,7 @@ class StagedHeader(NamedTuple):
     transaction: str
 
 
-class Piece(NamedTuple):
+class StagedBatches(NamedTuple):
     """Whole batches of a file: their bytes, their position in the file, and their headers with positions in `data`."""
 
     data: bytearray
@@ -126,26 +126,26 @@ def check_staged_versions(files: FileSystem, bucket_directory: str, writer_ids: 
             refuse_newer(f"staged file {path}", _HEAD.unpack(start)[1], VERSION)
 
 
-def read_piece(files: FileSystem, descriptor: int, position: int, end: int) -> Piece | None:
-    """The whole batches from `position` on, about `PIECE_BYTES` of them; None if there is no whole one before `end`.
+def read_staged_batches(files: FileSystem, descriptor: int, position: int, end: int) -> StagedBatches | None:
+    """The whole batches from `position` on, about `READ_BYTES` of them; None if there is no whole one before `end`.
 
     Raises CorruptBatch if the first batch is damaged; batches before a later damaged one are returned.
     """
-    wanted = min(PIECE_BYTES, end - position)
+    wanted = min(READ_BYTES, end - position)
     if wanted < MIN_HEADER_BYTES:
         return None
     data = bytearray(files.pread(descriptor, wanted, position))
     batches = _batches(data)
     if not batches and len(data) >= MIN_HEADER_BYTES:
         size = read_header(data).size
-        if PIECE_BYTES < size <= end - position:
+        if READ_BYTES < size <= end - position:
             data = bytearray(files.pread(descriptor, size, position))
             batches = _batches(data)
     if not batches:
         return None
     last_position, last = batches[-1]
     del data[last_position + last.size :]
-    return Piece(data, position, batches)
+    return StagedBatches(data, position, batches)
 
 
 def _batches(data: bytearray) -> list[tuple[int, BatchHeader]]:
@@ -159,22 +159,22 @@ def _batches(data: bytearray) -> list[tuple[int, BatchHeader]]:
     return found
 
 
-def sound_pieces(files: FileSystem, descriptor: int, position: int, end: int) -> Iterator[Piece]:
+def sound_batches(files: FileSystem, descriptor: int, position: int, end: int) -> Iterator[StagedBatches]:
     """Yield batches as long as they are whole, have correct checksums and are numbered from 0 without a gap."""
     sequence = 0
     while True:
         try:
-            piece = read_piece(files, descriptor, position, end)
+            part = read_staged_batches(files, descriptor, position, end)
         except CorruptBatch:
             return
-        if piece is None:
+        if part is None:
             return
-        for count, (start, header) in enumerate(piece.batches):
-            if header.batch_sequence != sequence or not check_crc(piece.data, start, header):
+        for count, (start, header) in enumerate(part.batches):
+            if header.batch_sequence != sequence or not check_crc(part.data, start, header):
                 if count:
-                    del piece.data[start:]
-                    yield Piece(piece.data, position, piece.batches[:count])
+                    del part.data[start:]
+                    yield StagedBatches(part.data, position, part.batches[:count])
                 return
             sequence += 1
-        yield piece
-        position = piece.end
+        yield part
+        position = part.end

@@ -36,8 +36,8 @@ from fluss.server.tablet.remote.retention_plan import (
 logger = logging.getLogger(__name__)
 
 CATALOG_INTERVAL_MS = 100
-TIERING_OPTIONS = ("remote.data.dir", "remote.data.dirs", "remote.log.task-interval-duration")
-LEFTOVERS_INTERVAL_MS = 60_000
+UPLOAD_OPTIONS = ("remote.data.dir", "remote.data.dirs", "remote.log.task-interval-duration")
+DROPPED_FILES_INTERVAL_MS = 60_000
 # The minimum of all intervals, so that no configuration makes a loop that never sleeps.
 MIN_INTERVAL_MS = 10
 
@@ -63,7 +63,7 @@ class Maintenance:
         self._lake_end_offset = lake_end_offset
         self._closing = closing
         self._failing: set[TableBucket] = set()
-        self._is_tiering = tiering_is_wanted(config)
+        self._is_uploading = uploads_are_wanted(config)
 
     async def run(self) -> None:
         """Run all loops until cancelled."""
@@ -72,10 +72,10 @@ class Maintenance:
             _every(self._config.log_retention_check_interval_ms, "retention", self.retention_round),
             _every(self._config.writer_id_check_interval_ms, "writer expiry", self.writer_expiry_round),
         ]
-        if self._is_tiering:
+        if self._is_uploading:
             loops.append(_every(self._config.remote_log_task_interval_ms, "remote log", self.remote_round))
         if self._server_id == 0:  # Only one tablet searches the shared directory.
-            loops.append(self._leftovers())
+            loops.append(self._remove_dropped_files())
         loops.append(_guarded("opening of buckets", self._registry.open_existing))
         tasks = [asyncio.ensure_future(loop) for loop in loops]
         try:
@@ -88,9 +88,9 @@ class Maintenance:
         self._registry.follow_catalog()
         self._closing.note_ends()
 
-    async def _leftovers(self) -> None:
-        await _guarded("removal of dropped files", self._registry.remove_leftovers)
-        await _every(LEFTOVERS_INTERVAL_MS, "removal of dropped files", self._registry.remove_leftovers)
+    async def _remove_dropped_files(self) -> None:
+        await _guarded("removal of dropped files", self._registry.remove_dropped_files)
+        await _every(DROPPED_FILES_INTERVAL_MS, "removal of dropped files", self._registry.remove_dropped_files)
 
     async def writer_expiry_round(self) -> None:
         """Expire writers that were silent for too long."""
@@ -109,7 +109,7 @@ class Maintenance:
         now_ms = self._clock()
         ttl_ms = int(entry.property(LOG_TTL))
         bound = self._deletable_below(local, entry, log)
-        if self._is_tiering:
+        if self._is_uploading:
             bound = min(bound, remote.manifest.end_offset)
             local_ttl_ms = entry.property(LOG_LOCAL_TTL)
             ttl_ms = ttl_ms if local_ttl_ms is None else int(local_ttl_ms)
@@ -131,9 +131,9 @@ class Maintenance:
         for local, log, remote in self._registry.open_buckets():
             entry = self._registry.table(local.bucket.table_id)
             if entry is not None and local.state is BucketState.OPEN:
-                await self._guard(local, "remote log", partial(self._tier, local, entry, log, remote))
+                await self._guard(local, "remote log", partial(self._upload, local, entry, log, remote))
 
-    async def _tier(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
+    async def _upload(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
         await self._collect_garbage(remote)
         # Readers of a remote segment get positions from the copy of its index, so the index has to be complete.
         sealed = list(takewhile(lambda segment: segment.is_indexed, log.sealed_segments()))
@@ -198,13 +198,13 @@ class Maintenance:
             self._failing.discard(local.bucket)
 
 
-def tiering_is_wanted(config: ServerConfig) -> bool:
+def uploads_are_wanted(config: ServerConfig) -> bool:
     """True if segments are uploaded to remote storage: only if the configuration has one of the options for it.
 
     By default the remote directory would be on the same disk as the data, which would gain nothing, store every byte
     twice, and give clients on other machines paths that they cannot open.
     """
-    return config.remote_log_task_interval_ms > 0 and any(name in config.values for name in TIERING_OPTIONS)
+    return config.remote_log_task_interval_ms > 0 and any(name in config.values for name in UPLOAD_OPTIONS)
 
 
 def _local_segments(segments: list[SegmentInfo], now_ms: int) -> list[LocalSegment]:

@@ -26,13 +26,13 @@ from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.buckets.final_ends import ClosingBuckets
 from fluss.server.tablet.buckets.registry import BucketRegistry
 from fluss.server.tablet.kv.insert_missing import MissingRows
+from fluss.server.tablet.kv.kv_reads import KvReads
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, scan_limits
 from fluss.server.tablet.kv.kv_split import SplitKvApi
 from fluss.server.tablet.kv.lookup import LookupApi
 from fluss.server.tablet.kv.prefix_lookup import PrefixLookupApi
 from fluss.server.tablet.kv.put import KvWriter, PutApi
 from fluss.server.tablet.kv.put_queue import PutQueues
-from fluss.server.tablet.kv.reading import KvReads
 from fluss.server.tablet.log.batch_checks import BatchChecks
 from fluss.server.tablet.log.fetch import FetchApi
 from fluss.server.tablet.log.limit_scan import LimitScanApi

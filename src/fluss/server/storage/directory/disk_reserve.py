@@ -30,12 +30,12 @@ KEEP_INTERVAL_MS = 10_000
 _BLOCK_BYTES = 512
 
 
-def room_for_opening(data_dir: Path) -> None:
+def make_room_for_opening(data_dir: Path) -> None:
     """Delete the reserve for openings if the disk is nearly full. Call before a start and before opening a bucket."""
     _release_if_needed(data_dir, OPENING_FILE_NAME)
 
 
-def room_for_dropping(data_dir: Path) -> None:
+def make_room_for_dropping(data_dir: Path) -> None:
     """Delete both reserves if the disk is nearly full. Call before something is dropped."""
     _release_if_needed(data_dir, OPENING_FILE_NAME)
     _release_if_needed(data_dir, DROPPING_FILE_NAME)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from typing import Protocol
 
 
-class Forgetful(Protocol):
+class Evictable(Protocol):
     """A cache of rows that can be dropped at any time."""
 
     def forget(self) -> None:
@@ -24,7 +24,7 @@ class RecentRows:
     def __init__(self, limit_bytes: int) -> None:
         self.generation_bytes = limit_bytes // 2
         self._limit_bytes = limit_bytes
-        self._sizes: OrderedDict[Forgetful, int] = OrderedDict()
+        self._sizes: OrderedDict[Evictable, int] = OrderedDict()
         self._total_bytes = 0
 
     @property
@@ -32,7 +32,7 @@ class RecentRows:
         """The bytes that all buckets together could drop."""
         return self._total_bytes
 
-    def used(self, buffer: Forgetful, size_bytes: int) -> None:
+    def used(self, buffer: Evictable, size_bytes: int) -> None:
         """Record that a bucket has written and could drop `size_bytes`; make others drop theirs if over the limit."""
         self._note(buffer, size_bytes)
         while self._total_bytes > self._limit_bytes:
@@ -42,7 +42,7 @@ class RecentRows:
             longest_ago.forget()
             self._note(longest_ago, 0)
 
-    def _note(self, buffer: Forgetful, size_bytes: int) -> None:
+    def _note(self, buffer: Evictable, size_bytes: int) -> None:
         self._total_bytes += size_bytes - self._sizes.pop(buffer, 0)
         if size_bytes:
             self._sizes[buffer] = size_bytes

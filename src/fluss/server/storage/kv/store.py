@@ -66,7 +66,7 @@ class StoreDamagedError(Exception):
     """The files are not a complete store, which has to be rebuilt from the changelog."""
 
 
-class KvSnapshot(NamedTuple):
+class StoreView(NamedTuple):
     """The rows at one moment, as lists in key order, and the changelog offset of that moment.
 
     The iterator keeps showing the moment of its creation, and keeps files alive until it is dropped. (The snapshots of
@@ -74,7 +74,7 @@ class KvSnapshot(NamedTuple):
     """
 
     applied: Applied
-    pieces: Iterator[Rows]
+    row_lists: Iterator[Rows]
 
 
 class KvStore:
@@ -160,14 +160,14 @@ class KvStore:
 
     def scan(self, start: bytes = FIRST_KEY, limit: int | None = None) -> list[tuple[bytes, bytes]]:
         """Keys and values in key order from `start` on, at most `limit` of them."""
-        return self._call(lambda: list(islice(chain.from_iterable(self._pieces(start)), limit)))
+        return self._call(lambda: list(islice(chain.from_iterable(self._row_lists(start)), limit)))
 
     def scan_prefix(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Keys and values of the keys that begin with `prefix`, in key order."""
 
         def collect() -> list[tuple[bytes, bytes]]:
             found = []
-            for key, value in chain.from_iterable(self._pieces(prefix)):
+            for key, value in chain.from_iterable(self._row_lists(prefix)):
                 if not key.startswith(prefix):
                     break
                 found.append((key, value))
@@ -175,9 +175,9 @@ class KvStore:
 
         return self._call(collect)
 
-    def snapshot(self, start: bytes = FIRST_KEY, end: bytes | None = None) -> KvSnapshot:
+    def view(self, start: bytes = FIRST_KEY, end: bytes | None = None) -> StoreView:
         """The rows of this moment from `start` to `end`. Without an end it also walks over deleted keys at the end."""
-        return KvSnapshot(self.applied, self._call(self._pieces, start, end))
+        return StoreView(self.applied, self._call(self._row_lists, start, end))
 
     @property
     def is_pressed(self) -> bool:
@@ -260,7 +260,7 @@ class KvStore:
         except Exception as error:  # RocksDB's bindings raise plain Exception
             _logger.info("the store in %s was not closed cleanly: %s", self.directory, error)
 
-    def _pieces(self, from_key: bytes, end: bytes | None = None) -> Iterator[Rows]:
+    def _row_lists(self, from_key: bytes, end: bytes | None = None) -> Iterator[Rows]:
         first_key = max(from_key, FIRST_KEY)
         items: Any = self._database.items(from_key=first_key, read_opt=_up_to(end))
         return self._to_the_end(items, first_key, end)

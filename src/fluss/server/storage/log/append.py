@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fluss.server.storage.log.bucket_log import BucketLog
     from fluss.server.storage.log.segment import Segment
 
-Outcome: TypeAlias = Callable[[FlussError | None], None]
+AppendCallback: TypeAlias = Callable[[FlussError | None], None]
 
 _logger = logging.getLogger(__name__)
 
@@ -57,8 +57,8 @@ class Append:
         self.written = False
         self.committed = False
         self.error: FlussError | None = None
-        self._written_callbacks: list[Outcome] | None = None
-        self._committed_callbacks: list[Outcome] | None = None
+        self._written_callbacks: list[AppendCallback] | None = None
+        self._committed_callbacks: list[AppendCallback] | None = None
         self.size = 0
         self.position = 0
         self.timestamp = 0
@@ -72,7 +72,7 @@ class Append:
     def next_offset(self) -> int:
         return self.last_offset + 1
 
-    def add_written(self, callback: Outcome) -> None:
+    def add_written(self, callback: AppendCallback) -> None:
         """Call back when the bytes are in the page cache (acks 0 and 1), or with the error."""
         if self.written or self.committed or self.error is not None:
             _call(callback, self.error)
@@ -83,7 +83,7 @@ class Append:
         else:
             self._written_callbacks.append(callback)
 
-    def add_durable(self, callback: Outcome) -> None:
+    def add_durable(self, callback: AppendCallback) -> None:
         """Call back when the rows are as durable as `log.flush` promises and readable (acks -1), or with the error."""
         if self.committed or self.error is not None:
             _call(callback, self.error)
@@ -157,7 +157,7 @@ def settled(append: Append) -> Append:
     return append
 
 
-def _call(callback: Outcome, error: FlussError | None) -> None:
+def _call(callback: AppendCallback, error: FlussError | None) -> None:
     try:
         callback(error)
     except Exception:

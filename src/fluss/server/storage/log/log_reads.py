@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fluss.codec.batches.log_batch import BatchHeader, CorruptBatch, read_header
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.storage.log.reader import Found, SegmentReader
+from fluss.server.storage.log.reader import FoundBatch, SegmentReader
 from fluss.server.storage.log.segment import Segment, SegmentInfo
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class LogReads:
         while True:
             if position + header.size > checked:
                 ahead = min(stop, position + max(header.size, _CHECK_AHEAD_BYTES))
-                checked = self._reader.check(segment, Found(found.view, found.origin, position, header), ahead)
+                checked = self._reader.check(segment, FoundBatch(found.view, found.origin, position, header), ahead)
             if position + header.size > checked:
                 return
             yield found.view, position - found.origin, header

@@ -2,7 +2,7 @@
 
 Only the commit thread may call the methods here, except those that say otherwise. Rules:
 
-- if readers see rows that are not on disk, offsets are reserved before they are written (`given_offsets`);
+- if readers see rows that are not on disk, offsets are reserved before they are written (`reserved_offsets`);
 - bytes are written in the order of the appends, one file at a time;
 - a segment is synced before its successor is created, so only the newest segment can have a torn end;
 - a new file's name is synced before anything in it counts as written;
@@ -25,7 +25,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FULL_DISK_ERRORS, FileSystem, make_directories, write_all
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.background_files import BackgroundFiles
-from fluss.server.storage.log.given_offsets import Reservation
+from fluss.server.storage.log.reserved_offsets import Reservation
 from fluss.server.storage.log.segment import Segment
 from fluss.server.storage.log.synced_mark import UNKNOWN_OFFSET, SyncedMark, write_mark
 

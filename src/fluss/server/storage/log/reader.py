@@ -25,7 +25,7 @@ from fluss.server.storage.log.segment import Segment, segment_file_name
 _logger = logging.getLogger(__name__)
 
 
-class Found(NamedTuple):
+class FoundBatch(NamedTuple):
     """A batch at `position` of a segment; `view` has its bytes and begins at `origin` of the segment."""
 
     view: memoryview
@@ -42,7 +42,7 @@ class SegmentReader:
         self._open_segments = open_segments
         self._index_interval_bytes = index_interval_bytes
 
-    def find(self, segment: Segment, offset: int) -> Found:
+    def find(self, segment: Segment, offset: int) -> FoundBatch:
         """The committed batch that contains `offset`; FlussError 14 if it is damaged."""
         if not segment.committed_size:  # the file was emptied or is missing
             raise corrupt(segment, 0, segment.base_offset, segment.end_offset)
@@ -57,7 +57,7 @@ class SegmentReader:
             opened.advise(found.position)
         return found
 
-    def check(self, segment: Segment, found: Found, end: int) -> int:
+    def check(self, segment: Segment, found: FoundBatch, end: int) -> int:
         """Verify bytes before they are returned to a reader; returns the end of the good ones, at most `end`."""
         if not segment.is_verified(found.position, end) and not self._verify(segment, found, end):
             self.rescan(segment)
@@ -127,7 +127,7 @@ class SegmentReader:
         segment.rebuilt_end_offset = segment.end_offset
         segment.trusted_from = 0
 
-    def _walk(self, segment: Segment, opened: OpenSegment, offset: int) -> Found | None:
+    def _walk(self, segment: Segment, opened: OpenSegment, offset: int) -> FoundBatch | None:
         """Walk forward from the index; None if the bytes are inconsistent."""
         position = self._position_before(segment, opened, offset)
         view, origin = opened.window(position)
@@ -145,7 +145,7 @@ class SegmentReader:
             if header.base_offset > offset or position + header.size > segment.committed_size:
                 return None
             if offset <= header.last_offset:
-                return Found(view, origin, position, header)
+                return FoundBatch(view, origin, position, header)
             position += header.size
         return None
 
@@ -210,7 +210,7 @@ class SegmentReader:
             return 0
         return self._position_before(segment, opened, offset)
 
-    def _verify(self, segment: Segment, found: Found, end: int) -> bool:
+    def _verify(self, segment: Segment, found: FoundBatch, end: int) -> bool:
         """Check the batches from the found one up to `end`; True if all are good."""
         position, expected = found.position, found.header.base_offset
         stop = min(end, segment.trusted_from)

@@ -17,7 +17,7 @@ How damage is classified:
 A bucket is never emptied to repair it, and an offset is never used twice: if files begin after the start offset of the
 checkpoint, or end before what is known to have been on disk, reads of the missing range get error 14. If rows were
 shown that never reached the disk (`log.flush` other than `always`) and power failed, the log continues behind all
-offsets that were shown: `given_offsets`.
+offsets that were shown: `reserved_offsets`.
 
 A directory that was copied while its server ran may have a mark that was copied after the log: there it is ignored.
 """
@@ -31,14 +31,6 @@ from fluss.codec.batches.log_batch import NO_WRITER_ID, BatchHeader, CorruptBatc
 from fluss.codec.batches.log_scan import Damage, batch_at, scan_batches
 from fluss.server.storage.files import FileSystem, make_directories, write_all
 from fluss.server.storage.log.checkpoint import Checkpoint, load_checkpoint
-from fluss.server.storage.log.given_offsets import (
-    GIVEN_NAME,
-    GivenOffsets,
-    first_free_offset,
-    load_given,
-    with_lost_range,
-    write_given,
-)
 from fluss.server.storage.log.index import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -48,9 +40,17 @@ from fluss.server.storage.log.index import (
 )
 from fluss.server.storage.log.options import MAX_RELATIVE_OFFSET, LogOptions
 from fluss.server.storage.log.reader import add_to_index, log_damage
-from fluss.server.storage.log.scan import has_unwritten_page
+from fluss.server.storage.log.reserved_offsets import (
+    RESERVED_NAME,
+    ReservedOffsets,
+    first_free_offset,
+    load_reserved,
+    with_lost_range,
+    write_reserved,
+)
 from fluss.server.storage.log.segment import Segment, segment_base_offset
 from fluss.server.storage.log.synced_mark import UNKNOWN_OFFSET, SyncedMark, load_mark, take_back_mark
+from fluss.server.storage.log.unwritten_pages import has_unwritten_page
 from fluss.server.storage.log.writer_state import WriterBatch, WriterState
 from fluss.server.storage.staged_files import check_staged_versions, staged_writer_ids
 
@@ -121,8 +121,8 @@ class Recovery:
             last = self._continue_behind_gap(last)
             segments.append(last)
         lost: tuple[tuple[int, int], ...] = ()
-        if GIVEN_NAME in names:
-            lost = self._leave_given_offsets(segments)
+        if RESERVED_NAME in names:
+            lost = self._skip_reserved_offsets(segments)
             last = segments[-1]
         start = max(segments[0].base_offset, self._checkpoint.local_start_offset if self._checkpoint else 0)
         has_remote = self._checkpoint is not None and self._checkpoint.has_remote_record
@@ -335,12 +335,12 @@ class Recovery:
         following.index = SegmentIndex(self._options.index_interval_bytes)
         return following
 
-    def _leave_given_offsets(self, segments: list[Segment]) -> tuple[tuple[int, int], ...]:
+    def _skip_reserved_offsets(self, segments: list[Segment]) -> tuple[tuple[int, int], ...]:
         """Continue the log behind offsets that may have been shown for lost rows; returns all such ranges."""
-        given, boot_id = load_given(self._files, self._directory), self._files.boot_id()
+        reserved, boot_id = load_reserved(self._files, self._directory), self._files.boot_id()
         end = segments[-1].end_offset
-        following = first_free_offset(given, end, boot_id, self._report.cut_bytes > 0)
-        given = given or GivenOffsets()
+        following = first_free_offset(reserved, end, boot_id, self._report.cut_bytes > 0)
+        reserved = reserved or ReservedOffsets()
         if following > end:
             _logger.warning(
                 "%s: the machine stopped before all rows were on disk (log.flush is not 'always'). The log ends at"
@@ -349,14 +349,14 @@ class Recovery:
                 end,
                 following - 1,
             )
-            given = with_lost_range(given, end, following)
-            write_given(self._files, self._directory, given)
+            reserved = with_lost_range(reserved, end, following)
+            write_reserved(self._files, self._directory, reserved)
             while segments[-1].end_offset < following:
                 self._write_filler(segments, min(following, segments[-1].end_offset + MAX_RELATIVE_OFFSET))
-        if given.reserved_until:
+        if reserved.reserved_until:
             # Everything that is left is on disk now, and nothing else was shown.
-            write_given(self._files, self._directory, GivenOffsets(lost=given.lost))
-        return given.lost
+            write_reserved(self._files, self._directory, ReservedOffsets(lost=reserved.lost))
+        return reserved.lost
 
     def _write_filler(self, segments: list[Segment], following: int) -> None:
         """Write a batch without rows at the end of the log, so that the next offset is `following`."""

@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 GRACE_SECONDS = 1.0
 
 
-class Leftovers:
+class DroppedFiles:
     """The search of one tablet. Runs in its event loop; the worker removes the files."""
 
     def __init__(

@@ -25,7 +25,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.apis.placement import leader_of
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.runtime.handlers import Reply
-from fluss.server.storage.directory.disk_reserve import room_for_opening
+from fluss.server.storage.directory.disk_reserve import make_room_for_opening
 from fluss.server.storage.directory.table_directories import mark_dropped, remove_empty
 from fluss.server.storage.files import FileSystem, is_disk_full, is_shortage
 from fluss.server.storage.kv.kv_bucket import KvBucket
@@ -34,7 +34,7 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.remote_store import RemoteStore
-from fluss.server.tablet.buckets.dropped_files import Leftovers
+from fluss.server.tablet.buckets.dropped_files import DroppedFiles
 from fluss.server.tablet.buckets.helper_threads import start_work
 from fluss.server.tablet.buckets.kv_rules import KvRules
 from fluss.server.tablet.buckets.local_bucket import BROKEN_RETRY_MS, BucketState, LocalBucket
@@ -86,7 +86,7 @@ class BucketRegistry:
         self._opening_workers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="bucket-open")
         # One thread: uploads and deletions are not urgent and must not slow down requests.
         self.maintenance_worker = ThreadPoolExecutor(1, thread_name_prefix="bucket-maintenance")
-        self._leftovers = Leftovers(data_dir, catalog, store, self.maintenance_worker, files)
+        self._dropped_files = DroppedFiles(data_dir, catalog, store, self.maintenance_worker, files)
 
     def follow_catalog(self) -> None:
         """Apply metadata changes; cheap if there are none."""
@@ -180,9 +180,9 @@ class BucketRegistry:
         if existing:
             logger.info("opened %d of %d buckets with files in %.1f s", is_open, len(existing), loop.time() - began_at)
 
-    async def remove_leftovers(self) -> None:
+    async def remove_dropped_files(self) -> None:
         """Remove the directories of tables and partitions that are known to be dropped."""
-        await self._leftovers.search()
+        await self._dropped_files.search()
 
     async def close(self) -> None:
         """Close every log. Requests get error 12 from now on, after which clients refresh their metadata."""
@@ -247,7 +247,7 @@ class BucketRegistry:
         registered = self._catalog.store.kv_snapshots.of_bucket(bucket) if rules is not None else []
 
         def open_all() -> OpenedBucket:
-            room_for_opening(self._data_dir)
+            make_room_for_opening(self._data_dir)
             log = BucketLog.open(directory, self._options, self._committer, self._files)
             remote = RemoteLog.open(directory, self._store, path, bucket, name, self._files)
             remote.check_record(log.local_start_offset, log.has_remote_record)

@@ -34,11 +34,11 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.catalog import TableEntry
 from fluss.server.runtime.handlers import ProduceRequest, Reply, RequestContext
-from fluss.server.storage.log.append import Outcome
+from fluss.server.storage.log.append import AppendCallback
 from fluss.server.tablet.buckets.access import TableAccess
-from fluss.server.tablet.buckets.asked_buckets import most_buckets
 from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.buckets.requested_buckets import max_buckets
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +64,10 @@ class Backpressure(Protocol):
 class Accepted(Protocol):
     """Records that were accepted, such as an `Append`."""
 
-    def add_written(self, callback: Outcome) -> None:
+    def add_written(self, callback: AppendCallback) -> None:
         """Call back when they are written, or with the error."""
 
-    def add_durable(self, callback: Outcome) -> None:
+    def add_durable(self, callback: AppendCallback) -> None:
         """Call back when they are as durable as `acks` -1 requires, or with the error."""
 
 
@@ -256,7 +256,7 @@ class WriteApi(ABC):
                 "the write request names a bucket twice; send one request after the other", ErrorCode.CORRUPT_MESSAGE
             )
         entry = self._registry.table(message.table_id)
-        if entry is not None and len(named) > most_buckets(entry):
+        if entry is not None and len(named) > max_buckets(entry):
             text = f"the request names {len(named)} buckets, more than {entry.path} can have; refresh the metadata"
             raise FlussError(text, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
 

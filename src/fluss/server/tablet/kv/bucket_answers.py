@@ -16,8 +16,8 @@ from fluss.protocol.field_walk import LENGTH_DELIMITED
 from fluss.protocol.record_walk import Piece, encode_varint
 from fluss.server.runtime.handlers import Reply
 from fluss.server.runtime.turns import Turns
-from fluss.server.tablet.buckets.asked_buckets import bucket_of
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
+from fluss.server.tablet.buckets.requested_buckets import bucket_of
+from fluss.server.tablet.kv.kv_reads import MAX_ANSWER_BYTES, KvReads
 
 _BUCKET_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
 

@@ -28,7 +28,7 @@ from fluss.protocol.record_walk import scan_kv_response_pieces
 from fluss.server.config.server_config import ServerConfig
 from fluss.server.runtime.handlers import ANONYMOUS_NAME, Reply, RequestContext
 from fluss.server.storage.kv.store import FIRST_KEY
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor
+from fluss.server.tablet.kv.kv_reads import MAX_ANSWER_BYTES, KvReads, RowCursor
 
 MAX_REMEMBERED_EXPIRED_SCANNERS = 1_000
 

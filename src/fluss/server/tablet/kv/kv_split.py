@@ -15,11 +15,11 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import kv_range_api_pb2 as pb
 from fluss.server.runtime.handlers import RequestContext
 from fluss.server.runtime.turns import Turns
-from fluss.server.storage.kv.pieces import KeySample, split_points_of_files
+from fluss.server.storage.kv.split_points import KeySample, split_points_of_files
 from fluss.server.storage.kv.store import KvStore
-from fluss.server.tablet.buckets.asked_buckets import asked_buckets, bucket_of
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
-from fluss.server.tablet.kv.reading import STEP_ROWS, KvReads, RowCursor
+from fluss.server.tablet.buckets.requested_buckets import bucket_of, requested_buckets
+from fluss.server.tablet.kv.kv_reads import STEP_ROWS, KvReads, RowCursor
 
 MAX_RANGES = 1024
 MAX_REMEMBERED_SAMPLES = 256
@@ -61,7 +61,7 @@ class SplitKvApi:
         self._reads.registry.follow_catalog()
         self._reads.check_table(context, request.table_id, checks_version=False)
         named = (bucket_of(request.table_id, item) for item in request.buckets_req)
-        asked = asked_buckets(self._reads.registry, request.table_id, named)
+        asked = requested_buckets(self._reads.registry, request.table_id, named)
         await self._reads.settled(asked)
         response = pb.SplitKvResponse()
         until = asyncio.get_running_loop().time() + SAMPLING_SECONDS

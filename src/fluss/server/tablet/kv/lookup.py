@@ -19,7 +19,7 @@ from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.buckets.write_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
 from fluss.server.tablet.kv.insert_missing import MissingRows
-from fluss.server.tablet.kv.reading import KvReads, too_large
+from fluss.server.tablet.kv.kv_reads import KvReads, too_large
 
 STEP_KEYS = 1_000
 MAX_INSERTED_KEYS = 10_000

@@ -15,7 +15,7 @@ from fluss.protocol.record_walk import encode_varint
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.runtime.turns import Turns
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
-from fluss.server.tablet.kv.reading import KvReads, RowCursor, end_of_prefix, too_large
+from fluss.server.tablet.kv.kv_reads import KvReads, RowCursor, end_of_prefix, too_large
 
 _LIST_TAG = bytes((5 << 3 | LENGTH_DELIMITED,))
 _VALUE_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))

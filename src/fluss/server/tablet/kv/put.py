@@ -42,7 +42,7 @@ from fluss.server.tablet.kv.merge.auto_increment import AutoIncrement
 from fluss.server.tablet.kv.merge.columns import COLUMN_WISE_MIN_RECORDS, merge_partial_columns
 from fluss.server.tablet.kv.merge.engines import FirstRowMerger, VersionedMerger, merger_for
 from fluss.server.tablet.kv.merge.partial_update import PartialUpdateMerger
-from fluss.server.tablet.kv.merge.put_batch import Deletes, Outcome, RowMerger, merge_rows, merge_values
+from fluss.server.tablet.kv.merge.put_batch import DeletePolicy, MergeResult, RowMerger, merge_rows, merge_values
 from fluss.server.tablet.kv.merge.put_steps import MERGED_ROWS, WHOLE_ROWS, MergedParts, PartSizes
 from fluss.server.tablet.kv.merge.whole_rows import OldValues, merge_chosen_rows, merge_whole_rows
 from fluss.server.tablet.kv.put_queue import PutQueues
@@ -140,9 +140,9 @@ class KvWriter:
         if repeated is not None:
             return repeated
         kv.check_accepts()
-        return _Put(kv, rules, header, merger, Deletes("ALLOW" if overwrite else rules.delete_behavior))
+        return _Put(kv, rules, header, merger, DeletePolicy("ALLOW" if overwrite else rules.delete_behavior))
 
-    def _append(self, put: _Put, changelog: bytearray, outcome: Outcome) -> Append:
+    def _append(self, put: _Put, changelog: bytearray, outcome: MergeResult) -> Append:
         # Rows that are stored as sent have about as many bytes as the batch.
         content_bytes = put.header.size if put.merger is None else None
         return put.kv.put(changelog, outcome.entries, outcome.row_delta, self._clock(), content_bytes)
@@ -155,14 +155,14 @@ class _Put(NamedTuple):
     rules: KvRules
     header: KvHeader
     merger: RowMerger | None
-    deletes: Deletes
+    deletes: DeletePolicy
 
-    def merge(self, old_values: OldValues, records: KvRecords) -> Outcome:
+    def merge(self, old_values: OldValues, records: KvRecords) -> MergeResult:
         """Merge records; `old_values` looks up the previous values of the bucket."""
         outcome = _merge(old_values, self.rules, records, self.merger, self.deletes)
         return _as_replayed(self.rules, outcome) if self.rules.format.may_change_values else outcome
 
-    def changelog(self, outcome: Outcome) -> bytearray:
+    def changelog(self, outcome: MergeResult) -> bytearray:
         """Encode the changelog batch."""
         return self.rules.format.changelog.encode(
             outcome.columns,
@@ -177,8 +177,8 @@ def _corrupt(local: LocalBucket, error: Exception) -> FlussError:
 
 
 def _merge(
-    old_values: OldValues, rules: KvRules, records: KvRecords, merger: RowMerger | None, deletes: Deletes
-) -> Outcome:
+    old_values: OldValues, rules: KvRules, records: KvRecords, merger: RowMerger | None, deletes: DeletePolicy
+) -> MergeResult:
     with_old = rules.has_full_image
     if merger is None and len(records) >= COLUMN_WISE_MIN_RECORDS:
         return merge_whole_rows(rules.format, records, old_values, deletes, full_image=with_old)
@@ -213,7 +213,7 @@ def _merge(
     return merge_rows(rules.format, keys, values, current, deletes, merger, with_old=with_old)
 
 
-def _as_replayed(rules: KvRules, outcome: Outcome) -> Outcome:
+def _as_replayed(rules: KvRules, outcome: MergeResult) -> MergeResult:
     """The rows as a replay of their changelog would produce them; RowValueError for keys that it would change.
 
     Clients may send digits beyond the precision of a column. The stored rows have to be the same after a crash.

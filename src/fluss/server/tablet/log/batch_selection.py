@@ -1,4 +1,4 @@
-"""Selection of whole batches for a fetch with projection or filter, based on batch headers, without I/O.
+"""BatchSelection of whole batches for a fetch with projection or filter, based on batch headers, without I/O.
 
 A fetch without projection and filter is a plain byte range and does not use this module.
 
@@ -20,21 +20,21 @@ MAX_SCANNED_BATCHES = 1024
 # With less than the size of the smallest header left, no whole batch fits.
 MIN_BUDGET_BYTES = 48
 
-Piece = bytes | bytearray | memoryview
+RecordBytes = bytes | bytearray | memoryview
 Batches = Iterable[tuple[ReadableBuffer, int, BatchHeader]]
-Project = Callable[[ReadableBuffer, int, BatchHeader], "list[Piece]"]
+Project = Callable[[ReadableBuffer, int, BatchHeader], "list[RecordBytes]"]
 Keep = Callable[[ReadableBuffer, int, BatchHeader], bool]
 
 
 @dataclass
-class Selection:
+class BatchSelection:
     """The selected bytes, and how far the scan has come.
 
     `scanned_end` is the offset after the last batch that was either kept or dropped, `kept_end` the offset after the
     last kept one; both are -1 if there is none. `scanned_bytes` are stored bytes, which a long poll counts.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[RecordBytes] = field(default_factory=list)
     size_bytes: int = 0
     scanned_batches: int = 0
     scanned_bytes: int = 0
@@ -56,7 +56,7 @@ class Selection:
 
 
 def select_batches(
-    selection: Selection,
+    selection: BatchSelection,
     batches: Batches,
     budget_bytes: int,
     *,
@@ -80,7 +80,7 @@ def select_batches(
         if selection.size_bytes + MIN_BUDGET_BYTES > budget_bytes and not (first_whole and selection.size_bytes == 0):
             selection.budget_reached = True
             return
-        pieces: list[Piece] = (
+        pieces: list[RecordBytes] = (
             [memoryview(buffer)[position : position + header.size]]
             if project is None
             else project(buffer, position, header)
@@ -95,13 +95,13 @@ def select_batches(
         _scanned(selection, header)
 
 
-def _scanned(selection: Selection, header: BatchHeader) -> None:
+def _scanned(selection: BatchSelection, header: BatchHeader) -> None:
     selection.scanned_batches += 1
     selection.scanned_bytes += header.size
     selection.scanned_end = header.next_offset
 
 
-def _add_empty(selection: Selection, buffer: ReadableBuffer, position: int, header: BatchHeader) -> None:
+def _add_empty(selection: BatchSelection, buffer: ReadableBuffer, position: int, header: BatchHeader) -> None:
     """Add a batch without rows unchanged, so that the reader's position moves past it."""
     selection.pieces.append(memoryview(buffer)[position : position + header.size])
     selection.kept_end = header.next_offset

@@ -20,7 +20,7 @@ from fluss.server.storage.log.segment import Segment
 from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.buckets.registry import BucketRegistry, wait_until_settled
-from fluss.server.tablet.log.fetch_reader import FetchAnswer, look, must_wait
+from fluss.server.tablet.log.fetch_reader import FetchAnswer, must_wait, read_available
 from fluss.server.tablet.log.fetch_request import CLIENT_FOLLOWER_ID, FetchPlan, TableFetch, table_fetch
 from fluss.server.tablet.log.projection_cache import ProjectionCache
 from fluss.server.tablet.log.read_stops import ReadStops
@@ -32,7 +32,7 @@ MAX_TABLES_OF_A_FETCH = 1_024
 class WaitingFetch:
     """A parked fetch, registered with its buckets."""
 
-    __slots__ = ("_buckets", "_looked_at", "_missing_bytes", "_plan", "_timer", "future")
+    __slots__ = ("_buckets", "_ends", "_missing_bytes", "_plan", "_timer", "future")
 
     def __init__(self, plan: FetchPlan, first: FetchAnswer, loop: asyncio.AbstractEventLoop) -> None:
         self._plan = plan
@@ -42,33 +42,33 @@ class WaitingFetch:
             local.waiters[self] = None
         self._timer = loop.call_later(plan.max_wait_ms / 1000, self.answer)
         self.future.add_done_callback(self._leave)
-        self._note_look(first)
+        self._note_read(first)
 
     def bucket_changed(self) -> None:
         """Read again, as there may be more, and answer if it is enough."""
         if self._cannot_be_enough():
             return
-        answer = look(self._plan)
+        answer = read_available(self._plan)
         if must_wait(self._plan, answer):
-            self._note_look(answer)
+            self._note_read(answer)
         else:
             self._finish(answer.pieces())
 
-    def _note_look(self, answer: FetchAnswer) -> None:
+    def _note_read(self, answer: FetchAnswer) -> None:
         """Record how many bytes the last read lacked and where each bucket ended."""
         self._missing_bytes = self._plan.min_bytes - answer.found_bytes
-        self._looked_at: list[tuple[LocalBucket, Segment, int]] = []
+        self._ends: list[tuple[LocalBucket, Segment, int]] = []
         for local in self._buckets:
             if local.log is not None:
                 active = local.log.segments[-1]
-                self._looked_at.append((local, active, active.committed_size))
+                self._ends.append((local, active, active.committed_size))
 
     def _cannot_be_enough(self) -> bool:
         """True if nothing has changed since the last read except that too few bytes were appended."""
-        if self._missing_bytes <= 1 or self._plan.has_filter or len(self._looked_at) < len(self._buckets):
+        if self._missing_bytes <= 1 or self._plan.has_filter or len(self._ends) < len(self._buckets):
             return False
         appended_bytes = 0
-        for local, segment, size in self._looked_at:
+        for local, segment, size in self._ends:
             log = local.log
             if local.state is not BucketState.OPEN or log is None or log.segments[-1] is not segment:
                 return False
@@ -78,7 +78,7 @@ class WaitingFetch:
     def answer(self) -> None:
         """Answer with what is there, after the time limit."""
         if not self.future.done():
-            self._finish(look(self._plan).pieces())
+            self._finish(read_available(self._plan).pieces())
 
     def _finish(self, reply: Reply) -> None:
         # Unregister first: the same step may wake this fetch again through another bucket.
@@ -142,7 +142,7 @@ class FetchApi:
         return table
 
     def _answer_or_park(self, plan: FetchPlan) -> Reply | asyncio.Future[Reply]:
-        answer = look(plan)
+        answer = read_available(plan)
         if must_wait(plan, answer):
             return WaitingFetch(plan, answer, asyncio.get_running_loop()).future
         return answer.pieces()

@@ -15,12 +15,12 @@ from fluss.protocol.record_walk import BucketRecords, Piece, fetch_response_piec
 from fluss.server.catalog import TableEntry
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.reader import DamagedLogError
-from fluss.server.tablet.log.batch_selection import MIN_BUDGET_BYTES, Keep, Selection, select_batches
+from fluss.server.tablet.log.batch_selection import MIN_BUDGET_BYTES, BatchSelection, Keep, select_batches
 from fluss.server.tablet.log.fetch_request import EARLIEST_OFFSET, QUIET_ERROR_CODES, BucketFetch, FetchPlan, TableFetch
 from fluss.server.tablet.log.read_stops import NO_STOP
 from fluss.server.tablet.remote.manifest import RemoteSegment
-from fluss.server.tablet.remote.plan import segments_from
 from fluss.server.tablet.remote.remote_log import RemoteLog
+from fluss.server.tablet.remote.segment_selection import segments_from
 
 # While a filter drops everything, a request continues in the next segments, up to this many.
 MAX_FILTERED_SEGMENTS = 16
@@ -64,7 +64,7 @@ def earliest_offset(log: BucketLog, remote: RemoteLog) -> int:
     return log.local_start_offset if remote_start is None else min(remote_start, log.local_start_offset)
 
 
-def look(plan: FetchPlan) -> FetchAnswer:
+def read_available(plan: FetchPlan) -> FetchAnswer:
     """Read what is available now for every bucket of the plan."""
     answer = FetchAnswer()
     remaining = plan.max_bytes
@@ -144,12 +144,12 @@ def _select(
     budget: int,
     is_first: bool,
     stop: int,
-) -> Selection:
+) -> BatchSelection:
     """Select whole batches from `offset` on; crosses segment ends only while a filter drops everything."""
     assert table.entry is not None
     project = table.projection.project if table.projection is not None else None
     keep = None if table.batch_filter is None else _keep(table.batch_filter, table.entry, stop)
-    selection = Selection()
+    selection = BatchSelection()
     for _ in range(MAX_FILTERED_SEGMENTS):
         select_batches(selection, log.read_batches(offset), budget, first_whole=is_first, project=project, keep=keep)
         stopped = selection.budget_reached or selection.scan_limit_reached or not selection.is_empty

@@ -13,8 +13,8 @@ from fluss.model.paths import TableBucket
 from fluss.model.properties import LOG_FORMAT
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
-from fluss.server.tablet.buckets.asked_buckets import bucket_of
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
+from fluss.server.tablet.buckets.requested_buckets import bucket_of
 from fluss.server.tablet.log.projection_cache import ARROW_FORMAT, ProjectionCache, TableProjection
 from fluss.server.tablet.log.read_stops import ConnectionStops
 

@@ -17,11 +17,11 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.record_walk import Piece, limit_scan_response_pieces
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.storage.log.bucket_log import BucketLog
-from fluss.server.storage.log.given_offsets import offset_of_last_rows
+from fluss.server.storage.log.reserved_offsets import offset_of_last_rows
 from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.buckets.registry import BucketRegistry
 from fluss.server.tablet.kv.kv_limit_scan import first_rows
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
+from fluss.server.tablet.kv.kv_reads import MAX_ANSWER_BYTES, KvReads
 
 
 def tail_pieces(log: BucketLog, limit: int) -> list[Piece]:

@@ -10,11 +10,11 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT
 from fluss.server.storage.log.bucket_log import BucketLog
-from fluss.server.storage.log.given_offsets import lost_offsets
+from fluss.server.storage.log.reserved_offsets import lost_offsets
 from fluss.server.tablet.buckets.access import TableAccess
-from fluss.server.tablet.buckets.asked_buckets import asked_buckets, bucket_of
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
 from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.buckets.requested_buckets import bucket_of, requested_buckets
 from fluss.server.tablet.log.fetch_reader import earliest_offset
 from fluss.server.tablet.log.fetch_request import CLIENT_FOLLOWER_ID
 from fluss.server.tablet.log.read_stops import ReadStops
@@ -100,7 +100,7 @@ class OffsetsApi:
             )
         partition_id = request.partition_id if request.HasField("partition_id") else None
         named = (TableBucket(request.table_id, partition_id, bucket_id) for bucket_id in request.bucket_id)
-        buckets = asked_buckets(self._registry, request.table_id, named)
+        buckets = requested_buckets(self._registry, request.table_id, named)
 
         stops = self._stops.of(context)
 
@@ -124,7 +124,7 @@ class OffsetsApi:
         entry = self._registry.table(request.table_id)
         table_error = self._access.error(context, entry.path) if entry is not None else None
         named = (bucket_of(request.table_id, item) for item in request.buckets_req)
-        buckets = asked_buckets(self._registry, request.table_id, named)
+        buckets = requested_buckets(self._registry, request.table_id, named)
 
         def answer() -> Reply:
             response = pb.GetTableStatsResponse()

@@ -41,7 +41,7 @@ class ProduceApi(WriteApi):
         return self.handle(context, request)
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
-        return refuses_primary_keys(entry)
+        return primary_key_error(entry)
 
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         log, _ = write.local.opened()
@@ -52,7 +52,7 @@ class ProduceApi(WriteApi):
         pending.appended(write.position, append, append.base_offset)
 
 
-def refuses_primary_keys(entry: TableEntry) -> FlussError | None:
+def primary_key_error(entry: TableEntry) -> FlussError | None:
     """The error for appends to a primary-key table; None for a log table."""
     if not entry.has_primary_key:
         return None

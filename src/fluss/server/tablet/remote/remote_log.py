@@ -55,8 +55,8 @@ from fluss.server.tablet.remote.manifest import (
     record_to_json,
     segment_object,
 )
-from fluss.server.tablet.remote.plan import first_segment_with_timestamp
 from fluss.server.tablet.remote.retention_plan import written_ms
+from fluss.server.tablet.remote.segment_selection import first_segment_with_timestamp
 
 logger = logging.getLogger(__name__)
 

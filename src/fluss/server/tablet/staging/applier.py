@@ -1,9 +1,9 @@
 """Appending staged rows whose commit is decided.
 
-Theory. The catalog's `staged_work` lists what has to be appended; `look` reads it when its counter has changed, and
-starts one task per bucket with work. A task handles the work of its bucket in the order of the decisions, and the files
-of each commit in the order of the commit. Every file goes through the normal append in parts of a few MiB, with a few
-of them in flight, so other writers and readers of the tablet are served meanwhile.
+Theory. The catalog's `staged_work` lists what has to be appended; `start_new_work` reads it when its counter has
+changed, and starts one task per bucket with work. A task handles the work of its bucket in the order of the decisions,
+and the files of each commit in the order of the commit. Every file goes through the normal append in parts of a few
+MiB, with a few of them in flight, so other writers and readers of the tablet are served meanwhile.
 
 Steps of one work item, and why a crash between any two of them is harmless:
 
@@ -35,14 +35,14 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
 from fluss.server.tablet.buckets.registry import BucketRegistry, wait_until_settled
-from fluss.server.tablet.staging.reading import StagedReader
+from fluss.server.tablet.staging.staged_reader import StagedReader
 from fluss.server.tablet.staging.workers import StagingWorkers
 
 logger = logging.getLogger(__name__)
 
-# Buckets that are appended to at the same time; each has at most MAX_PIECES_UNDER_WAY appends in memory.
+# Buckets that are appended to at the same time; each has at most MAX_APPENDS_IN_FLIGHT appends in memory.
 MAX_BUCKETS_AT_ONCE = 4
-MAX_PIECES_UNDER_WAY = 2
+MAX_APPENDS_IN_FLIGHT = 2
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 2.0
 
@@ -80,7 +80,7 @@ class StagedApplier:
 
     # ---- finding work ----
 
-    def look(self) -> None:
+    def start_new_work(self) -> None:
         """Start work for new decisions; cheap if there are none."""
         counter = self._staged.work_counter()
         if counter == self._seen_counter or self._is_stopping:
@@ -97,8 +97,8 @@ class StagedApplier:
                 task.add_done_callback(partial(self._ended, bucket))
         self._seen_counter = counter
 
-    def undecided(self, bucket: TableBucket, writer_id: int) -> bool:
-        """True if no rows of an attempt wait to be appended to this bucket, as of the last `look`."""
+    def is_applied(self, bucket: TableBucket, writer_id: int) -> bool:
+        """True if no rows of an attempt wait to be appended to this bucket, as of the last `start_new_work`."""
         return not any(file.writer_id == writer_id for work in self._work.get(bucket, ()) for file in work.files)
 
     async def wait(self, table_id: int, transaction: str, batch_id: int, timeout_ms: int) -> None:
@@ -143,12 +143,12 @@ class StagedApplier:
         del self._tasks[bucket]
         self._problems.pop(bucket, None)
         self._work.pop(bucket, None)
-        self._tell_waiters()
+        self._notify_waiters()
         if not task.cancelled() and task.exception() is not None:
             logger.error("appending staged rows failed unexpectedly", exc_info=task.exception())
-            self._seen_counter = -1  # The next `look` starts it again.
+            self._seen_counter = -1  # The next `start_new_work` starts it again.
 
-    def _tell_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -162,11 +162,11 @@ class StagedApplier:
                 if not self._catalog.has_bucket(bucket):
                     return
                 async with self._slots:
-                    await self._carry_out(bucket, works[0])
+                    await self._apply(bucket, works[0])
                 self._problems.pop(bucket, None)
                 pause = FIRST_PAUSE_SECONDS
                 works.popleft()
-                self._tell_waiters()
+                self._notify_waiters()
             except FlussError as error:
                 if bucket not in self._problems:
                     logger.warning("cannot append staged rows to %s yet: %s", bucket, error.message)
@@ -174,7 +174,7 @@ class StagedApplier:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
-    async def _carry_out(self, bucket: TableBucket, work: StagedWork) -> None:
+    async def _apply(self, bucket: TableBucket, work: StagedWork) -> None:
         local = self._registry.find(bucket)
         await wait_until_settled([local])
         log, _ = local.opened()
@@ -212,20 +212,20 @@ class StagedApplier:
         if next_sequence >= file.batch_count:
             return
         reader = StagedReader(local.name, log.directory, file, next_sequence, self._workers.files)
-        under_way: deque[asyncio.Future[None]] = deque()
+        in_flight: deque[asyncio.Future[None]] = deque()
         try:
             while (data := await self._workers.submit(local, reader.read)) is not None:
                 await self._room()
                 local.opened()  # The bucket may have been dropped meanwhile.
                 append = log.append(memoryview(data), self._clock(), _nothing)
-                under_way.append(_durable(append))
-                if len(under_way) >= MAX_PIECES_UNDER_WAY:
-                    await under_way.popleft()
-            while under_way:
-                await under_way.popleft()
+                in_flight.append(_durable(append))
+                if len(in_flight) >= MAX_APPENDS_IN_FLIGHT:
+                    await in_flight.popleft()
+            while in_flight:
+                await in_flight.popleft()
         finally:
-            if under_way:
-                await asyncio.gather(*under_way, return_exceptions=True)
+            if in_flight:
+                await asyncio.gather(*in_flight, return_exceptions=True)
 
     async def _room(self) -> None:
         """Wait while the commit thread is full."""

@@ -31,7 +31,7 @@ from fluss.server.storage.staged_files import (
     StagedHeader,
     decode_header,
     encode_header,
-    sound_pieces,
+    sound_batches,
     staged_path,
     staged_writer_ids,
     staging_directory,
@@ -316,9 +316,9 @@ class BucketFiles:
         try:
             size = self._io.size(descriptor)
             file.end, file.next_sequence = file.header_bytes, 0
-            for piece in sound_pieces(self._io, descriptor, file.end, size):
-                file.end = piece.end
-                file.next_sequence += len(piece.batches)
+            for part in sound_batches(self._io, descriptor, file.end, size):
+                file.end = part.end
+                file.next_sequence += len(part.batches)
         finally:
             self._io.close(descriptor)
         file.has_tail = file.end < size

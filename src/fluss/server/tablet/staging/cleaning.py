@@ -46,7 +46,7 @@ class StagedCleaning:
         found: list[tuple[LocalBucket, list[FileSummary]]] = []
         for local, log, _ in self._registry.open_buckets():
             if log.writers.protected or local in known:
-                found.append((local, await self._look_into(local)))
+                found.append((local, await self._files_of(local)))
         newest: dict[tuple[int, str, int] | None, int] = {}
         for _, files in found:
             for file in files:
@@ -60,7 +60,7 @@ class StagedCleaning:
             if expired:
                 await self._remove(local, self._staged.revoke(expired))
 
-    async def _look_into(self, local: LocalBucket) -> list[FileSummary]:
+    async def _files_of(self, local: LocalBucket) -> list[FileSummary]:
         """The files of a bucket; writers without a file lose their protection."""
         if local.state is not BucketState.OPEN:
             return []
@@ -79,9 +79,9 @@ class StagedCleaning:
             return False
         # Read both from the catalog now: a decision moves the batch id and adds its work in one transaction.
         last = self._staged.last_batch_id(file.header.table_id, file.header.transaction)
-        self._applier.look()
+        self._applier.start_new_work()
         return (
-            last is not None and file.header.batch_id <= last and self._applier.undecided(local.bucket, file.writer_id)
+            last is not None and file.header.batch_id <= last and self._applier.is_applied(local.bucket, file.writer_id)
         )
 
     async def abort(self, table_id: int, transaction: str, batch_id: int, writer_ids: Collection[int]) -> None:

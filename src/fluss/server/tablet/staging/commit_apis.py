@@ -69,7 +69,7 @@ class StagedCommitApis:
     ) -> staged_pb.ApplyStagedResponse:
         """Wait until a decided batch is in the logs of this tablet's buckets."""
         self._begin(context, request.table_id, request.transaction, request.batch_id)
-        self._applier.look()
+        self._applier.start_new_work()
         timeout_ms = max(0, min(request.timeout_ms, MAX_WAIT_MS))
         await self._applier.wait(request.table_id, request.transaction, request.batch_id, timeout_ms)
         return staged_pb.ApplyStagedResponse()

@@ -27,7 +27,7 @@ from fluss.server.tablet.staging.workers import StagingWorkers
 logger = logging.getLogger(__name__)
 
 # The interval at which decided work is looked for if no request asks for it.
-LOOK_INTERVAL_SECONDS = 0.1
+WORK_INTERVAL_SECONDS = 0.1
 
 
 class StagingService:
@@ -76,13 +76,13 @@ class StagingService:
         clean_at = loop.time() + self._clean_interval_seconds
         while True:
             try:
-                self.applier.look()
+                self.applier.start_new_work()
                 if loop.time() >= clean_at:
                     clean_at = loop.time() + self._clean_interval_seconds
                     await self.cleaning.round()
             except Exception:
                 logger.exception("background work on staged rows failed and will be retried")
-            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
+            await asyncio.sleep(WORK_INTERVAL_SECONDS)
 
     async def close(self) -> None:
         """Stop; decided rows that are not applied yet are applied after the next start."""

@@ -21,7 +21,7 @@ from fluss.server.apis.authorizer import Authorizer
 from fluss.server.apis.staged_rules import check_identity, staged_user
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.runtime.handlers import ProduceRequest, Reply, RequestContext
-from fluss.server.storage.log.append import Outcome
+from fluss.server.storage.log.append import AppendCallback
 from fluss.server.storage.log.incoming import check_batch_count, whole_batches
 from fluss.server.storage.staged_files import StagedHeader
 from fluss.server.tablet.buckets.access import TableAccess
@@ -29,7 +29,7 @@ from fluss.server.tablet.buckets.registry import BucketRegistry
 from fluss.server.tablet.buckets.write_requests import ACKS_ALL, BucketWrite, PendingWrite, WriteApi
 from fluss.server.tablet.log.batch_checks import BatchChecks
 from fluss.server.tablet.log.log_format import LogFormats
-from fluss.server.tablet.log.produce import refuses_primary_keys
+from fluss.server.tablet.log.produce import primary_key_error
 from fluss.server.tablet.staging.workers import StagingWorkers
 
 
@@ -81,7 +81,7 @@ class StageApi(WriteApi):
         return refusal
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
-        return refuses_primary_keys(entry)
+        return primary_key_error(entry)
 
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         log, _ = write.local.opened()
@@ -114,19 +114,19 @@ class _Staged:
     def __init__(self, future: asyncio.Future[int] | None) -> None:
         self._future = future
 
-    def add_written(self, callback: Outcome) -> None:
+    def add_written(self, callback: AppendCallback) -> None:
         """Call back when the thread has written them."""
         if self._future is None:
             callback(None)
         else:
             self._future.add_done_callback(partial(_report, callback))
 
-    def add_durable(self, callback: Outcome) -> None:
+    def add_durable(self, callback: AppendCallback) -> None:
         """Call back when they are written: staged rows become durable only when they are prepared."""
         self.add_written(callback)
 
 
-def _report(callback: Outcome, future: asyncio.Future[int]) -> None:
+def _report(callback: AppendCallback, future: asyncio.Future[int]) -> None:
     if future.cancelled():
         callback(FlussError("the tablet is stopping", ErrorCode.NOT_LEADER_OR_FOLLOWER))
         return

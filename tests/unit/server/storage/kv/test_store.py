@@ -73,13 +73,13 @@ def test_scans_and_snapshots(tmp_path: Path, resources: KvResources) -> None:
     assert store.scan(b"ab", 2) == [(b"ab", b"2"), (b"b", b"3")]
     assert store.scan_prefix(b"a") == [(b"a", b"1"), (b"ab", b"2")]
     assert store.scan_prefix(b"zz") == []
-    snapshot, behind = store.snapshot(), store.snapshot(b"b")
+    view, behind = store.view(), store.view(b"b")
     store.write({b"a": None, b"c": b"5"}, Applied(6, 4, 0, 0))
     store.flush(wait=True)
-    assert dict(chain.from_iterable(snapshot.pieces)) == rows
-    assert snapshot.applied.log_offset == 5
-    assert [key for key, _ in chain.from_iterable(behind.pieces)] == [b"b", b"\xff"]
-    del snapshot, behind
+    assert dict(chain.from_iterable(view.row_lists)) == rows
+    assert view.applied.log_offset == 5
+    assert [key for key, _ in chain.from_iterable(behind.row_lists)] == [b"b", b"\xff"]
+    del view, behind
     assert not store.is_pressed
     store.close()
 
@@ -122,10 +122,10 @@ def test_iterators_read_ahead_more_and_more_but_few_large_rows(tmp_path: Path, r
     small = {b"a%05d" % number: b"v" for number in range(2_000)}
     large = {b"b%05d" % number: bytes(100_000) for number in range(8)}
     store.write(small | large, Applied(1, 2_008))
-    sizes = [len(piece) for piece in store.snapshot().pieces]
+    sizes = [len(piece) for piece in store.view().row_lists]
     assert sizes[:4] == [1, 2, 4, 8]
     assert max(sizes) == 256
-    assert [len(piece) for piece in store.snapshot(b"b").pieces] == [1, 2, 2, 2, 1]
+    assert [len(piece) for piece in store.view(b"b").row_lists] == [1, 2, 2, 2, 1]
     store.close()
 
 
@@ -136,7 +136,7 @@ def test_a_view_with_an_end_skips_deleted_rows_behind_it(tmp_path: Path) -> None
         store.write(dict.fromkeys((b"a1", b"a2", b"b1", b"c1"), b"v"), Applied(1))
         store.write({b"b1": None}, Applied(2))
         ends = (b"a2", b"b", b"c", b"c1", None)
-        found = [list(chain.from_iterable(store.snapshot(b"a", end).pieces)) for end in ends]
+        found = [list(chain.from_iterable(store.view(b"a", end).row_lists)) for end in ends]
         assert [[key for key, _ in rows] for rows in found] == [
             [b"a1"],
             [b"a1", b"a2"],

@@ -20,7 +20,7 @@ from fluss.server.runtime.long_work import TURN_SECONDS
 from fluss.server.runtime.turns import Turns
 from fluss.server.storage.log import incoming
 from fluss.server.tablet.buckets import write_requests
-from fluss.server.tablet.buckets.asked_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
+from fluss.server.tablet.buckets.requested_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
 from fluss.server.tablet.log.fetch import MAX_TABLES_OF_A_FETCH
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import KvTable

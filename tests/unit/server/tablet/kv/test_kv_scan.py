@@ -18,7 +18,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.apis.authorizer import Authorizer
 from fluss.server.runtime.handlers import RequestContext
 from fluss.server.tablet.buckets.access import TableAccess
-from fluss.server.tablet.kv import reading
+from fluss.server.tablet.kv import kv_reads
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, ScanLimits
 from tests.support.coordinator import path
 from tests.support.event_loop import in_event_loop
@@ -94,7 +94,7 @@ async def test_an_empty_bucket_has_no_scanner(tmp_path: Path) -> None:
 
 @in_event_loop
 async def test_limits_of_rows_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STEP_ROWS", 2)
+    monkeypatch.setattr(kv_reads, "STEP_ROWS", 2)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*TEN_ROWS)
@@ -148,7 +148,7 @@ async def test_closing(tmp_path: Path) -> None:
 
 @in_event_loop
 async def test_one_call_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STEP_ROWS", 1)
+    monkeypatch.setattr(kv_reads, "STEP_ROWS", 1)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*TEN_ROWS)
@@ -198,7 +198,7 @@ async def test_a_timer_closes_idle_scans(tmp_path: Path) -> None:
         table = KvTable.create(tablet)
         await table.upsert(*TEN_ROWS)
         api = ScanKvApi(
-            reading.KvReads(tablet.service.registry, _everything_allowed(tablet)),
+            kv_reads.KvReads(tablet.service.registry, _everything_allowed(tablet)),
             lambda: tablet.coordinator.now_ms,
             ScanLimits(sweep_interval_ms=1),
         )

@@ -13,8 +13,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.storage.kv.pieces import KeySample
-from fluss.server.tablet.kv import kv_split, reading
+from fluss.server.storage.kv.split_points import KeySample
+from fluss.server.tablet.kv import kv_reads, kv_split
 from tests.support.coordinator import path
 from tests.support.event_loop import in_event_loop
 from tests.support.kv_tablet import KvTable
@@ -123,7 +123,7 @@ async def test_large_stores_are_split_by_their_files(tmp_path: Path, monkeypatch
 
 @in_event_loop
 async def test_buckets_that_cannot_be_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STEP_ROWS", 10)
+    monkeypatch.setattr(kv_reads, "STEP_ROWS", 10)
     monkeypatch.setattr(kv_split, "STEP_ROWS", 10)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fluss.codec.batches.log_batch import BatchHeader, empty_batch, encode_batch, iter_batches, stamp
 from fluss.codec.buffers import ReadableBuffer
-from fluss.server.tablet.log.batch_selection import MAX_SCANNED_BATCHES, Piece, Selection, select_batches
+from fluss.server.tablet.log.batch_selection import MAX_SCANNED_BATCHES, BatchSelection, RecordBytes, select_batches
 
 
 def log_of(*sizes: int) -> bytes:
@@ -27,12 +27,12 @@ def batches(log: bytes) -> Iterator[tuple[ReadableBuffer, int, BatchHeader]]:
         yield log, position, header
 
 
-def half(buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[Piece]:
+def half(buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[RecordBytes]:
     return [memoryview(buffer)[position : position + header.size // 2]]
 
 
-def select(log: bytes, budget: int, **options: object) -> Selection:
-    selection = Selection()
+def select(log: bytes, budget: int, **options: object) -> BatchSelection:
+    selection = BatchSelection()
     arguments: dict[str, object] = {"first_whole": True, "project": None, "keep": None, **options}
     select_batches(selection, batches(log), budget, **arguments)  # type: ignore[arg-type]
     return selection

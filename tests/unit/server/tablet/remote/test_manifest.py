@@ -20,7 +20,7 @@ from fluss.server.tablet.remote.manifest import (
     record_to_json,
     segment_object,
 )
-from fluss.server.tablet.remote.plan import first_segment_with_timestamp, segments_from
+from fluss.server.tablet.remote.segment_selection import first_segment_with_timestamp, segments_from
 
 # The text that the specification gives for a manifest, with its second segment written out.
 REFERENCE = (

@@ -16,8 +16,8 @@ from fluss.server.storage.log.segment import SegmentInfo
 from fluss.server.storage.remote_store import RemoteStore
 from fluss.server.tablet.buckets.dropped_files import dropped_directories, remove_directory
 from fluss.server.tablet.remote.manifest import manifest_from_json, segment_object
-from fluss.server.tablet.remote.plan import segments_from
 from fluss.server.tablet.remote.remote_log import RemoteLog
+from fluss.server.tablet.remote.segment_selection import segments_from
 
 PATH = TablePath("db", "t")
 BUCKET = TableBucket(7, None, 3)

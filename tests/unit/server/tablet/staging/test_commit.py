@@ -134,7 +134,7 @@ def test_decided_work_is_found_without_a_request_and_after_a_restart(tmp_path: P
 
 
 def test_files_are_read_in_parts_and_large_batches_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss.server.storage.staged_files.PIECE_BYTES", 2000)
+    monkeypatch.setattr("fluss.server.storage.staged_files.READ_BYTES", 2000)
 
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fluss.codec.batches.kv_values import encode_values
 from fluss.server.storage.kv.table_format import KvTableFormat
-from fluss.server.tablet.kv.merge.put_batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Outcome
+from fluss.server.tablet.kv.merge.put_batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, MergeResult
 
 # Below this the fixed cost of array operations is larger than a loop over the rows.
 COLUMN_WISE_MIN_RECORDS = 64
@@ -28,7 +28,7 @@ def merge_partial_columns(
     written: Sequence[bool],
     *,
     with_old: bool,
-) -> Outcome:
+) -> MergeResult:
     """Merge upserts of different keys; `olds` are their previous values, `written` is True for the target columns.
 
     At least one column outside the key is written, so every record changes something.
@@ -47,7 +47,7 @@ def merge_partial_columns(
     batch = pa.RecordBatch.from_arrays(merged, schema=table_format.changelog.arrow_schema)
     encoded = encode_values(batch, table_format.schema_id, table_format.schema, table_format.row_format)
     entries: dict[bytes, bytes | None] = dict(zip(keys, encoded.to_pylist(), strict=True))
-    return Outcome(columns, types, entries, count - int(known.sum()))
+    return MergeResult(columns, types, entries, count - int(known.sum()))
 
 
 def _changelog(old_columns: list[Any], merged: list[Any], known: Any, *, with_old: bool) -> tuple[list[Any], bytes]:

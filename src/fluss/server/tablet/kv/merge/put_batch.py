@@ -26,7 +26,7 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
 Row = list[Any]
 
 
-class Outcome(NamedTuple):
+class MergeResult(NamedTuple):
     """The changelog of a batch, the new values by key (None: removed), and the change of the row count."""
 
     columns: list[Any]
@@ -48,7 +48,7 @@ class RowMerger(Protocol):
         """The row that is left after a delete; None if it is removed."""
 
 
-class Deletes(NamedTuple):
+class DeletePolicy(NamedTuple):
     """How a table handles deletes: `ALLOW`, `IGNORE` or `DISABLE`."""
 
     behavior: str
@@ -66,11 +66,11 @@ def merge_values(
     keys: Sequence[bytes],
     values: Sequence[bytes | None],
     current: dict[bytes, bytes | None],
-    deletes: Deletes,
+    deletes: DeletePolicy,
     *,
     with_old: bool,
     knows_old: bool = True,
-) -> Outcome:
+) -> MergeResult:
     """Merge whole rows, of which the last write wins. `current` has the old values by key.
 
     With `with_old`, the changelog has the old row of updates too. Without `knows_old`, `current` has only the old
@@ -99,7 +99,7 @@ def merge_values(
         emitted.append(value)
         touched[key] = value
     columns = table_format.reader.columns(pa.array(emitted, pa.binary()))
-    return Outcome(columns, bytes(types), touched, types.count(INSERT) - types.count(DELETE))
+    return MergeResult(columns, bytes(types), touched, types.count(INSERT) - types.count(DELETE))
 
 
 class _Stored(NamedTuple):
@@ -114,11 +114,11 @@ def merge_rows(
     keys: Sequence[bytes],
     values: Sequence[bytes | None],
     current: dict[bytes, bytes | None],
-    deletes: Deletes,
+    deletes: DeletePolicy,
     merger: RowMerger,
     *,
     with_old: bool,
-) -> Outcome:
+) -> MergeResult:
     """Merge rows with a `RowMerger`. `current` has the old values by key; `with_old` is that of `merge_values`."""
     new_rows = iter(_rows(table_format, [value for value in values if value is not None]))
     old_values = [(key, value) for key, value in current.items() if value is not None]
@@ -160,7 +160,7 @@ def merge_rows(
                 state[key], touched[key] = None, None
     entries = _encoded(table_format, {key: state[key] for key in touched})
     columns = _columns(table_format, emitted)
-    return Outcome(columns, bytes(types), entries, types.count(INSERT) - types.count(DELETE))
+    return MergeResult(columns, bytes(types), entries, types.count(INSERT) - types.count(DELETE))
 
 
 def _rows(table_format: KvTableFormat, values: list[bytes]) -> list[Row]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
-from fluss.server.tablet.kv.merge.put_batch import Outcome
+from fluss.server.tablet.kv.merge.put_batch import MergeResult
 
 
 class PartSizes(NamedTuple):
@@ -67,14 +67,14 @@ class MergedParts:
             values[place] = value
         return values
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: MergeResult) -> None:
         """Add the result of the next part."""
         self._columns.append(outcome.columns)
         self._change_types.append(outcome.change_types)
         self._entries.update(outcome.entries)
         self._row_delta += outcome.row_delta
 
-    def joined(self) -> Outcome:
+    def joined(self) -> MergeResult:
         """The results of all parts as one."""
         columns = [pa.concat_arrays(parts) for parts in zip(*self._columns, strict=True)]
-        return Outcome(columns, b"".join(self._change_types), self._entries, self._row_delta)
+        return MergeResult(columns, b"".join(self._change_types), self._entries, self._row_delta)

@@ -25,8 +25,8 @@ from fluss.server.tablet.kv.merge.put_batch import (
     INSERT,
     UPDATE_AFTER,
     UPDATE_BEFORE,
-    Deletes,
-    Outcome,
+    DeletePolicy,
+    MergeResult,
     merge_values,
 )
 
@@ -36,8 +36,8 @@ OldValues = Callable[[Keys, Any], Values]
 
 
 def merge_whole_rows(
-    table_format: KvTableFormat, records: KvRecords, old_values: OldValues, deletes: Deletes, *, full_image: bool
-) -> Outcome:
+    table_format: KvTableFormat, records: KvRecords, old_values: OldValues, deletes: DeletePolicy, *, full_image: bool
+) -> MergeResult:
     """Merge a batch of whole rows. `old_values` looks up distinct keys, given as a list and as an array.
 
     Without `full_image`, the changelog has no old rows of updates.
@@ -64,11 +64,11 @@ def merge_whole_rows(
             deleted = list({key: None for key, value in zip(keys, values, strict=True) if value is None})
             known = dict(zip(deleted, old_values(deleted, pa.array(deleted, pa.binary())), strict=True))
             return merge_values(table_format, keys, values, known, deletes, with_old=False, knows_old=False)
-        return Outcome(table_format.reader.columns(array), bytes((UPDATE_AFTER,)) * len(keys), entries, 0)
+        return MergeResult(table_format.reader.columns(array), bytes((UPDATE_AFTER,)) * len(keys), entries, 0)
     return _merge_any(table_format, key_array, array, old_values, entries)
 
 
-def merge_chosen_rows(table_format: KvTableFormat, records: KvRecords, olds: Values, chosen: Bools) -> Outcome:
+def merge_chosen_rows(table_format: KvTableFormat, records: KvRecords, olds: Values, chosen: Bools) -> MergeResult:
     """Merge those upserts of different keys that are chosen; `olds` are the old values of all keys."""
     keys, values, array = records.key_list, records.value_list, records.values
     if not chosen.all():
@@ -81,12 +81,12 @@ def merge_chosen_rows(table_format: KvTableFormat, records: KvRecords, olds: Val
 
 def _merge_different_keys(
     table_format: KvTableFormat, array: Any, olds: Values, entries: dict[bytes, bytes | None], order: Int64s
-) -> Outcome:
+) -> MergeResult:
     """Merge the usual batch, upserts of different keys. `olds[i]` is the old value of the record at `order[i]`."""
     count = len(array)
     missing = olds.count(None)
     if missing == count:
-        return Outcome(table_format.reader.columns(array), bytes((INSERT,)) * count, entries, count)
+        return MergeResult(table_format.reader.columns(array), bytes((INSERT,)) * count, entries, count)
     stored = pa.array(olds, pa.binary())
     old_places = np.empty(count, np.int64)
     old_places[order] = np.arange(count)
@@ -96,7 +96,7 @@ def _merge_different_keys(
 
 def _merge_any(
     table_format: KvTableFormat, keys: Any, array: Any, old_values: OldValues, entries: dict[bytes, bytes | None]
-) -> Outcome:
+) -> MergeResult:
     """Merge a batch with deletes or with several records of a key, each of which sees the result of the one before."""
     count = len(array)
     coded = keys.dictionary_encode()
@@ -139,11 +139,11 @@ def _outcome(
     array: Any,
     plan: tuple[Int64s, Bytes],
     entries: dict[bytes, bytes | None],
-) -> Outcome:
+) -> MergeResult:
     places, types = plan
     rows = pa.concat_arrays([stored, array]).take(pa.array(places))
     row_delta = int((types == INSERT).sum()) - int((types == DELETE).sum())
-    return Outcome(table_format.reader.columns(rows), types.tobytes(), entries, row_delta)
+    return MergeResult(table_format.reader.columns(rows), types.tobytes(), entries, row_delta)
 
 
 def _is_valid(array: Any) -> Bools:

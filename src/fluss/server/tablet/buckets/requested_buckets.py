@@ -22,7 +22,7 @@ def bucket_of(table_id: int, item: Any) -> TableBucket:
     return TableBucket(table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
 
 
-def most_buckets(entry: TableEntry | None) -> int:
+def max_buckets(entry: TableEntry | None) -> int:
     """The number of buckets of a table that a request may name."""
     if entry is None:
         return MAX_BUCKETS_OF_UNKNOWN_TABLE
@@ -30,10 +30,10 @@ def most_buckets(entry: TableEntry | None) -> int:
     return entry.bucket_count * max(1, len(entry.partitions)) + MAX_BUCKETS_OF_UNKNOWN_TABLE
 
 
-def asked_buckets(registry: BucketRegistry, table_id: int, named: Iterable[TableBucket]) -> list[TableBucket]:
+def requested_buckets(registry: BucketRegistry, table_id: int, named: Iterable[TableBucket]) -> list[TableBucket]:
     """The named buckets in order, each once; FlussError 21 if the table cannot have that many."""
     buckets = list(dict.fromkeys(named))
-    if len(buckets) > most_buckets(registry.table(table_id)):
+    if len(buckets) > max_buckets(registry.table(table_id)):
         raise FlussError(
             f"the request names {len(buckets)} buckets, more than table id {table_id} can have; refresh the metadata",
             ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,

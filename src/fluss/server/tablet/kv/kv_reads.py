@@ -122,7 +122,7 @@ def end_of_prefix(prefix: bytes) -> bytes | None:
 class RowCursor:
     """The values of a bucket in key order, as of the creation of the cursor."""
 
-    __slots__ = ("_ahead", "_end_key", "_local", "_lost", "_pieces", "applied_offset")
+    __slots__ = ("_ahead", "_end_key", "_local", "_lost", "_row_lists", "applied_offset")
 
     def __init__(
         self, local: LocalBucket, store: KvStore, first_key: bytes = FIRST_KEY, end_key: bytes | None = None
@@ -130,10 +130,10 @@ class RowCursor:
         """Begin at `first_key` and end before `end_key`."""
         self._local = local
         self._end_key = end_key
-        snapshot = store.snapshot(first_key, end_key)
+        view = store.view(first_key, end_key)
         # The changelog offset that matches this view of the rows.
-        self.applied_offset = snapshot.applied.log_offset
-        self._pieces: Iterator[Rows] | None = snapshot.pieces
+        self.applied_offset = view.applied.log_offset
+        self._row_lists: Iterator[Rows] | None = view.row_lists
         # The next rows, read ahead so that it is known whether there are any.
         self._ahead: Rows = []
         # The reason why the rows cannot be read to the end: the bucket was dropped, moved, or its store has failed.
@@ -185,11 +185,11 @@ class RowCursor:
 
     def _read_ahead(self) -> None:
         """Read the next rows before the end key; close the cursor if there are none."""
-        ahead = [] if self._pieces is None else next(self._pieces, [])
+        ahead = [] if self._row_lists is None else next(self._row_lists, [])
         if ahead and self._end_key is not None and ahead[-1][0] >= self._end_key:
             # Keys are in order: later rows are all behind the end key.
             ahead = [item for item in ahead if item[0] < self._end_key]
-            self._pieces = None
+            self._row_lists = None
         if not ahead:
             self.close()
         self._ahead = ahead
@@ -221,6 +221,6 @@ class RowCursor:
 
     def close(self) -> None:
         """Release the view of the rows; may be called repeatedly."""
-        self._pieces = None
+        self._row_lists = None
         self._ahead = []
         self._local.waiters.pop(self, None)

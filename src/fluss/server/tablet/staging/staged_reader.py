@@ -6,7 +6,7 @@ from fluss.codec.batches.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.staged_files import read_piece, staged_path
+from fluss.server.storage.staged_files import read_staged_batches, staged_path
 from fluss.server.tablet.staging.bucket_files import BucketFiles
 
 
@@ -32,22 +32,22 @@ class StagedReader:
         while self._position < self._end:
             descriptor = self._io.open_read(self._path)
             try:
-                piece = read_piece(self._io, descriptor, self._position, self._end)
+                part = read_staged_batches(self._io, descriptor, self._position, self._end)
             except CorruptBatch as error:
                 raise self._damaged(str(error)) from error
             finally:
                 self._io.close(descriptor)
-            if piece is None:
+            if part is None:
                 raise self._damaged(f"no whole batch at byte {self._position}")
-            self._position = piece.end
-            wanted = [item for item in piece.batches if item[1].batch_sequence >= self._next_sequence]
+            self._position = part.end
+            wanted = [item for item in part.batches if item[1].batch_sequence >= self._next_sequence]
             if wanted:
                 first_position, first = wanted[0]
                 if first.batch_sequence != self._next_sequence:
                     raise self._damaged(f"it has batch {first.batch_sequence}, expected {self._next_sequence}")
                 self._next_sequence = wanted[-1][1].batch_sequence + 1
-                del piece.data[:first_position]
-                return piece.data
+                del part.data[:first_position]
+                return part.data
         if self._next_sequence != self._file.batch_count:
             raise self._damaged(f"it ends before batch {self._next_sequence}")
         return None

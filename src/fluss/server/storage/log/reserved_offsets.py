@@ -32,7 +32,7 @@ from fluss.model.offsets import MIN_LOST_OFFSETS
 from fluss.server.storage.files import FileSystem, write_file_atomically
 from fluss.server.storage.log.background_files import Job, nothing
 
-GIVEN_NAME = "bucket.offsets"
+RESERVED_NAME = "bucket.offsets"
 # Offsets are reserved ahead for about this time of writing. The two syncs of a reservation may have to write much of
 # what the page cache holds, so they must be rare.
 RESERVED_SECONDS = 10.0
@@ -48,7 +48,7 @@ _CRC = Struct("<I")
 _logger = logging.getLogger(__name__)
 
 
-class GivenOffsets(NamedTuple):
+class ReservedOffsets(NamedTuple):
     """The content of the file. With `reserved_until` 0, every offset that was shown is on disk."""
 
     reserved_until: int = 0
@@ -56,14 +56,16 @@ class GivenOffsets(NamedTuple):
     lost: tuple[tuple[int, int], ...] = ()
 
 
-def encode_given(given: GivenOffsets) -> bytes:
+def encode_reserved(reserved: ReservedOffsets) -> bytes:
     """The bytes of the file."""
-    head = _HEAD.pack(_MAGIC, _VERSION, 0, given.boot_id.encode("ascii"), given.reserved_until, len(given.lost))
-    content = head + b"".join([_RANGE.pack(*each) for each in given.lost])
+    head = _HEAD.pack(
+        _MAGIC, _VERSION, 0, reserved.boot_id.encode("ascii"), reserved.reserved_until, len(reserved.lost)
+    )
+    content = head + b"".join([_RANGE.pack(*each) for each in reserved.lost])
     return content + _CRC.pack(crc32c(content))
 
 
-def decode_given(content: bytes, name: str = GIVEN_NAME) -> GivenOffsets | None:
+def decode_reserved(content: bytes, name: str = RESERVED_NAME) -> ReservedOffsets | None:
     """Decode the file; None if it is damaged, FlussError if a later version wrote it."""
     body_size = len(content) - _CRC.size
     if body_size < _START.size or _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
@@ -78,43 +80,43 @@ def decode_given(content: bytes, name: str = GIVEN_NAME) -> GivenOffsets | None:
     if body_size != _HEAD.size + count * _RANGE.size:
         return None
     ranges = tuple(_RANGE.iter_unpack(memoryview(content)[_HEAD.size : body_size]))
-    return GivenOffsets(reserved_until, boot_id.rstrip(b"\0").decode("ascii", "replace"), ranges)
+    return ReservedOffsets(reserved_until, boot_id.rstrip(b"\0").decode("ascii", "replace"), ranges)
 
 
-def load_given(files: FileSystem, directory: str) -> GivenOffsets | None:
+def load_reserved(files: FileSystem, directory: str) -> ReservedOffsets | None:
     """Read the file, which must exist; None if it is damaged."""
-    path = f"{directory}/{GIVEN_NAME}"
-    return decode_given(files.read_file(path), path)
+    path = f"{directory}/{RESERVED_NAME}"
+    return decode_reserved(files.read_file(path), path)
 
 
-def write_given(files: FileSystem, directory: str, given: GivenOffsets) -> None:
+def write_reserved(files: FileSystem, directory: str, reserved: ReservedOffsets) -> None:
     """Write the file, or remove it if there is nothing to record. Durable when this returns."""
-    path = f"{directory}/{GIVEN_NAME}"
-    if given.reserved_until or given.lost:
-        write_file_atomically(files, path, encode_given(given))
+    path = f"{directory}/{RESERVED_NAME}"
+    if reserved.reserved_until or reserved.lost:
+        write_file_atomically(files, path, encode_reserved(reserved))
         return
     files.unlink(path)
     files.sync_directory(directory)
 
 
-def first_free_offset(given: GivenOffsets | None, end_offset: int, boot_id: str, was_cut: bool) -> int:
+def first_free_offset(reserved: ReservedOffsets | None, end_offset: int, boot_id: str, was_cut: bool) -> int:
     """The offset at which a log continues whose files end at `end_offset`, behind all offsets that may have been shown.
 
     That is `end_offset` itself if nothing is missing at the end.
     """
-    if given is None:
+    if reserved is None:
         return end_offset + MAX_RESERVED_OFFSETS
-    was_rebooted = not boot_id or given.boot_id != boot_id
-    if end_offset >= given.reserved_until or not (was_rebooted or was_cut):
+    was_rebooted = not boot_id or reserved.boot_id != boot_id
+    if end_offset >= reserved.reserved_until or not (was_rebooted or was_cut):
         return end_offset
     # One more than was reserved, so that a key-value store that is ahead of the log is never exactly at its new end.
-    return max(given.reserved_until, end_offset + MIN_LOST_OFFSETS) + 1
+    return max(reserved.reserved_until, end_offset + MIN_LOST_OFFSETS) + 1
 
 
-def with_lost_range(given: GivenOffsets, first: int, following: int) -> GivenOffsets:
+def with_lost_range(reserved: ReservedOffsets, first: int, following: int) -> ReservedOffsets:
     """The content while the filler is written. It has no boot id, so that the next start repeats it after a kill."""
-    kept = tuple(each for each in given.lost if each[0] < first)
-    return GivenOffsets(following, "", (*kept, (first, following)))
+    kept = tuple(each for each in reserved.lost if each[0] < first)
+    return ReservedOffsets(following, "", (*kept, (first, following)))
 
 
 def lost_offsets(lost: tuple[tuple[int, int], ...], start: int) -> int:
@@ -178,7 +180,7 @@ class Reservation:
         is_soon = now - self._reserved_at < RESERVED_SECONDS
         step = min(self._step * 4, MAX_RESERVED_OFFSETS) if is_soon else max(self._step // 2, MIN_RESERVED_OFFSETS)
         until = next_offset + step
-        write_given(self._files, self._directory, GivenOffsets(until, self._files.boot_id(), self._lost))
+        write_reserved(self._files, self._directory, ReservedOffsets(until, self._files.boot_id(), self._lost))
         self._step, self._reserved_at, self.until = step, now, until
 
     def release(self) -> None:
@@ -189,6 +191,6 @@ class Reservation:
                 return
             self.until = 0
             try:
-                write_given(self._files, self._directory, GivenOffsets(lost=self._lost))
+                write_reserved(self._files, self._directory, ReservedOffsets(lost=self._lost))
             except OSError as error:
                 _logger.warning("cannot release the reserved offsets of %s: %s", self._directory, error)

@@ -13,17 +13,17 @@ from fluss.codec.batches.log_scan import is_filler
 from fluss.errors import FlussError
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import FlushMode
-from fluss.server.storage.log.given_offsets import (
-    GIVEN_NAME,
-    GivenOffsets,
-    decode_given,
-    encode_given,
-    load_given,
+from fluss.server.storage.log.options import LogOptions
+from fluss.server.storage.log.reserved_offsets import (
+    RESERVED_NAME,
+    ReservedOffsets,
+    decode_reserved,
+    encode_reserved,
+    load_reserved,
     lost_offsets,
     offset_of_last_rows,
-    write_given,
+    write_reserved,
 )
-from fluss.server.storage.log.options import LogOptions
 from tests.support.bucket_logs import LogBench, batch_of, read_all
 from tests.support.faulty_files import FaultyFiles, NoSyncFiles, RebootedFiles
 
@@ -94,7 +94,7 @@ def test_the_gap_stays_and_does_not_grow_with_kills_and_clean_stops(tmp_path: Pa
         bench.append_and_wait(log, batch_of(1))
         if number == 1:
             log.close()
-            assert load_given(bench.files, log.directory) == GivenOffsets(lost=lost)
+            assert load_reserved(bench.files, log.directory) == ReservedOffsets(lost=lost)
         bench.close()
 
 
@@ -131,12 +131,12 @@ def test_a_killed_process_leaves_no_gap(tmp_path: Path) -> None:
 def test_always_needs_no_file_and_removes_that_of_another_mode(tmp_path: Path) -> None:
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     bench.append_and_wait(bench.open(), batch_of(1))
-    assert (tmp_path / "log-0" / GIVEN_NAME).exists()
+    assert (tmp_path / "log-0" / RESERVED_NAME).exists()
     bench.close()
     bench = LogBench(tmp_path, NoSyncFiles())
     log = bench.open()
     bench.append_and_wait(log, batch_of(1))
-    assert not (tmp_path / "log-0" / GIVEN_NAME).exists()
+    assert not (tmp_path / "log-0" / RESERVED_NAME).exists()
     bench.close()
     bench = LogBench(tmp_path, RebootedFiles(), "os")
     assert bench.open().log_end_offset == 2
@@ -144,15 +144,15 @@ def test_always_needs_no_file_and_removes_that_of_another_mode(tmp_path: Path) -
 
 
 def test_offsets_are_reserved_again_before_they_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss.server.storage.log.given_offsets.MIN_RESERVED_OFFSETS", 8)
-    monkeypatch.setattr("fluss.server.storage.log.given_offsets.MAX_RESERVED_OFFSETS", 16)
+    monkeypatch.setattr("fluss.server.storage.log.reserved_offsets.MIN_RESERVED_OFFSETS", 8)
+    monkeypatch.setattr("fluss.server.storage.log.reserved_offsets.MAX_RESERVED_OFFSETS", 16)
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     log = bench.open()
     for _ in range(40):
         bench.append_and_wait(log, batch_of(3))
-        given = load_given(bench.files, log.directory)
-        assert given is not None
-        assert log.high_watermark <= given.reserved_until <= log.high_watermark + 3 * 16
+        reserved = load_reserved(bench.files, log.directory)
+        assert reserved is not None
+        assert log.high_watermark <= reserved.reserved_until <= log.high_watermark + 3 * 16
     bench.close()
 
 
@@ -175,7 +175,7 @@ def test_a_gap_that_does_not_fit_into_the_segment_begins_another(tmp_path: Path)
     bench.append_and_wait(log, batch_of(5))
     bench.close()
     until = 2**31 + 10
-    write_given(NoSyncFiles(), log.directory, GivenOffsets(until, "another boot"))
+    write_reserved(NoSyncFiles(), log.directory, ReservedOffsets(until, "another boot"))
     bench = LogBench(tmp_path, NoSyncFiles(), "os", LogOptions())
     log = bench.open()
     assert [segment.base_offset for segment in log.segments] == [0, 5, 5 + 2**31 - 1]
@@ -189,7 +189,7 @@ def test_a_damaged_file_leaves_room_for_the_largest_reservation(tmp_path: Path) 
     log = bench.open()
     bench.append_and_wait(log, batch_of(5))
     bench.close()
-    (tmp_path / "log-0" / GIVEN_NAME).write_bytes(b"FLGO and nonsense")
+    (tmp_path / "log-0" / RESERVED_NAME).write_bytes(b"FLGO and nonsense")
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     log = bench.open()
     assert log.log_end_offset > 1_000_000
@@ -198,11 +198,11 @@ def test_a_damaged_file_leaves_room_for_the_largest_reservation(tmp_path: Path) 
 
 
 def test_the_file_has_a_version() -> None:
-    given = GivenOffsets(70_000, "419333cc-a54f-41bb-b81e-9ca077f61e24", ((3, 9), (20, 30)))
-    content = encode_given(given)
-    assert decode_given(content) == given
-    assert decode_given(content[:-1]) is None
-    assert decode_given(b"") is None
+    reserved = ReservedOffsets(70_000, "419333cc-a54f-41bb-b81e-9ca077f61e24", ((3, 9), (20, 30)))
+    content = encode_reserved(reserved)
+    assert decode_reserved(content) == reserved
+    assert decode_reserved(content[:-1]) is None
+    assert decode_reserved(b"") is None
 
 
 def test_clients_cannot_send_fillers(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluss.server.storage.kv.limits import KvResources
-from fluss.server.storage.kv.pieces import KeySample, split_points_of_files
+from fluss.server.storage.kv.split_points import KeySample, split_points_of_files
 from fluss.server.storage.kv.store import Applied, KvStore
 
 
