@@ -98,7 +98,7 @@ def snapshot_from_json(document: bytes | str) -> CompletedSnapshot:
             node.get("row_count"),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a kv snapshot document: {error!r}") from error
+        raise ValueError(f"invalid kv snapshot document: {error!r}") from error
 
 
 def lease_to_json(leased: dict[TableBucket, int]) -> str:

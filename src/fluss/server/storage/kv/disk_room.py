@@ -32,7 +32,7 @@ class DiskRoom:
         self._resources = resources
 
     def _left_bytes(self, more_bytes: int) -> int:
-        """The free bytes besides the reserve after everything in memory and `more_bytes` are written."""
+        """The bytes that stay free, besides the reserve, once everything in memory and `more_bytes` are written."""
         unwritten = self._resources.write_buffers.get_usage() + more_bytes
         return self._files.free_bytes(self._directory) - unwritten - self._reserved_free_bytes
 

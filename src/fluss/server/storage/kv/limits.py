@@ -1,4 +1,4 @@
-"""Limits of the key-value stores of one process. Every limit carries its unit."""
+"""Limits of the key-value stores of one process. Every limit has its unit in its name."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Applied(NamedTuple):
 
 
 class StoreDamagedError(Exception):
-    """The files are not a complete store, which has to be rebuilt from the changelog."""
+    """The files of a store are damaged or incomplete; it has to be rebuilt from the changelog."""
 
 
 class StoreView(NamedTuple):

@@ -33,7 +33,7 @@ class IndexWrite:
 
 @dataclass(frozen=True)
 class CheckpointJob:
-    """One checkpoint of one bucket."""
+    """The work for one checkpoint: index entries and the checkpoint to write, segments to remove."""
 
     directory: str
     recovery_offset: int

@@ -88,5 +88,5 @@ def report_synced(synced: list[tuple[BucketLog, Append | None]], failures: Failu
             log.on_synced(last)
         except Exception:
             # The next sync reports the same again.
-            _logger.exception("noting how far a bucket log is on disk failed")
+            _logger.exception("recording how far a bucket log is on disk failed")
     report([], failures, True)

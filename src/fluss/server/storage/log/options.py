@@ -1,4 +1,4 @@
-"""Limits and settings of bucket logs. Every limit carries its unit."""
+"""Limits and settings of bucket logs. Every limit has its unit in its name."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class SyncedMark(NamedTuple):
     directory_inode: int = 0
 
     def position_in(self, base_offset: int) -> int:
-        """The bytes that are certainly on disk of the segment at `base_offset`; 0 if it is a newer one."""
+        """The number of bytes of the segment at `base_offset` that are certainly on disk; 0 for a newer segment."""
         return self.position if self.segment_base_offset == base_offset else 0
 
 

@@ -43,7 +43,7 @@ GRACE_SECONDS = 1.0
 
 
 class DroppedFiles:
-    """The search of one tablet. Runs in its event loop; the worker removes the files."""
+    """Finds and removes the files of dropped tables. Runs in the event loop; the worker does the file operations."""
 
     def __init__(
         self, data_dir: Path, catalog: Catalog, store: RemoteStore, worker: Executor, files: FileSystem

@@ -83,7 +83,7 @@ class LocalBucket:
         """The log and its remote part; FlussError if the bucket is not open."""
         log, remote = self.log, self.remote
         if self.state is not BucketState.OPEN or log is None or remote is None:
-            raise self.error or FlussError(f"{self.name} is being opened", ErrorCode.STORAGE_EXCEPTION)
+            raise self.error or FlussError(f"{self.name} is being opened; retry later", ErrorCode.STORAGE_EXCEPTION)
         return log, remote
 
     def opened_kv(self) -> KvBucket:

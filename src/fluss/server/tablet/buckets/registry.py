@@ -376,7 +376,7 @@ def unknown_bucket(bucket: TableBucket) -> FlussError:
     """The error for a bucket that does not exist or was dropped."""
     partition = f", partition {bucket.partition_id}" if bucket.partition_id is not None else ""
     return FlussError(
-        f"there is no bucket {bucket.bucket_id} of table id {bucket.table_id}{partition}",
+        f"unknown bucket {bucket.bucket_id} of table id {bucket.table_id}{partition}; refresh the metadata",
         ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
     )
 

@@ -267,7 +267,8 @@ class WriteApi(ABC):
         entry = self._registry.table(message.table_id)
         if entry is None:
             return FlussError(
-                f"there is no table with id {message.table_id}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+                f"unknown table id {message.table_id}; refresh the metadata",
+                ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
             )
         return self._access.error(context, entry.path) or self._table_error(context, entry)
 
@@ -285,7 +286,8 @@ class WriteApi(ABC):
     def _defer(self, request: ProduceRequest, pending: PendingWrite, error: FlussError | None) -> None:
         if self._deferred_bytes + pending.size_bytes > MAX_DEFERRED_BYTES:
             error = FlussError(
-                f"{self._deferred_bytes} bytes are waiting for the disk, at most {MAX_DEFERRED_BYTES}; retry later",
+                f"{self._deferred_bytes} bytes are waiting for the disk, the limit is {MAX_DEFERRED_BYTES}; "
+                "retry later",
                 ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION,
             )
         self._deferred_bytes += pending.size_bytes
@@ -375,7 +377,7 @@ class WriteApi(ABC):
 
 
 def _dropped(table_id: int) -> FlussError:
-    return FlussError(f"table with id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+    return FlussError(f"table id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
 
 
 def refuse(name: str, position: int, pending: PendingWrite, error: Exception) -> None:

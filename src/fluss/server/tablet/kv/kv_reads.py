@@ -216,7 +216,8 @@ class RowCursor:
         """Close the cursor if the bucket is no longer open. Called by the bucket on every change."""
         if self._local.state is not BucketState.OPEN:
             lost = self._local.error
-            self._lost = lost or FlussError(f"{self._local.name} was closed", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            text = f"{self._local.name} was closed; retry later"
+            self._lost = lost or FlussError(text, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self.close()
 
     def close(self) -> None:

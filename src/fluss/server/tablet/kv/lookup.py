@@ -135,5 +135,5 @@ class LookupApi:
 
 def _get(store: KvStore, keys: list[bytes]) -> list[bytes | None]:
     if not all(keys):
-        raise FlussError("keys of a lookup must not be empty", ErrorCode.KV_STORAGE_EXCEPTION)
+        raise FlussError("a key of a lookup must not be empty, got b''", ErrorCode.KV_STORAGE_EXCEPTION)
     return store.multi_get(keys)

@@ -224,9 +224,8 @@ def _as_replayed(rules: KvRules, outcome: MergeResult) -> MergeResult:
         entries[key] = None if value is None else replayed.get(key)
         if value is not None and entries[key] is None:
             raise RowValueError(
-                f"key {key.hex()} does not match its row after columns {', '.join(rules.format.key_columns)} are "
-                "brought to their types; a key must not have digits beyond the precision of a TIME or TIMESTAMP, nor "
-                "too few bytes for a BINARY"
+                f"key {key.hex()} has a value that its columns {', '.join(rules.format.key_columns)} cannot hold; it "
+                "must not have digits beyond the precision of a TIME or TIMESTAMP, nor too few bytes for a BINARY"
             )
     return outcome._replace(entries=entries)
 

@@ -94,7 +94,7 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> SnapshotR
             int(node.get("registered_id", 0 if node["uploaded"] else NONE_REGISTERED)),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a kv snapshot record: {error!r}") from error
+        raise ValueError(f"invalid kv snapshot record: {error!r}") from error
 
 
 def read_record(bucket_directory: Path) -> SnapshotRecord | None:

@@ -1,4 +1,4 @@
-"""BatchSelection of whole batches for a fetch with projection or filter, based on batch headers, without I/O.
+"""Selection of whole batches for a fetch with projection or filter, based on batch headers, without I/O.
 
 A fetch without projection and filter is a plain byte range and does not use this module.
 

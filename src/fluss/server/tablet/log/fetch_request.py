@@ -110,7 +110,7 @@ def table_fetch(
         )
     if entry is None:
         table.error = FlussError(
-            f"there is no table with id {request.table_id}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+            f"unknown table id {request.table_id}; refresh the metadata", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
         )
         return table
     if request.projection_pushdown_enabled:

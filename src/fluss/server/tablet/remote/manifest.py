@@ -150,7 +150,7 @@ def manifest_from_json(document: bytes) -> RemoteManifest:
             int(node.get("highest_copied_end_offset", segments[-1].end_offset if segments else -1)),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a remote log manifest: {error!r}") from error
+        raise ValueError(f"invalid remote log manifest: {error!r}") from error
     for earlier, later in pairwise(segments):
         if earlier.end_offset != later.start_offset:
             raise ValueError(
@@ -191,7 +191,7 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> RemoteRec
             tuple(str(item) for item in node["garbage_manifests"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a remote log record: {error!r}") from error
+        raise ValueError(f"invalid remote log record: {error!r}") from error
 
 
 def _segment_to_json(segment: RemoteSegment) -> dict[str, Any]:

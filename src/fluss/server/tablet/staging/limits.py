@@ -1,4 +1,4 @@
-"""Limits of staged appends. Every limit carries its unit."""
+"""Limits of staged appends. Every limit has its unit in its name."""
 
 from __future__ import annotations
 

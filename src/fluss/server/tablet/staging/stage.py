@@ -128,7 +128,7 @@ class _Staged:
 
 def _report(callback: AppendCallback, future: asyncio.Future[int]) -> None:
     if future.cancelled():
-        callback(FlussError("the tablet is stopping", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        callback(FlussError("the tablet is stopping; retry later", ErrorCode.NOT_LEADER_OR_FOLLOWER))
         return
     error = future.exception()
     if error is None or isinstance(error, FlussError):
