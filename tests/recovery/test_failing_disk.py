@@ -47,7 +47,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers_when_there_is_room
     with pytest.raises(FlussError) as caught:
         bench.append_and_wait(log, big)
     assert caught.value.error_code == ErrorCode.DISK_WRITE_LOCKED
-    assert "100 bytes free" in caught.value.message
+    assert "100 bytes are free" in caught.value.message
     assert len(read_all(log)) == 1
     assert log.log_end_offset == log.high_watermark == 2
     # The sequence was taken back with the rows: the same batch is welcome later, and is not a duplicate.

@@ -171,7 +171,7 @@ def test_writes_stop_reads_continue_and_writes_resume(disk: Path) -> None:
             error = writer.write_until_refused()
             assert error.error_code == ErrorCode.DISK_WRITE_LOCKED
             assert "no space left" in error.message
-            assert "bytes free" in error.message
+            assert "bytes are free" in error.message
             assert read_ids(client, table_id) == writer.acknowledged
             assert len(writer.acknowledged) > ROWS_PER_BATCH
             again = writer.write_until_refused()

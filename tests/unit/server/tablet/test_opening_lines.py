@@ -40,7 +40,7 @@ class Lines(logging.Handler):
         self.addFilter(Repetitions(self))
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "cannot be opened" in str(record.msg):
+        if "cannot open" in str(record.msg):
             self.texts.append(record.getMessage())
 
 

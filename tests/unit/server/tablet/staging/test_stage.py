@@ -185,7 +185,7 @@ def test_a_full_disk_fails_staging_with_nothing_half_done(tmp_path: Path) -> Non
         files.free_space_bytes = 8 * 1024 * 1024 + 300
         refused = await tablet.stage(table, attempt, attempt.batches(range(50)))
         assert refused.error_code == ErrorCode.DISK_WRITE_LOCKED
-        assert "make room" in refused.error_message
+        assert "free some space" in refused.error_message
         assert [file.stat().st_size for file in tablet.staged_files()] == [size]
         files.free_space_bytes = None
         late = await tablet.stage(table, attempt, attempt.batches([9]))
